@@ -1,0 +1,69 @@
+# `make` lists the targets. Each one installs what it needs; a second run installs nothing.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+PEERS  := .venv-peers
+PINS   := constraints.txt
+
+# A stamp newer than the pins and the package's metadata means: installed, nothing to do.
+TOOLS := $(VENV)/.installed-tools
+CORE  := $(VENV)/.installed-core
+DEV   := $(VENV)/.installed-dev
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+INSTALL := $(BIN)/python -m pip install --quiet --constraint $(PINS)
+
+# Two workers suit a small machine; `loadgroup` keeps the tests that share a Ray cluster in one of them.
+PYTEST_WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo check test format bench clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(CORE)  ## Run a model over the shipped reviews and show the result
+	$(BIN)/python examples/quickstart.py
+
+check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/architecture
+
+test: $(DEV)  ## Run every test and every docstring example
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup penstock tests
+
+format: $(DEV)  ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(DEV) $(PEERS)/.installed  ## Measure against Daft and Ray Data, side by side
+	$(BIN)/python -m benchmarks.run --peers-python $(PEERS)/bin/python
+
+clean:  ## Remove the environments, the caches and the demo's output
+	rm -rf $(VENV) $(PEERS) demo-output build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# pip comes from the outer Python: Debian's venv cannot bring its own unless python3.11-venv is installed.
+$(TOOLS): $(PINS)
+	@echo "Setting up $(VENV) ..."
+	$(PYTHON) -m venv --without-pip $(VENV)
+	$(PYTHON) -m pip --python $(BIN)/python install --quiet --constraint $(PINS) pip
+	$(INSTALL) hatchling editables
+	@touch $@
+
+# The build tools are pinned and already there, so the build needs no isolated environment of unpinned ones.
+$(CORE): $(TOOLS) pyproject.toml
+	$(INSTALL) --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): $(TOOLS) pyproject.toml
+	$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@ $(CORE)
+
+# The peers live apart, so that what they need never decides what Penstock gets.
+$(PEERS)/.installed: Makefile
+	$(PYTHON) -m venv --without-pip $(PEERS)
+	$(PYTHON) -m pip --python $(PEERS)/bin/python install --quiet \
+	    daft==0.7.26 'ray[data]==2.60.0' numpy==2.4.6 pandas==3.1.1 pyarrow==25.0.1
+	@touch $@

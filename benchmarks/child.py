@@ -1,0 +1,48 @@
+"""The process in which one engine runs one workload once.
+
+`python -m benchmarks.child WORKLOAD ENGINE INPUT OUTPUT REPORT`, as the harness starts it.
+
+It imports next to nothing before the engine does, so that what an engine imports is charged to that engine.
+"""
+
+import sys
+import time
+from importlib import import_module
+
+
+class Run:
+    """What a workload's function is given: the input folder, an empty output folder, and the clock of the work itself.
+
+    ``with run.working():`` surrounds the work, after the imports and the start of a cluster. A function that counts
+    units (bundles, requests) sets ``num_units`` and gets a time for each.
+    """
+
+    def __init__(self, input_path: str, output_path: str) -> None:
+        self.input = input_path
+        self.output = output_path
+        self.num_units = 0
+        self.work_s = 0.0
+
+    def working(self) -> "Run":
+        return self
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.work_s += time.perf_counter() - self._start
+
+
+def main(workload: str, engine: str, input_path: str, output_path: str, report_path: str) -> None:
+    """Run the workload's function for the engine, then write its times and its answer for the harness."""
+    run = Run(input_path, output_path)
+    answer = getattr(import_module(f"benchmarks.workloads.{workload}"), engine)(run)
+
+    import json
+
+    with open(report_path, "w") as report:
+        json.dump({"work_s": run.work_s, "num_units": run.num_units, "answer": answer}, report)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

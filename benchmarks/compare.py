@@ -1,0 +1,29 @@
+"""Did two engines give the same rows? Order is not promised, so outputs are compared as multisets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+
+def fingerprint(output: Path, answer: Any) -> str:
+    """Return a text that is equal for equal outputs: columns, types, row count and order-free hashes of the rows."""
+    files = [str(path) for path in sorted(output.rglob("*.parquet"))]
+    if not files:
+        return json.dumps(answer, sort_keys=True)
+    with duckdb.connect() as connection:
+        rows = connection.read_parquet(files)
+        schema = sorted(zip(rows.columns, map(str, rows.dtypes), strict=True))
+        columns = ", ".join(f'"{name}"' for name, _ in schema)
+        # A sum alone could hide a row lost and another doubled only by a collision; the xor makes that two collisions.
+        found = connection.execute(
+            f"select count(*), sum(hash({columns})::hugeint), bit_xor(hash({columns})) from read_parquet($files)",
+            {"files": files},
+        ).fetchone()
+    assert found is not None
+    num_rows, total, xor = found
+    names = ", ".join(f"{name} {dtype}" for name, dtype in schema)
+    return f"{num_rows} rows ({names}), hash {total % 2**64:016x}{xor:016x}"

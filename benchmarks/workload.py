@@ -1,0 +1,77 @@
+"""What a workload is, and the list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ENGINES = ("penstock", "daft", "ray_data", "plain")
+PEERS = ("daft", "ray_data")
+METRICS = {"work_s": "work", "wall_s": "whole process", "peak_mb": "peak memory", "unit_us": "microseconds per unit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Penstock's median of ``metric`` is to be at most ``at_most`` times that of ``of``, or at most that value."""
+
+    metric: str
+    at_most: float
+    of: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS or (self.of is not None and self.of not in ENGINES):
+            raise ValueError(f"{self!r}: metrics are {', '.join(METRICS)}; engines are {', '.join(ENGINES)}")
+
+    def __str__(self) -> str:
+        name = METRICS[self.metric]
+        if self.of is None:
+            return f"{name} at most {self.at_most:g}"
+        if self.at_most < 1 and self.metric != "peak_mb":
+            return f"{name} at least {1 / self.at_most:g}x as fast as {self.of}"
+        return f"{name} at most {self.at_most:g}x {self.of}'s"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One file of `benchmarks/workloads/`, read."""
+
+    name: str
+    title: str
+    engines: tuple[str, ...]
+    targets: tuple[Target, ...] = ()
+    min_repeat: int = 1
+    dataset: str | None = None
+    num_rows: int = 0
+    make_batch: Callable[[Any, int, int], Any] | None = None
+
+
+def load(name: str) -> Workload:
+    """Read a workload from its file, which holds:
+
+    - a docstring, whose first line is the title;
+    - a function for each engine that can do it: `penstock(run)`, `daft(run)`, `ray_data(run)`, `plain(run)`. It imports
+      its engine inside, writes Parquet under `run.output` or returns a JSON value, which is compared;
+    - `TARGETS`: tuples `(metric, at_most, engine or None)`; `MIN_REPEAT`, where a median of three says too little;
+    - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset.
+
+    They are plain values, so that a measured process loads nothing but its engine.
+    """
+    module = import_module(f"benchmarks.workloads.{name}")
+    return Workload(
+        name=name,
+        title=(module.__doc__ or name).strip().splitlines()[0].rstrip("."),
+        engines=tuple(engine for engine in ENGINES if hasattr(module, engine)),
+        targets=tuple(Target(*target) for target in getattr(module, "TARGETS", ())),
+        min_repeat=getattr(module, "MIN_REPEAT", 1),
+        dataset=getattr(module, "DATASET", None),
+        num_rows=getattr(module, "NUM_ROWS", 0),
+        make_batch=getattr(module, "make_batch", None),
+    )
+
+
+def names() -> list[str]:
+    """Return the name of every workload."""
+    return sorted(path.stem for path in Path(__file__).with_name("workloads").glob("[a-z]*.py"))

@@ -1,0 +1,49 @@
+"""Start-up: import, then a UDF over three rows."""
+
+TARGETS = [("wall_s", 1.0, "daft")]
+MIN_REPEAT = 5
+ROWS = [1, 2, 3]
+
+
+def penstock(run):
+    import penstock as ps
+
+    with run.working():
+
+        @ps.func
+        def double(x: int) -> int:
+            return x * 2
+
+        return ps.from_pydict({"x": ROWS}).with_column("y", double(ps.col("x"))).to_pydict()["y"]
+
+
+def daft(run):
+    import daft
+
+    with run.working():
+
+        @daft.func
+        def double(x: int) -> int:
+            return x * 2
+
+        return daft.from_pydict({"x": ROWS}).with_column("y", double(daft.col("x"))).to_pydict()["y"]
+
+
+def ray_data(run):
+    import ray
+
+    from benchmarks.ray_cluster import start
+
+    start()
+    with run.working():
+        rows = ray.data.from_items([{"x": x} for x in ROWS]).map(lambda row: {**row, "y": row["x"] * 2}).take_all()
+        return sorted(row["y"] for row in rows)
+
+
+def plain(run):
+    import pyarrow as pa
+
+    with run.working():
+        table = pa.table({"x": ROWS})
+        table = table.append_column("y", pa.array([x * 2 for x in table["x"].to_pylist()]))
+        return table.to_pydict()["y"]

@@ -1,0 +1,34 @@
+"""What holds for every test and every docstring example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _penstock_as_ps(request: pytest.FixtureRequest) -> None:
+    """Docstring examples know penstock as ``ps``, as users do."""
+    if isinstance(request.node, pytest.DoctestItem):
+        import penstock as ps
+
+        request.getfixturevalue("doctest_namespace")["ps"] = ps
+
+
+def _not_run(config: pytest.Config) -> list[Any]:
+    """Return the reports of tests that were skipped or allowed to fail."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")  # absent in an xdist worker: its controller counts
+    return [report for kind in ("skipped", "xfailed") for report in reporter.stats.get(kind, [])] if reporter else []
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus == pytest.ExitCode.OK and _not_run(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if reports := _not_run(config):
+        terminalreporter.section("A skipped test counts as a failure: install what it needs, or remove it", red=True)
+        for report in reports:
+            terminalreporter.line(report.nodeid)

@@ -1,0 +1,143 @@
+"""Settings: one frozen record, changed as a whole, each field also an environment variable."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import InvalidArgumentError, did_you_mean
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a query may use of the machine.
+
+    ``memory_limit`` bounds the bytes of data in flow; ``0`` means a quarter of the machine's memory.
+    ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one a core.
+    """
+
+    memory_limit: int = 0
+    num_threads: int = 0
+    progress: bool = True
+    cache_dir: str = ""
+    temp_dir: str = ""
+    runner: str = "local"
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.memory_limit or machine_memory() // 4
+
+    @property
+    def thread_count(self) -> int:
+        return self.num_threads or available_cpus()
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory this process may use: the machine's, or its control group's if that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit_file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(Path(limit_file).read_text()))
+    return total
+
+
+def available_cpus() -> int:
+    """Return the number of cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def parse_bytes(value: int | str) -> int:
+    """Return a size in bytes.
+
+    >>> parse_bytes("2GB"), parse_bytes("1.5 MiB"), parse_bytes(512)
+    (2000000000, 1572864, 512)
+    """
+    text = str(value).strip().lower()
+    number = text.rstrip("bkmgi ")
+    unit = text[len(number) :].strip()
+    try:
+        return int(float(number) * _UNITS[unit])
+    except (KeyError, ValueError):
+        raise InvalidArgumentError(
+            f"{value!r} is not a size; give bytes, or a number with one of {', '.join(_UNITS)[2:]}"
+        ) from None
+
+
+def _parsed(name: str, value: Any) -> Any:
+    """Return ``value`` as the type of the setting ``name``; strings come from the environment."""
+    if name == "memory_limit":
+        return parse_bytes(value)
+    if name == "num_threads":
+        try:
+            return int(value)
+        except ValueError:
+            raise InvalidArgumentError(f"num_threads={value!r} is not a whole number") from None
+    if name == "progress" and isinstance(value, str):
+        return value.lower() not in ("0", "false", "no", "off", "")
+    if name == "runner" and value not in ("local", "ray"):
+        raise InvalidArgumentError(f"runner={value!r} is not known; use 'local' or 'ray'")
+    return value
+
+
+def updated(config: Config, settings: dict[str, Any]) -> Config:
+    """Return ``config`` with ``settings`` changed; an unknown name or a bad value is refused."""
+    names = [f.name for f in fields(Config)]
+    for name in settings:
+        if name not in names:
+            raise InvalidArgumentError(
+                f"Setting {name!r} is not known; known: {', '.join(names)}.{did_you_mean(name, names)}"
+            )
+    changed = replace(config, **{name: _parsed(name, value) for name, value in settings.items() if value is not None})
+    if changed.memory_limit < 0 or changed.num_threads < 0:
+        raise InvalidArgumentError("memory_limit and num_threads cannot be negative; use 0 for the default")
+    return changed
+
+
+def _from_environment() -> Config:
+    found = {f.name: os.environ.get(f"PENSTOCK_{f.name.upper()}") for f in fields(Config)}
+    return updated(Config(), {name: value for name, value in found.items() if value is not None})
+
+
+_process_config: Config = _from_environment()
+_scoped_config: ContextVar[Config | None] = ContextVar("penstock_config", default=None)
+
+
+def get_config() -> Config:
+    """Return the settings in force here."""
+    return _scoped_config.get() or _process_config
+
+
+def set_config(**settings: Any) -> None:
+    """Change settings for the whole process.
+
+    >>> set_config(num_threads=2)
+    >>> get_config().thread_count
+    2
+    >>> set_config(num_threads=0)
+    """
+    global _process_config
+    _process_config = updated(_process_config, settings)
+
+
+@contextlib.contextmanager
+def config(**settings: Any) -> Iterator[Config]:
+    """Change settings inside a ``with`` block only.
+
+    >>> with config(num_threads=1) as settings:
+    ...     settings.thread_count
+    1
+    """
+    token = _scoped_config.set(updated(get_config(), settings))
+    try:
+        yield get_config()
+    finally:
+        _scoped_config.reset(token)

@@ -1,0 +1,709 @@
+"""``DataFrame``: a lazy table. Each verb builds one plan node; ``collect``, ``show``, ``write_*`` and the like run it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from penstock.config import get_config
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError
+from penstock.expr.column import Expression, col, lit
+from penstock.expr.nodes import Alias, Cast, ColumnRef, Expr, Star, Unnest
+from penstock.expr.resolve import expand
+from penstock.expr.udf import BatchFormat, BatchSize, OnError
+from penstock.plan import nodes
+from penstock.plan.explain import explain, explain_stages
+from penstock.plan.lower import lower
+from penstock.plan.nodes import Plan, check_columns
+from penstock.plan.optimizer import optimize
+from penstock.protocols import Sink, Subscriber
+from penstock.runners import current_runner
+from penstock.runners.query import run, write
+from penstock.types import Schema, Series, supertype
+from penstock.udf.batches import batch_in_format
+from penstock.udf.compute import Compute, make_batch_spec
+
+if TYPE_CHECKING:
+    import pandas
+    import torch
+
+ColumnInput = str | Expression
+WriteMode = Literal["create", "append", "overwrite"]
+SHOWN_ROWS = 8
+
+
+class DataFrame:
+    """A lazy table. Made by ``read_*`` and ``from_*``; nothing runs before its rows are asked for.
+
+    >>> df = ps.from_pydict({"a": [1, 2, 3]})
+    >>> df.where(ps.col("a") > 1).with_column("b", ps.col("a") * 10).to_pydict()
+    {'a': [2, 3], 'b': [20, 30]}
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._schema: Schema | None = plan.schema
+        self._preview: pa.Table | None = None
+
+    # --- columns ---
+
+    def select(self, *columns: ColumnInput, **named: ColumnInput) -> DataFrame:
+        """Keep only these columns or expressions, in this order.
+
+        >>> ps.from_pydict({"a": [1], "b": [2]}).select("b", c=ps.col("a") + 1).to_pydict()
+        {'b': [2], 'c': [2]}
+        """
+        exprs = [_node(column) for column in columns]
+        exprs += [Alias(_node(value), name) for name, value in named.items()]
+        return DataFrame(nodes.Project(self._plan, tuple(exprs)))
+
+    def with_column(self, name: str, expr: Any) -> DataFrame:
+        """Add a column, or replace one in its place.
+
+        >>> ps.from_pydict({"a": [1]}).with_column("b", ps.col("a") + 1).to_pydict()
+        {'a': [1], 'b': [2]}
+        """
+        return self.with_columns({name: expr})
+
+    def with_columns(self, columns: Mapping[str, Any]) -> DataFrame:
+        """Add or replace several columns, each computed from the columns as they were.
+
+        >>> ps.from_pydict({"a": [1]}).with_columns({"a": ps.col("a") * 2, "b": ps.col("a")}).to_pydict()
+        {'a': [2], 'b': [1]}
+        """
+        added: dict[str, Expr] = {}
+        for name, value in columns.items():
+            node = lit(value)._node
+            for part in expand([node], self._plan.schema) if isinstance(node, Unnest) else [Alias(node, name)]:
+                added[part.name] = part
+        schema = self._plan.schema
+        if schema is None:
+            exprs: list[Expr] = [Star(tuple(added)), *added.values()]
+        else:
+            kept = [added.get(existing, ColumnRef(existing)) for existing in schema.names]
+            exprs = kept + [expr for name, expr in added.items() if name not in schema]
+        return DataFrame(nodes.Project(self._plan, tuple(exprs)))
+
+    def with_column_renamed(self, existing: str, new: str) -> DataFrame:
+        """Rename one column.
+
+        >>> ps.from_pydict({"a": [1]}).with_column_renamed("a", "b").columns
+        ['b']
+        """
+        return self.rename_columns({existing: new})
+
+    def with_columns_renamed(self, names: Mapping[str, str]) -> DataFrame:
+        """Rename several columns."""
+        return self.rename_columns(names)
+
+    def rename_columns(self, names: Mapping[str, str]) -> DataFrame:
+        """Rename several columns, given as old name to new.
+
+        >>> ps.from_pydict({"a": [1], "b": [2]}).rename_columns({"a": "x"}).columns
+        ['x', 'b']
+        """
+        check_columns(self.schema, tuple(names), "rename_columns")
+        return self.select(*(col(name).alias(names.get(name, name)) for name in self.columns))
+
+    def exclude(self, *names: str) -> DataFrame:
+        """Leave out columns.
+
+        >>> ps.from_pydict({"a": [1], "b": [2]}).exclude("a").to_pydict()
+        {'b': [2]}
+        """
+        check_columns(self._plan.schema, names, "exclude")
+        return DataFrame(nodes.Project(self._plan, (Star(names),)))
+
+    def drop_columns(self, *names: str | list[str]) -> DataFrame:
+        """Leave out columns, given one by one or as a list."""
+        flat = [n for name in names for n in (name if isinstance(name, list) else [name])]
+        return self.exclude(*flat)
+
+    # --- rows ---
+
+    def where(self, predicate: Expression | Callable[[dict[str, Any]], bool], **options: Any) -> DataFrame:
+        """Keep the rows for which a condition holds, given as an expression or as a function of a row.
+
+        >>> df = ps.from_pydict({"a": [1, 2, 3]})
+        >>> df.where(ps.col("a") > 2).to_pydict(), df.where(lambda row: row["a"] < 2).to_pydict()
+        ({'a': [3]}, {'a': [1]})
+        """
+        if isinstance(predicate, Expression):
+            if options:
+                raise InvalidArgumentError(f"where takes no {', '.join(options)} with an expression, only with a function")
+            return DataFrame(nodes.Filter(self._plan, predicate._node))
+        if not callable(predicate):
+            raise InvalidArgumentError(f"where takes an expression or a function of a row; got {predicate!r}")
+        return self._map("filter", predicate, options)
+
+    def filter(self, predicate: Expression | Callable[[dict[str, Any]], bool], **options: Any) -> DataFrame:
+        """Keep the rows for which a condition holds; the same as ``where``."""
+        return self.where(predicate, **options)
+
+    def limit(self, num: int) -> DataFrame:
+        """Keep the first rows; what is not needed for them is not run.
+
+        >>> ps.range(100).limit(2).to_pydict()
+        {'id': [0, 1]}
+        """
+        return DataFrame(nodes.Limit(self._plan, num))
+
+    def offset(self, num: int) -> DataFrame:
+        """Leave out the first rows.
+
+        >>> ps.range(4).offset(2).to_pydict()
+        {'id': [2, 3]}
+        """
+        return DataFrame(nodes.Limit(self._plan, None, num))
+
+    def sample(self, fraction: float, with_replacement: bool = False, seed: int | None = None) -> DataFrame:
+        """Keep each row with a probability; with a seed, the same rows every time.
+
+        >>> ps.range(1000).sample(0.1, seed=1).count_rows() in range(60, 140)
+        True
+        """
+        return DataFrame(nodes.Sample(self._plan, fraction, seed, with_replacement))
+
+    def explode(self, *columns: ColumnInput) -> DataFrame:
+        """Make a row of each element of a list column; several columns are walked together.
+
+        >>> ps.from_pydict({"a": [1, 2], "b": [[10, 20], []]}).explode("b").to_pydict()
+        {'a': [1, 1, 2], 'b': [10, 20, None]}
+        """
+        if not columns:
+            raise InvalidArgumentError("explode needs at least one list column")
+        exprs = [_node(column) for column in columns]
+        computed = {e.name: Expression(e) for e in exprs if not isinstance(e, ColumnRef)}
+        source = self.with_columns(computed) if computed else self
+        names = tuple(expr.name for expr in exprs)
+        check_columns(source._plan.schema, names, "explode")
+        return DataFrame(nodes.Explode(source._plan, names))
+
+    def drop_null(self, *columns: ColumnInput) -> DataFrame:
+        """Leave out rows with null in any of these columns, or in any column at all.
+
+        >>> ps.from_pydict({"a": [1, None]}).drop_null().to_pydict()
+        {'a': [1]}
+        """
+        return self._where_all([Expression(e).not_null() for e in self._chosen(columns)])
+
+    def drop_nan(self, *columns: ColumnInput) -> DataFrame:
+        """Leave out rows with NaN in any of these columns, or in any floating-point column; null stays.
+
+        >>> ps.from_pydict({"a": [1.0, float("nan")]}).drop_nan().to_pydict()
+        {'a': [1.0]}
+        """
+        exprs = self._chosen(columns)
+        if not columns:
+            exprs = [e for e in exprs if self.schema[e.name].dtype.is_float()]
+        return self._where_all([(~Expression(e).is_nan()).fill_null(True) for e in exprs])  # type: ignore[attr-defined]
+
+    # --- batches ---
+
+    def map_batches(
+        self,
+        fn: Callable[..., Any],
+        *,
+        batch_size: BatchSize = "auto",
+        batch_format: BatchFormat = "numpy",
+        compute: Compute | None = None,
+        concurrency: int | tuple[int, int] | None = None,
+        fn_args: Iterable[Any] = (),
+        fn_kwargs: Mapping[str, Any] | None = None,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        memory: int | str | None = None,
+        max_retries: int = 0,
+        on_error: OnError = "raise",
+        use_process: bool | None = None,
+    ) -> DataFrame:
+        """Run a function, or a class built once per worker, over whole batches; it may change columns and row count.
+
+        >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
+        {'x': [0, 2, 4]}
+        """
+        spec = make_batch_spec(
+            "map_batches", fn, batch_size=batch_size, batch_format=batch_format, compute=compute,
+            concurrency=concurrency, fn_args=fn_args, fn_kwargs=fn_kwargs, fn_constructor_args=fn_constructor_args,
+            fn_constructor_kwargs=fn_constructor_kwargs, num_cpus=num_cpus, num_gpus=num_gpus, memory=memory,
+            max_retries=max_retries, on_error=on_error, use_process=use_process,
+        )  # fmt: skip
+        return DataFrame(nodes.MapBatches(self._plan, spec))
+
+    def map(self, fn: Callable[..., Any], **options: Any) -> DataFrame:
+        """Run a function from row to row, both dicts; the options are those of ``map_batches``.
+
+        >>> ps.range(2).map(lambda row: {"x": row["id"] + 1}).to_pydict()
+        {'x': [1, 2]}
+        """
+        return self._map("map", fn, options)
+
+    def flat_map(self, fn: Callable[..., Any], **options: Any) -> DataFrame:
+        """Run a function from one row to a list of rows; the options are those of ``map_batches``.
+
+        >>> ps.range(2).flat_map(lambda row: [row, row]).to_pydict()
+        {'id': [0, 0, 1, 1]}
+        """
+        return self._map("flat_map", fn, options)
+
+    # --- layout ---
+
+    def into_batches(self, batch_size: int) -> DataFrame:
+        """Give the same rows in batches of exactly this size, but for the last.
+
+        >>> [len(batch) for batch in ps.range(5).into_batches(2).iter_partitions()]
+        [2, 2, 1]
+        """
+        return DataFrame(nodes.IntoBatches(self._plan, batch_size))
+
+    def repartition(self, num: int) -> DataFrame:
+        """Give the same rows in this many parts of equal size. Holds all rows until the last has come.
+
+        >>> [len(part) for part in ps.range(6).repartition(3).iter_partitions()]
+        [2, 2, 2]
+        """
+        return DataFrame(nodes.Repartition(self._plan, num))
+
+    def into_partitions(self, num: int) -> DataFrame:
+        """Give the same rows in this many parts; the same as ``repartition``."""
+        return self.repartition(num)
+
+    # --- combine ---
+
+    def concat(self, other: DataFrame) -> DataFrame:
+        """Put the rows of another DataFrame with the same columns after these.
+
+        >>> ps.range(2).concat(ps.range(1)).to_pydict()
+        {'id': [0, 1, 0]}
+        """
+        left, right = self._aligned(other)
+        return DataFrame(nodes.Concat((left, right)))
+
+    def union_all(self, other: DataFrame) -> DataFrame:
+        """Put the rows of another DataFrame after these, duplicates included; the same as ``concat``."""
+        return self.concat(other)
+
+    # --- other ---
+
+    def unpivot(
+        self,
+        ids: str | list[str],
+        values: str | list[str] | None = None,
+        variable_name: str = "variable",
+        value_name: str = "value",
+    ) -> DataFrame:
+        """Make a row of each value column, with its name and its value.
+
+        >>> ps.from_pydict({"k": ["p"], "a": [1], "b": [2]}).unpivot("k").to_pydict()
+        {'k': ['p', 'p'], 'variable': ['a', 'b'], 'value': [1, 2]}
+        """
+        id_names = (ids,) if isinstance(ids, str) else tuple(ids)
+        if values is None:
+            values = [name for name in self.columns if name not in id_names]
+        value_names = (values,) if isinstance(values, str) else tuple(values)
+        check_columns(self._plan.schema, id_names + value_names, "unpivot")
+        return DataFrame(nodes.Unpivot(self._plan, id_names, value_names, variable_name, value_name))
+
+    def monotonically_increasing_id(self, column_name: str = "id") -> DataFrame:
+        """Number the rows from 0, in input order, in a new first column.
+
+        >>> ps.from_pydict({"a": ["x", "y"]}).monotonically_increasing_id("n").to_pydict()
+        {'n': [0, 1], 'a': ['x', 'y']}
+        """
+        return DataFrame(nodes.MonotonicId(self._plan, column_name))
+
+    def pipe(self, function: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> DataFrame:
+        """Apply a function of a DataFrame, so that steps of your own read in order.
+
+        >>> ps.range(3).pipe(lambda df, n: df.limit(n), 1).to_pydict()
+        {'id': [0]}
+        """
+        result = function(self, *args, **kwargs)
+        if not isinstance(result, DataFrame):
+            raise InvalidArgumentError(f"pipe needs a function that returns a DataFrame; it gave {type(result).__name__}")
+        return result
+
+    def transform(self, function: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> DataFrame:
+        """Apply a function of a DataFrame; the same as ``pipe``."""
+        return self.pipe(function, *args, **kwargs)
+
+    # --- look at the plan ---
+
+    @property
+    def schema(self) -> Schema:
+        """The columns and their types. After ``map_batches`` and the like it takes a run on the first rows to know."""
+        if self._schema is None:
+            first = next(self.limit(1)._batches(), None)
+            self._schema = Schema([]) if first is None else Schema.from_arrow(first.schema)
+        return self._schema
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns.
+
+        >>> ps.range(1).columns
+        ['id']
+        """
+        return list(self.schema.names)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns; the same as ``columns``."""
+        return self.columns
+
+    def __getitem__(self, key: str | int | list[str]) -> Any:
+        """Return a column as an expression, or with a list of names a narrower DataFrame.
+
+        >>> df = ps.from_pydict({"a": [1], "b": [2]})
+        >>> df.select(df["a"] + 1).to_pydict(), df[["b"]].columns
+        ({'a': [2]}, ['b'])
+        """
+        if isinstance(key, list):
+            return self.select(*key)
+        if isinstance(key, int):
+            return col(self.columns[key])
+        if key != "*" and self._plan.schema is not None and key not in self._plan.schema:
+            raise ColumnNotFoundError(key, self.columns)
+        return col(key)
+
+    def explain(self, analyze: bool = False) -> str:
+        """Print, and return, the plan as written, as optimized, and the stages it runs in.
+
+        With ``analyze`` the query is run, its rows dropped, and what each stage took is added.
+        """
+        optimized = optimize(self._plan)
+        parts = [
+            "== Plan ==\n" + explain(self._plan),
+            "== Optimized ==\n" + explain(optimized),
+            "== Stages ==\n" + explain_stages(lower(optimized, is_ordered=True)),
+        ]
+        if analyze:
+            from penstock.observe.stats import Stats
+
+            stats = Stats()
+            for _ in self._batches(subscribers=[stats]):
+                pass
+            parts.append(f"== Run ==\n{stats}")
+        text = "\n\n".join(parts)
+        print(text)
+        return text
+
+    # --- take results ---
+
+    def collect(self) -> DataFrame:
+        """Run the query and return its rows as a DataFrame in memory.
+
+        >>> ps.range(2).collect().to_pydict()
+        {'id': [0, 1]}
+        """
+        from penstock.io.memory import MemorySource
+
+        collected = DataFrame(nodes.Scan(MemorySource.from_table(self.to_arrow())))
+        collected._preview = collected.limit(SHOWN_ROWS).to_arrow()
+        return collected
+
+    def materialize(self) -> DataFrame:
+        """Run the query and return its rows as a DataFrame in memory; the same as ``collect``."""
+        return self.collect()
+
+    def to_arrow(self) -> pa.Table:
+        """Run the query and return its rows as a pyarrow Table.
+
+        >>> ps.range(2).to_arrow().num_rows
+        2
+        """
+        batches = list(self._batches())
+        if batches and all(batch.schema.equals(batches[0].schema) for batch in batches[1:]):
+            return pa.Table.from_batches(batches)
+        if batches:  # a map_batches may give null in one batch and numbers in the next
+            return pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="permissive")
+        return (self._plan.schema or Schema([])).to_arrow().empty_table()
+
+    def to_pydict(self) -> dict[str, list[Any]]:
+        """Run the query and return its columns as lists.
+
+        >>> ps.range(2).to_pydict()
+        {'id': [0, 1]}
+        """
+        table = self.to_arrow()
+        return {name: Series(table.column(name)).to_pylist() for name in table.column_names}
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Run the query and return its rows as dicts.
+
+        >>> ps.range(2).to_pylist()
+        [{'id': 0}, {'id': 1}]
+        """
+        return list(self.iter_rows())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Run the query and return its rows as a pandas DataFrame."""
+        import pandas
+
+        table = self.to_arrow()
+        if any(isinstance(field.type, pa.ExtensionType) for field in table.schema):
+            return pandas.DataFrame({n: Series(table.column(n)).to_pylist() for n in table.column_names})
+        return table.to_pandas()
+
+    def count_rows(self) -> int:
+        """Run the query and return the number of its rows.
+
+        >>> ps.range(5).where(ps.col("id") > 2).count_rows()
+        2
+        """
+        return sum(batch.num_rows for batch in self.select()._batches(is_ordered=False))
+
+    def __len__(self) -> int:
+        return self.count_rows()
+
+    def take(self, num: int = 20) -> list[dict[str, Any]]:
+        """Return the first rows as dicts.
+
+        >>> ps.range(100).take(2)
+        [{'id': 0}, {'id': 1}]
+        """
+        return self.limit(num).to_pylist()
+
+    def take_all(self) -> list[dict[str, Any]]:
+        """Return all rows as dicts; the same as ``to_pylist``."""
+        return self.to_pylist()
+
+    def take_batch(self, batch_size: int = 20, batch_format: BatchFormat = "numpy") -> Any:
+        """Return the first rows as one batch.
+
+        >>> ps.range(100).take_batch(2, batch_format="pylist")
+        [{'id': 0}, {'id': 1}]
+        """
+        table = self.limit(batch_size).to_arrow().combine_chunks()
+        batches = table.to_batches()
+        return batch_in_format(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema), batch_format)
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield rows as dicts while the query runs; stopping early cancels the rest.
+
+        >>> next(ps.range(100).iter_rows())
+        {'id': 0}
+        """
+        for batch in self._batches():
+            yield from batch_in_format(batch, "pylist")
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.iter_rows()
+
+    def iter_batches(
+        self,
+        batch_size: int | None = 256,
+        batch_format: BatchFormat = "numpy",
+        prefetch: int = 1,
+        drop_last: bool = False,
+    ) -> Iterator[Any]:
+        """Yield batches while the query runs ahead by up to ``prefetch`` of them; stopping early cancels the rest.
+
+        >>> [batch["id"].tolist() for batch in ps.range(3).iter_batches(batch_size=2)]
+        [[0, 1], [2]]
+        """
+        from penstock.execution.prefetch import prefetched
+
+        source = self if batch_size is None else self.into_batches(batch_size)
+        batches = source._batches()
+        for batch in prefetched(batches, prefetch) if prefetch else batches:
+            if not (drop_last and batch_size and batch.num_rows < batch_size):
+                yield batch_in_format(batch, batch_format)
+
+    def iter_torch_batches(
+        self, batch_size: int | None = 256, prefetch: int = 1, drop_last: bool = False
+    ) -> Iterator[dict[str, torch.Tensor]]:
+        """Yield batches as dicts of torch tensors."""
+        return self.iter_batches(batch_size, "torch", prefetch, drop_last)
+
+    def iter_partitions(self) -> Iterator[pa.RecordBatch]:
+        """Yield Arrow record batches as the query makes them."""
+        return self._batches()
+
+    def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:
+        """Return a torch dataset that runs the query anew in each iteration and yields rows as dicts."""
+        from penstock.torch_datasets import iterable_dataset
+
+        return iterable_dataset(self)
+
+    def to_torch_map(self) -> torch.utils.data.Dataset[dict[str, Any]]:
+        """Run the query and return its rows as a torch dataset with length and index."""
+        from penstock.torch_datasets import map_dataset
+
+        return map_dataset(self.to_arrow())
+
+    # --- show ---
+
+    def show(
+        self, n: int = SHOWN_ROWS, *, limit: int | None = None, format: str = "default", max_width: int = 30
+    ) -> None:
+        """Print the first rows as an aligned table; in a notebook, as HTML."""
+        from penstock import display
+
+        num_rows = limit if limit is not None else n
+        table = self.limit(num_rows).to_arrow()
+        display.show(table, self._schema_of(table), max_width=max_width, format=format)
+
+    def __repr__(self) -> str:
+        from penstock import display
+
+        if self._preview is not None:
+            return display.render_text(self._preview, self._schema_of(self._preview), total_rows=None)
+        if self._schema is None:
+            return f"DataFrame (columns known once it runs)\n{explain(self._plan)}"
+        return f"{self._schema!r}\n(not run yet: call show() or collect())"
+
+    def _repr_html_(self) -> str:
+        from penstock import display
+
+        if self._preview is not None:
+            return display.render_html(self._preview, self._schema_of(self._preview), total_rows=None)
+        if self._schema is None:
+            return f"<pre>{explain(self._plan)}</pre>"
+        return self._schema._repr_html_() + "<small>(not run yet: call show() or collect())</small>"
+
+    # --- write ---
+
+    def write_parquet(
+        self,
+        path: str,
+        *,
+        mode: WriteMode = "create",
+        partition_cols: Iterable[str] | None = None,
+        compression: str = "snappy",
+        rows_per_file: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write its rows as Parquet files into a folder; returns the list of files.
+
+        Nothing is visible in the folder before all is written. ``mode`` says what to do with a folder that holds data:
+        refuse (``create``), add to it (``append``), or replace it once the new data is complete (``overwrite``).
+        """
+        from penstock.io.parquet import parquet_sink
+
+        return self._write_files(parquet_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
+
+    def write_csv(
+        self,
+        path: str,
+        *,
+        mode: WriteMode = "create",
+        partition_cols: Iterable[str] | None = None,
+        compression: str | None = None,
+        rows_per_file: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write its rows as CSV files into a folder; the options are those of ``write_parquet``."""
+        from penstock.io.csv import csv_sink
+
+        return self._write_files(csv_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
+
+    def write_json(
+        self,
+        path: str,
+        *,
+        mode: WriteMode = "create",
+        partition_cols: Iterable[str] | None = None,
+        compression: str | None = None,
+        rows_per_file: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write its rows as JSON lines into a folder; the options are those of ``write_parquet``."""
+        from penstock.io.json import json_sink
+
+        return self._write_files(json_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
+
+    def write_sink(self, sink: Sink) -> DataFrame:
+        """Run the query and put its rows into a sink of your own; returns what its ``commit`` says."""
+        if not isinstance(sink, Sink):
+            raise InvalidArgumentError(f"write_sink takes a Sink (start, open, commit, abort); got {type(sink).__name__}")
+        from penstock.io.memory import MemorySource
+
+        table = write(nodes.Write(self._plan, sink), current_runner(), subscribers=_subscribers())
+        written = DataFrame(nodes.Scan(MemorySource.from_table(table)))
+        written._preview = table.slice(0, SHOWN_ROWS)
+        return written
+
+    # --- inside ---
+
+    def _batches(self, *, is_ordered: bool = True, subscribers: Iterable[Subscriber] = ()) -> Iterator[pa.RecordBatch]:
+        """Run the query and yield its rows."""
+        listening = [*_subscribers(), *subscribers]
+        return run(self._plan, current_runner(), is_ordered=is_ordered, subscribers=listening)
+
+    def _write_files(
+        self,
+        make_sink: Callable[..., Sink],
+        path: str,
+        mode: WriteMode,
+        partition_cols: Iterable[str] | None,
+        compression: str | None,
+        rows_per_file: int | None,
+        storage_options: Mapping[str, Any] | None,
+    ) -> DataFrame:
+        columns = (partition_cols,) if isinstance(partition_cols, str) else tuple(partition_cols or ())
+        check_columns(self._plan.schema, columns, "partition_cols")
+        sink = make_sink(
+            path, mode=mode, partition_cols=columns, compression=compression, rows_per_file=rows_per_file,
+            storage_options=storage_options, schema=self._plan.schema,
+        )  # fmt: skip
+        return self.write_sink(sink)
+
+    def _map(self, verb: Literal["map", "flat_map", "filter"], fn: Callable[..., Any], options: dict[str, Any]) -> DataFrame:
+        return DataFrame(nodes.MapBatches(self._plan, make_batch_spec(verb, fn, **options)))
+
+    def _chosen(self, columns: tuple[ColumnInput, ...]) -> list[Expr]:
+        return [_node(column) for column in columns] if columns else [ColumnRef(name) for name in self.columns]
+
+    def _where_all(self, conditions: list[Expression]) -> DataFrame:
+        result = self
+        for condition in conditions:
+            result = result.where(condition)
+        return result
+
+    def _aligned(self, other: DataFrame) -> tuple[Plan, Plan]:
+        """Return both plans with columns of equal order and type, as far as both are known and agree."""
+        if not isinstance(other, DataFrame):
+            raise InvalidArgumentError(f"concat takes a DataFrame; got {type(other).__name__}")
+        left, right = self._plan.schema, other._plan.schema
+        if left is None or right is None or set(left.names) != set(right.names):
+            return self._plan, other._plan
+        common = {name: supertype(left[name].dtype, right[name].dtype) for name in left.names}
+        return _cast_to(self._plan, common, left.names), _cast_to(other._plan, common, left.names)
+
+    def _schema_of(self, table: pa.Table) -> Schema:
+        return self._schema or Schema.from_arrow(table.schema)
+
+
+def _node(column: ColumnInput) -> Expr:
+    if isinstance(column, Expression):
+        return column._node
+    if isinstance(column, str):
+        return col(column)._node
+    raise InvalidArgumentError(f"A column is a name or an expression; got {column!r} of type {type(column).__name__}")
+
+
+def _cast_to(plan: Plan, dtypes: Mapping[str, Any], names: list[str]) -> Plan:
+    schema = plan.schema
+    assert schema is not None
+    if names == schema.names and all(dtypes[name] in (None, schema[name].dtype) for name in names):
+        return plan
+    exprs = [
+        ColumnRef(name) if dtypes[name] in (None, schema[name].dtype) else Cast(ColumnRef(name), dtypes[name])
+        for name in names
+    ]
+    return nodes.Project(plan, tuple(exprs))
+
+
+def _subscribers() -> list[Subscriber]:
+    if not (get_config().progress and sys.stderr.isatty()):
+        return []
+    from penstock.observe.progress import Progress
+
+    return [Progress()]
+

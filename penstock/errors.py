@@ -1,0 +1,99 @@
+"""Every error penstock raises, and the words they share.
+
+    PenstockError
+    |-- PlanError                   the query itself is wrong; raised on the line that builds it
+    |   |-- ColumnNotFoundError
+    |   |-- TypeMismatchError
+    |   `-- InvalidArgumentError
+    |-- ReadError                   an input cannot be read
+    |   |-- PathNotFoundError
+    |   `-- CorruptFileError
+    |-- WriteError                  an output cannot be written
+    |   `-- OutputExistsError
+    |-- UdfError                    user code failed on a row or a batch
+    |-- WorkerDiedError             a worker process ended without an answer
+    |-- QueryCancelledError         the query was stopped before it was done
+    `-- MissingExtraError           an optional dependency is not installed
+
+A message says what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PenstockError(Exception):
+    """The root of every error that penstock raises on purpose."""
+
+
+class PlanError(PenstockError, ValueError):
+    """The query is wrong as written."""
+
+
+class ColumnNotFoundError(PlanError):
+    """A column is named that the input does not have."""
+
+    def __init__(self, name: str, available: Iterable[str], where: str = "") -> None:
+        names = list(available)
+        place = f" in {where}" if where else ""
+        listing = ", ".join(names) if names else "(none)"
+        super().__init__(f"Column {name!r} not found{place}; available: {listing}.{did_you_mean(name, names)}")
+
+
+class TypeMismatchError(PlanError, TypeError):
+    """An expression is given a type it cannot work on."""
+
+
+class InvalidArgumentError(PlanError):
+    """An argument has a value that makes no sense; the message lists those that do."""
+
+
+class ReadError(PenstockError, OSError):
+    """An input cannot be read."""
+
+
+class PathNotFoundError(ReadError, FileNotFoundError):
+    """A path or pattern matches nothing."""
+
+
+class CorruptFileError(ReadError):
+    """A file exists but its content cannot be parsed; the message names file and line or row group."""
+
+
+class WriteError(PenstockError, OSError):
+    """An output cannot be written."""
+
+
+class OutputExistsError(WriteError, FileExistsError):
+    """``mode="create"`` met a folder that already holds data."""
+
+
+class UdfError(PenstockError):
+    """User code raised; the original exception is the ``__cause__``."""
+
+
+class WorkerDiedError(PenstockError):
+    """A worker process ended without an answer."""
+
+
+class QueryCancelledError(PenstockError):
+    """The query was stopped before it was done."""
+
+
+class MissingExtraError(PenstockError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, feature: str) -> None:
+        super().__init__(f'{feature} needs {package!r}, which is not installed. Run: pip install "penstock[{extra}]"')
+
+
+def did_you_mean(name: str, options: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the nearest option, or nothing if none is near.
+
+    >>> did_you_mean("promt", ["prompt", "id"])
+    " Did you mean 'prompt'?"
+    """
+    close = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,47 @@
+"""What happens in a query, as data. The executor publishes; progress, statistics and viewers subscribe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StageInfo:
+    """A stage as people see it; ``total_rows`` is None where it cannot be known ahead."""
+
+    index: int
+    name: str
+    total_rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStarted:
+    stages: tuple[StageInfo, ...]
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BundleProduced:
+    """A stage gave one bundle; ``busy_s`` is what the worker spent on it."""
+
+    stage: int
+    num_rows: int
+    nbytes: int
+    busy_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageFinished:
+    stage: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFinished:
+    """The query ended; ``error`` is None when it ran to its end or had all the rows it needed."""
+
+    error: BaseException | None
+    time_s: float
+
+
+Event = QueryStarted | BundleProduced | StageFinished | QueryFinished

@@ -1,0 +1,114 @@
+"""A stage's inbox: bundles wait here and leave as tasks, cut and joined by their row counts, never by their data."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Paced
+from penstock.plan.stages import Inbox as Policy
+from penstock.protocols import Bundle
+
+FIRST_PACED_ROWS = 32
+
+class Inbox:
+    """First in, first out. ``close`` says that no bundle will come any more, which releases an incomplete batch."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._bundles: deque[Bundle] = deque()
+        self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0
+        self.rows_per_task = FIRST_PACED_ROWS  # for Paced; set by the stage as it learns what a row takes
+        self.num_rows = 0
+        self.nbytes = 0
+        self.is_closed = False
+
+    def push(self, bundle: Bundle) -> None:
+        self._bundles.append(bundle)
+        self.num_rows += bundle.num_rows
+        self.nbytes += bundle.nbytes
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def clear(self) -> None:
+        """Drop everything and take nothing more."""
+        self._bundles.clear()
+        self.num_rows = self.nbytes = 0
+        self.is_closed = True
+
+    @property
+    def num_tasks(self) -> int:
+        """How many tasks could be taken now."""
+        match self._policy:
+            case Exactly(num_rows):
+                return self.num_rows // num_rows or (1 if self.is_closed and self.num_rows else 0)
+            case AtMost(num_rows):
+                return max(len(self._bundles), self.num_rows // num_rows)
+            case Paced():
+                return max(len(self._bundles), self.num_rows // self.rows_per_task)
+            case Evenly():
+                return (self._num_parts_left if self.num_rows else 0) if self.is_closed else 0
+            case _:
+                return len(self._bundles)
+
+    @property
+    def next_nbytes(self) -> int:
+        """About how many bytes the next task holds."""
+        tasks = self.num_tasks
+        return self.nbytes // tasks if tasks else self.nbytes
+
+    def take(self) -> tuple[Bundle, ...]:
+        """Remove the next task's bundles. Only called while ``num_tasks`` is not zero."""
+        match self._policy:
+            case Exactly(num_rows):
+                return self._take_rows(num_rows)
+            case AtMost(num_rows):
+                return self._take_rows(min(num_rows, self._bundles[0].num_rows))
+            case Paced():
+                return self._take_rows(min(self.rows_per_task, self._bundles[0].num_rows))
+            case Evenly():
+                num_rows = -(-self.num_rows // self._num_parts_left)
+                self._num_parts_left -= 1
+                return self._take_rows(num_rows)
+            case _:
+                return self._take_rows(self._bundles[0].num_rows)
+
+    def _take_rows(self, num_rows: int) -> tuple[Bundle, ...]:
+        taken: list[Bundle] = []
+        while num_rows and self._bundles:
+            head = self._bundles.popleft()
+            part = head.slice(0, min(num_rows, head.num_rows))
+            if part is not head:
+                self._bundles.appendleft(head.slice(part.num_rows, head.num_rows - part.num_rows))
+            taken.append(part)
+            num_rows -= part.num_rows
+            self.num_rows -= part.num_rows
+            self.nbytes -= part.nbytes
+        if not self._bundles:
+            self.nbytes = 0  # proportional slices round; an empty inbox holds nothing
+        return tuple(taken)
+
+
+class Gate:
+    """The inbox of a stage without workers: bundles pass at once, cut to the wanted rows."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._to_skip = policy.offset if isinstance(policy, Cut) else 0
+        self._to_give = policy.num_rows if isinstance(policy, Cut) else None
+
+    @property
+    def is_satisfied(self) -> bool:
+        """Whether no further row is wanted."""
+        return self._to_give == 0
+
+    def pass_on(self, bundle: Bundle) -> Bundle | None:
+        """Return what is wanted of a bundle, None if nothing is."""
+        skipped = min(self._to_skip, bundle.num_rows)
+        self._to_skip -= skipped
+        wanted = bundle.num_rows - skipped
+        if self._to_give is not None:
+            wanted = min(wanted, self._to_give)
+            self._to_give -= wanted
+        return bundle.slice(skipped, wanted) if wanted else None
+
+

@@ -1,0 +1,74 @@
+"""Which stage runs next: pure functions of the stages' state, so that they can be simulated without threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+
+class Candidate(Protocol):
+    """What the scheduler must know of a stage."""
+
+    @property
+    def has_input(self) -> bool:
+        """A task waits, or one that rests can be carried on."""
+
+    @property
+    def has_capacity(self) -> bool:
+        """A worker is free for it."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """What comes next has not enough to do already."""
+
+    @property
+    def nbytes_ahead(self) -> int:
+        """Bytes between this stage and the end: its own outputs and all that is held further on."""
+
+    @property
+    def nbytes_expected(self) -> int:
+        """What the next output is expected to take."""
+
+
+CandidateT = TypeVar("CandidateT", bound=Candidate)
+
+
+def pick_stage(stages: Sequence[CandidateT], free_bytes: int, is_idle: bool) -> CandidateT | None:
+    """Return the most downstream stage that may do more work.
+
+    Draining the end first frees memory soonest. A stage with nothing ahead of it always qualifies, so one oversized
+    bundle cannot stall the plan; and when nothing runs at all, the budget gives way rather than the query.
+    """
+    for stage in reversed(stages):
+        if stage.has_input and stage.has_capacity and stage.is_wanted:
+            if stage.nbytes_expected <= free_bytes or stage.nbytes_ahead == 0:
+                return stage
+    if is_idle:
+        return next((stage for stage in reversed(stages) if stage.has_input and stage.has_capacity), None)
+    return None
+
+
+def is_queue_short(num_tasks: int, capacity: int) -> bool:
+    """Say whether a queue should be fed: two tasks a worker hide the latency of a hand-over; more only holds memory."""
+    return num_tasks < 2 * capacity + 1
+
+
+def expected_output(nbytes_in: int, total_in: int, total_out: int) -> int:
+    """Return what ``nbytes_in`` will become, by what the stage made of its input so far; as much again at first."""
+    return nbytes_in * total_out // total_in if total_in and total_out else nbytes_in
+
+
+PACED_TASK_S = 0.1
+MAX_PACED_ROWS = 2**16
+
+
+def paced_rows(num_rows: int, busy_s: float) -> int:
+    """Return how many rows the next task should have, after ``num_rows`` took ``busy_s``.
+
+    It grows at most eightfold at a time, as the first rows may be cheaper than the rest.
+
+    >>> paced_rows(32, 0.001), paced_rows(1000, 10.0), paced_rows(65536, 0.01)
+    (256, 10, 65536)
+    """
+    wanted = int(PACED_TASK_S * num_rows / max(busy_s, 1e-9))
+    return max(1, min(wanted, 8 * num_rows, MAX_PACED_ROWS))

@@ -1,0 +1,165 @@
+"""Handlers on threads: the pool for reads, Arrow kernels, writes and Python functions in the user's process.
+
+A *slot* is one worker: a handler, built when it is first needed and used by one thread at a time. Threads are shared
+by all the stages of a query; a task that rests holds its slot but no thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import QueryCancelledError
+from penstock.protocols import Bundle, Emit, Handler, Report, Task
+
+IsCancelled = Callable[[], bool]
+OpenHandler = Callable[[IsCancelled], Handler]
+
+
+class Slot:
+    """One worker: its handler and, while it works on a task, the outputs still to come."""
+
+    def __init__(self) -> None:
+        self.handler: Handler | None = None
+        self.outputs: Iterator[pa.RecordBatch] | None = None
+
+
+class ThreadPool:
+    """Implements ``WorkerPool`` on threads of ``threads``, which the caller owns and shuts down last."""
+
+    def __init__(self, open_handler: OpenHandler, capacity: int, threads: ThreadPoolExecutor, emit: Emit) -> None:
+        self.capacity = capacity
+        self._open_handler = open_handler
+        self._threads = threads
+        self._emit = emit
+        self._cancelled = threading.Event()
+        self._free = [Slot() for _ in range(capacity)]
+        self._slots = tuple(self._free)
+        self._busy: dict[int, Slot] = {}
+        self._running = RunningCount()
+
+    def submit(self, task: Task) -> None:
+        slot = self._busy.get(id(task))
+        if slot is None:
+            # Prefer a worker that is open already: a model is loaded as often as needed, not as often as allowed.
+            self._free.sort(key=lambda s: s.handler is not None)
+            slot = self._busy[id(task)] = self._free.pop()
+        self._start(self._advance, slot, task)
+
+    def finish(self) -> None:
+        self._start(self._finish)
+
+    def close(self) -> None:
+        self._cancelled.set()
+        self._interrupt()
+        self._running.wait_for_none()
+        for slot in self._slots:
+            handler, slot.handler, slot.outputs = slot.handler, None, None
+            if handler is not None:
+                handler.close()
+
+    def _interrupt(self) -> None:
+        """Make running handlers return soon. Those in this process look at the cancel flag themselves."""
+
+    def _start(self, work: Callable[..., None], *args: Any) -> None:
+        self._running.add()
+        self._threads.submit(self._run, work, *args)
+
+    def _run(self, work: Callable[..., None], *args: Any) -> None:
+        try:
+            if not self._cancelled.is_set():
+                work(*args)
+        finally:
+            self._running.remove()
+
+    def _advance(self, slot: Slot, task: Task) -> None:
+        """Take the task to its next output."""
+        started = time.perf_counter()
+        is_one = False
+        try:
+            if slot.outputs is None:
+                given = self._handler(slot).process(input_of(task), task.first_row)
+                slot.outputs = iter((given,)) if (is_one := isinstance(given, pa.RecordBatch)) else given
+            batch = next(slot.outputs, None)
+        except QueryCancelledError:
+            return
+        except BaseException as exc:
+            self._give_back(slot, task)
+            self._emit(Report(task, None, is_done=True, error=exc))
+            return
+        busy_s = time.perf_counter() - started
+        is_done = is_one or batch is None
+        if is_done:
+            self._give_back(slot, task)
+        self._emit(Report(task, None if batch is None else local_bundle(batch), is_done, busy_s))
+
+    def _give_back(self, slot: Slot, task: Task) -> None:
+        slot.outputs = None
+        del self._busy[id(task)]
+        self._free.append(slot)
+
+    def _finish(self) -> None:
+        try:
+            for slot in self._slots:
+                if slot.handler is not None:
+                    for batch in slot.handler.finish():
+                        self._emit(Report(None, local_bundle(batch), is_done=False))
+        except BaseException as exc:
+            self._emit(Report(None, None, is_done=True, error=exc))
+            return
+        self._emit(Report(None, None, is_done=True))
+
+    def _handler(self, slot: Slot) -> Handler:
+        if slot.handler is None:
+            slot.handler = self._open_handler(self._cancelled.is_set)
+        return slot.handler
+
+
+class RunningCount:
+    """How many pieces of work are on threads now, and a way to wait until there are none."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def add(self) -> None:
+        with self._changed:
+            self._count += 1
+
+    def remove(self) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    @property
+    def is_none(self) -> bool:
+        return self._count == 0
+
+    def wait_for_none(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._count == 0)
+
+
+def input_of(task: Task) -> Any:
+    """Return what a local handler works on: the read task, or the task's bundles as one batch."""
+    if not isinstance(task.item, tuple):
+        return task.item
+    parts = [bundle.handle.slice(bundle.offset, bundle.num_rows) for bundle in task.item]
+    return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return one batch of several; where their types differ, as after a map_batches, the common type."""
+    if all(part.schema == parts[0].schema for part in parts[1:]):
+        return pa.concat_batches(parts)
+    table = pa.concat_tables([pa.table(part) for part in parts], promote_options="permissive")
+    return table.combine_chunks().to_batches()[0]
+
+
+def local_bundle(batch: pa.RecordBatch) -> Bundle:
+    return Bundle(batch, batch.num_rows, batch.nbytes)

@@ -1,0 +1,87 @@
+"""Messages between the driver and a worker process: a pickled head, and Arrow data in memory both can see.
+
+The data travels as the descriptor of an anonymous file. It has no name, so nothing is left behind however a process
+ends, and it is not bound by the size of ``/dev/shm``. One copy in, none out: the reader maps the same pages.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import socket
+import struct
+import tempfile
+from typing import Any
+
+import pyarrow as pa
+
+_HEAD = struct.Struct("<QQ")  # length of the pickled head, length of the Arrow data
+_MAP_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+
+
+class Closed(EOFError):
+    """The other side is gone."""
+
+
+def send(sock: socket.socket, message: Any, batch: pa.RecordBatch | None = None) -> None:
+    """Send a picklable message and, with it, a batch. Blocks until the other side has room for the message."""
+    head = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    try:
+        if batch is None:
+            sock.sendall(_HEAD.pack(len(head), 0) + head)
+            return
+        fd = _anonymous_file()
+        try:
+            nbytes = _write(fd, batch)
+            socket.send_fds(sock, [_HEAD.pack(len(head), nbytes)], [fd])
+            sock.sendall(head)
+        finally:
+            os.close(fd)
+    except (BrokenPipeError, ConnectionResetError) as exc:
+        raise Closed from exc
+
+
+def receive(sock: socket.socket) -> tuple[Any, pa.RecordBatch | None]:
+    """Return the next message and its batch, which stays valid for as long as it is referred to."""
+    try:
+        data, fds, _, _ = socket.recv_fds(sock, _HEAD.size, 1)
+        if not data:
+            raise Closed
+        data += _read_exactly(sock, _HEAD.size - len(data))
+        head_nbytes, batch_nbytes = _HEAD.unpack(data)
+        message = pickle.loads(_read_exactly(sock, head_nbytes))
+    except ConnectionResetError as exc:
+        raise Closed from exc
+    if not fds:
+        return message, None
+    try:
+        mapped = mmap.mmap(fds[0], batch_nbytes, flags=_MAP_FLAGS, prot=mmap.PROT_READ)
+    finally:
+        os.close(fds[0])
+    return message, pa.ipc.open_stream(pa.py_buffer(mapped)).read_next_batch()
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("penstock", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _write(fd: int, batch: pa.RecordBatch) -> int:
+    with os.fdopen(os.dup(fd), "wb", buffering=0) as file:
+        with pa.ipc.new_stream(file, batch.schema) as stream:
+            stream.write_batch(batch)
+        return file.tell()
+
+
+def _read_exactly(sock: socket.socket, nbytes: int) -> bytes:
+    parts = bytearray(nbytes)
+    view = memoryview(parts)
+    while view:
+        count = sock.recv_into(view)
+        if not count:
+            raise Closed
+        view = view[count:]
+    return bytes(parts)

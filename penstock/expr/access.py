@@ -1,0 +1,97 @@
+"""Kernels that take values apart: ``expr[key]`` on lists, structs and maps, and slices of lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import TypeMismatchError, did_you_mean
+from penstock.expr.arrays import list_bounds, masked, on_arrays, ranges, to_lists, validity
+from penstock.expr.registry import Value
+from penstock.expr.signatures import LIST, STRUCT, strict
+from penstock.types import DataType
+
+
+def _field_type(dtype: DataType, *, name: str) -> DataType:
+    STRUCT.check(dtype)
+    if dtype.is_null():
+        return dtype
+    if name not in dtype.fields:
+        listing = ", ".join(dtype.fields) or "(none)"
+        raise TypeMismatchError(f"no field {name!r}; available: {listing}.{did_you_mean(name, dtype.fields)}")
+    return dtype.fields[name]
+
+
+@strict("struct_get", _field_type)
+def struct_get(value: Value, *, name: str) -> Value:
+    """Return one field of a struct; null where the struct is."""
+    # By position, because a name may hold a dot, which Arrow would read as a path.
+    return pc.struct_field(value, indices=[list(DataType(value.type).fields).index(name)])
+
+
+def _item_type(dtype: DataType, *, key: Any) -> DataType:
+    if dtype.is_null():
+        return dtype
+    if dtype.is_struct():
+        if not isinstance(key, str):
+            raise TypeMismatchError(f"a field of a struct is taken by its name, not by {key!r}")
+        return _field_type(dtype, name=key)
+    if dtype.is_map():
+        try:
+            pa.scalar(key, dtype.key.arrow)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError):
+            raise TypeMismatchError(f"the keys of the map are {dtype.key}, got {key!r}") from None
+        return dtype.value
+    if dtype.is_list() or dtype.is_embedding():
+        if isinstance(key, bool) or not isinstance(key, int):
+            raise TypeMismatchError(f"an element of a list is taken by its position, not by {key!r}")
+        return dtype.inner
+    remedy = "; use substr(start, length) for a part of a text" if dtype.is_string() else ""
+    raise TypeMismatchError(f"expected a list, struct or map, got {dtype}{remedy}")
+
+
+@strict("get_item", _item_type)
+def get_item(value: Value, *, key: Any) -> Value:
+    """Return the element, field or map value; null where there is none."""
+    dtype = DataType(value.type)
+    if dtype.is_struct():
+        return struct_get(value, name=key)
+    if dtype.is_map():
+        return map_value(value, key)
+    return element_at(value, pa.scalar(key, pa.int64()))
+
+
+@on_arrays
+def element_at(lists: pa.Array, positions: pa.Array) -> pa.Array:
+    """Return the element at each row's position, counted from the end if negative; null where there is none."""
+    values, starts, ends = list_bounds(lists)
+    valid = validity(lists, positions)
+    position = positions.fill_null(0).to_numpy(zero_copy_only=False)
+    slots = np.where(position < 0, ends, starts) + position
+    valid &= (slots >= starts) & (slots < ends)
+    return values.take(masked(np.where(valid, slots, 0), valid))
+
+
+def map_value(value: Value, key: Any) -> Value:
+    """Return the value of ``key``, the first if it appears twice; null where it does not."""
+    return pc.map_lookup(value, query_key=pa.scalar(key, value.type.key_type), occurrence="first")
+
+
+def _slice_type(dtype: DataType, **_: Any) -> DataType:
+    LIST.check(dtype)
+    return dtype if dtype.is_null() else DataType.list(dtype.inner)
+
+
+@strict("list_slice", _slice_type)
+@on_arrays
+def list_slice(lists: pa.Array, *, start: int, stop: int | None) -> pa.Array:
+    """Return the elements from ``start`` up to ``stop``, with Python's meaning of negative numbers."""
+    values, starts, ends = list_bounds(lists)
+    lengths = ends - starts
+    first = np.clip(lengths + start if start < 0 else start, 0, lengths)
+    last = lengths if stop is None else np.clip(lengths + stop if stop < 0 else stop, 0, lengths)
+    kept = np.maximum(last - first, 0)
+    return to_lists(values.take(pa.array(ranges(starts + first, kept))), kept, validity(lists))

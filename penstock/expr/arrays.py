@@ -1,0 +1,157 @@
+"""What kernels need to work on arrays and constants alike: broadcasting, list offsets, storage of extension types."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.errors import PenstockError
+
+Numbers = np.ndarray[Any, Any]
+
+
+class ComputeError(PenstockError, ValueError):
+    """A value cannot be computed: an overflow, a conversion that does not fit, text that does not parse."""
+
+
+def repeat(scalar: pa.Scalar, num_rows: int) -> pa.Array:
+    """Return an array that holds ``scalar`` in every row."""
+    if not scalar.is_valid:
+        return pa.nulls(num_rows, scalar.type)
+    if isinstance(scalar, pa.ExtensionScalar):
+        return pa.ExtensionArray.from_storage(scalar.type, repeat(scalar.value, num_rows))
+    return pa.repeat(scalar, num_rows)
+
+
+def broadcast(*values: pa.Array | pa.Scalar) -> list[pa.Array]:
+    """Return the values as arrays of one length: that of the arrays among them, or one if all are constants."""
+    num_rows = next((len(value) for value in values if not isinstance(value, pa.Scalar)), 1)
+    return [repeat(value, num_rows) if isinstance(value, pa.Scalar) else value for value in values]
+
+
+def on_arrays(compute: Callable[..., pa.Array]) -> Callable[..., pa.Array | pa.Scalar]:
+    """Make a kernel of arrays work on constants too: a constant is repeated, and constants alone give a constant."""
+
+    @functools.wraps(compute)
+    def broadcasting(*values: pa.Array | pa.Scalar, **options: Any) -> pa.Array | pa.Scalar:
+        result = compute(*broadcast(*values), **options)
+        return result[0] if all(isinstance(value, pa.Scalar) for value in values) else result
+
+    return broadcasting
+
+
+def constant_or_rows(
+    whole: Callable[..., pa.Array], row: Callable[..., Any], dtype: pa.DataType
+) -> Callable[..., pa.Array | pa.Scalar]:
+    """Return a kernel whose parameters (all but the first argument) are mostly constants.
+
+    ``whole(array, *constants)`` computes a column at once; where a parameter is a column itself, ``row(value, *values)``
+    computes each row by itself, and a null among them makes it null.
+    """
+
+    def compute(values: pa.Array | pa.Scalar, *parameters: pa.Array | pa.Scalar, **options: Any) -> Any:
+        if all(isinstance(parameter, pa.Scalar) for parameter in parameters):
+            constants = [parameter.as_py() for parameter in parameters]
+            return on_arrays(lambda array: whole(array, *constants, **options))(values)
+        rows = zip(*(array.to_pylist() for array in broadcast(values, *parameters)), strict=True)
+        results = [None if any(item is None for item in items) else row(*items, **options) for items in rows]
+        return pa.array(results, dtype)
+
+    return compute
+
+
+def storage_of(array: pa.Array) -> pa.Array:
+    """Return the plain Arrow array beneath an extension array, or the array itself."""
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def wrapped(storage: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return ``storage`` as an array of ``dtype`` where that is an extension type."""
+    is_extension = isinstance(dtype, pa.BaseExtensionType)
+    return pa.ExtensionArray.from_storage(dtype, storage) if is_extension else storage
+
+
+def validity(*arrays: pa.Array) -> Numbers:
+    """Return a boolean ndarray, true where no array is null."""
+    valid = np.ones(len(arrays[0]), dtype=bool)
+    for array in arrays:
+        if array.null_count:
+            valid &= array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def filled(array: pa.Array, fill: Any = 0) -> Numbers:
+    """Return numbers as an ndarray, with ``fill`` in place of null."""
+    numbers: Numbers = (array.fill_null(fill) if array.null_count else array).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def masked(numbers: Numbers, valid: Numbers, dtype: pa.DataType | None = None) -> pa.Array:
+    """Return an ndarray as an Arrow array, null where ``valid`` is false."""
+    return pa.array(numbers, type=dtype, mask=None if valid.all() else ~valid)
+
+
+def text_bytes(texts: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the bytes of a string or binary array, all in one, and where each row starts and ends; null rows are empty."""
+    _, offsets, data = texts.buffers()
+    num_rows = len(texts)
+    if not num_rows:
+        return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + num_rows + 1].astype(np.int64)
+    flat = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    starts, ends = bounds[:-1], bounds[1:]
+    return flat, starts, np.where(validity(texts), ends, starts) if texts.null_count else ends
+
+
+def list_bounds(lists: pa.Array) -> tuple[pa.Array, Numbers, Numbers]:
+    """Return the elements of a list, fixed-size list, embedding or map array, and where each row starts and ends.
+
+    A null row starts and ends at the same place. Slices are respected; the elements are not copied.
+    """
+    lists = storage_of(lists)
+    if pt.is_fixed_size_list(lists.type):
+        size = lists.type.list_size
+        starts = (np.arange(len(lists), dtype=np.int64) + lists.offset) * size
+        ends = starts + size
+    else:
+        offsets = lists.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        starts, ends = offsets[:-1], offsets[1:]
+    if lists.null_count:
+        ends = np.where(validity(lists), ends, starts)
+    return lists.values, starts, ends
+
+
+def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
+    """Return ``start, start + 1, ...`` for every row, one after the other.
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    before = np.cumsum(lengths) - lengths
+    result: Numbers = np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+    return result
+
+
+def elements_of(lists: pa.Array) -> tuple[pa.Array, Numbers]:
+    """Return the elements of all rows one after the other, and how many each row has; null rows have none."""
+    values, starts, ends = list_bounds(lists)
+    lengths = ends - starts
+    total = int(lengths.sum())
+    if len(lists) and total == int(ends[-1] - starts[0]) and (len(lists) == 1 or np.array_equal(starts[1:], ends[:-1])):
+        return values.slice(int(starts[0]), total), lengths
+    return values.take(pa.array(ranges(starts, lengths))), lengths
+
+
+def to_lists(elements: pa.Array, lengths: Numbers, valid: Numbers | None = None) -> pa.Array:
+    """Return ``elements`` cut into lists of these lengths, null where ``valid`` is false."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ComputeError(f"{offsets[-1]} elements do not fit one batch of lists; use a smaller batch size")
+    mask = None if valid is None or valid.all() else pa.array(~valid)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, mask=mask)

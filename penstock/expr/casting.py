@@ -1,0 +1,317 @@
+"""The kernel of ``cast`` and ``try_cast``: from one type to another, a column at a time.
+
+- A number loses its fraction on the way to an integer; what is too large for the type is an error.
+- Text is parsed: numbers, ``true``/``false``, ISO 8601 dates and times. Everything becomes text, nested values as JSON.
+- Lists, fixed-size lists, embeddings, tensors and images convert into one another where the sizes agree.
+- Structs convert by field name: a field that the source lacks is null, one that the target lacks is dropped.
+- A timestamp without a timezone counts as UTC when it is given one; text without an offset as local to the timezone.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock import types
+from penstock.errors import TypeMismatchError
+from penstock.expr.arrays import ComputeError, elements_of, list_bounds, on_arrays, to_lists, validity, wrapped
+from penstock.expr.registry import kernel
+from penstock.types import DataType
+
+REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
+NUMBER_PATTERN = r"^\s*[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|(?i:nan|inf|infinity))\s*$"
+
+
+def _cast_type(source: DataType, *, dtype: DataType, is_strict: bool = True) -> DataType:
+    if can_cast(source, dtype):
+        return dtype
+    remedy = ""
+    if source.is_string() and dtype.is_nested():
+        remedy = f'; parse JSON text with deserialize("json", "{dtype}")'
+    elif source.is_binary() and (dtype.is_numeric() or dtype.is_temporal()):
+        remedy = f'; decode the bytes first with .cast("string").cast("{dtype}")'
+    raise TypeMismatchError(f"cannot turn {source} into {dtype}{remedy}")
+
+
+@kernel("cast", _cast_type)
+@on_arrays
+def cast(array: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Array:
+    """Return ``array`` as ``dtype``; what does not fit raises ComputeError if strict, and is null if not."""
+    if array.type == dtype.arrow:
+        return array
+    source = DataType(array.type)
+    try:
+        return converted(array, source, dtype)
+    except REFUSALS as exc:
+        if is_strict:
+            raise _bad_value(array, source, dtype, exc) from exc
+    if source.is_string() and dtype.is_numeric():
+        array = pc.if_else(pc.match_substring_regex(array, NUMBER_PATTERN), array, pa.scalar(None, array.type))
+    return _salvaged(array, source, dtype)
+
+
+def _salvaged(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+    """Convert what can be converted: halves that fail are halved again until the bad rows stand alone."""
+    try:
+        return converted(array, source, dtype)
+    except REFUSALS:
+        if len(array) <= 1:
+            return pa.nulls(len(array), dtype.arrow)
+    middle = len(array) // 2
+    return pa.concat_arrays([_salvaged(half, source, dtype) for half in (array[:middle], array[middle:])])
+
+
+def _bad_value(array: pa.Array, source: DataType, dtype: DataType, reason: Exception) -> ComputeError:
+    """Return the error that names the first value that cannot be converted."""
+    while len(array) > 1:
+        middle = len(array) // 2
+        try:
+            converted(array[:middle], source, dtype)
+            array = array[middle:]
+        except REFUSALS as exc:
+            array, reason = array[:middle], exc
+    text = repr(array[0].as_py()) if len(array) else str(source)
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    return ComputeError(
+        f'Cannot turn {shown} from {source} into {dtype}: {reason}. Use .try_cast("{dtype}") to get null instead.'
+    )
+
+
+def can_cast(source: DataType, dtype: DataType) -> bool:
+    """Say whether values of ``source`` may convert to ``dtype``."""
+    if source == dtype or source.is_null() or source.is_python() or dtype.is_string() or dtype.is_python():
+        return True
+    if source.is_string():
+        return (
+            _is_number(dtype)
+            or dtype.is_binary()
+            or dtype.is_file()
+            or (dtype.is_temporal() and not dtype.is_duration())
+        )
+    if _is_number(source) and _is_number(dtype):
+        return True
+    if source.is_integer() or dtype.is_integer():
+        return source.is_temporal() or dtype.is_temporal()
+    if source.is_timestamp():
+        return dtype.is_timestamp() or dtype.is_date() or dtype.is_time()
+    if source.is_temporal():
+        return (source.is_date() and dtype.is_timestamp()) or (
+            (source.is_time() and dtype.is_time()) or (source.is_duration() and dtype.is_duration())
+        )
+    if source.is_binary():
+        return dtype.is_binary()
+    if source.is_struct() and dtype.is_struct():
+        return all(can_cast(inner, dtype.fields[name]) for name, inner in source.fields.items() if name in dtype.fields)
+    if source.is_map() and dtype.is_map():
+        return can_cast(source.key, dtype.key) and can_cast(source.value, dtype.value)
+    if _is_shaped(source) or _is_shaped(dtype):
+        return _leaf(source) is not None and _leaf(dtype) is not None
+    return _is_listed(source) and _is_listed(dtype) and can_cast(source.inner, dtype.inner)
+
+
+def _is_number(dtype: DataType) -> bool:
+    return dtype.is_numeric() or dtype.is_boolean()
+
+
+def _is_listed(dtype: DataType) -> bool:
+    return dtype.is_list() or dtype.is_embedding()
+
+
+def _is_shaped(dtype: DataType) -> bool:
+    return dtype.is_tensor() or dtype.is_image()
+
+
+def _leaf(dtype: DataType) -> DataType | None:
+    """Return the number type inside lists of lists, tensors and images, or None if there are no numbers."""
+    if dtype.is_image():
+        return DataType.uint8()
+    if not _is_listed(dtype) and not dtype.is_tensor():
+        return None
+    return dtype.inner if _is_number(dtype.inner) else _leaf(dtype.inner)
+
+
+def converted(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+    """Return ``array`` as ``dtype``, or raise one of REFUSALS if a value does not fit."""
+    if source == dtype:
+        return array
+    if source.is_null():
+        return pa.nulls(len(array), dtype.arrow)
+    if dtype.is_string():
+        return to_text(array, source)
+    if source.is_python() or dtype.is_python():
+        return types.cast(array, dtype)
+    if source.is_string():
+        return _parsed(array, dtype)
+    if _is_listed(source) and _is_listed(dtype):
+        return _lists(array, source, dtype)
+    if _is_listed(source) and _is_number(source.inner) and dtype.is_tensor() and dtype.shape is not None:
+        flat = DataType(dtype.arrow.storage_type)
+        return wrapped(_lists(array, source, flat), dtype.arrow)
+    if source.is_struct() and dtype.is_struct():
+        return _structs(array, dtype)
+    if source.is_map() and dtype.is_map():
+        return _maps(array, source, dtype)
+    if source.is_extension() or dtype.is_extension() or source.is_nested():
+        return types.cast(array, dtype)
+    return _plain(array, source, dtype)
+
+
+def _plain(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+    """Convert among numbers, booleans, times and bytes."""
+    if source.is_float() and dtype.is_integer():
+        wide = array.cast(pa.float64())
+        return pc.trunc(wide).cast(dtype.arrow)
+    if dtype.is_decimal() and (source.is_boolean() or source.is_integer()):
+        # Arrow judges an integer by its type; as the widest decimal it is judged by its value.
+        whole = array.cast(pa.int64()) if source.is_boolean() else array
+        array = whole.cast(pa.decimal256(76, dtype.arrow.scale))
+    if source.is_integer() and dtype.is_temporal():
+        array = array.cast(pa.int32() if dtype.arrow.bit_width == 32 else pa.int64())
+    if source.is_temporal() and dtype.is_integer():
+        array = array.cast(pa.int32() if source.arrow.bit_width == 32 else pa.int64())
+    if dtype.is_date() and source.is_timestamp() and source.timezone is not None:
+        array = pc.local_timestamp(array)
+    options = pc.CastOptions(dtype.arrow, allow_time_truncate=True, allow_decimal_truncate=True)
+    options = options if not dtype.is_float() else pc.CastOptions.unsafe(dtype.arrow)
+    return pc.cast(array, options=options)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def to_text(array: pa.Array, source: DataType) -> pa.Array:
+    """Return every value as people write it; what is nested, as JSON."""
+    if source.is_float():
+        text = array.cast(pa.string())
+        is_bare = pc.match_substring_regex(text, r"^-?\d+$")  # Arrow writes 1.0 as 1
+        return pc.if_else(is_bare, pc.binary_join_element_wise(text, ".0", ""), text)
+    if source.is_binary():
+        return array.cast(pa.binary()).cast(pa.string())
+    if source.is_duration() or source.is_python():
+        return pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
+    if source.is_file():
+        return types.cast(array, DataType.string())
+    if source.is_nested() or source.is_extension():
+        return json_text(array)
+    return array.cast(pa.string())
+
+
+def json_text(array: pa.Array) -> pa.Array:
+    """Return every value as JSON text; null stays null."""
+    import orjson
+
+    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    rows = array.to_pylist(maps_as_pydicts="lossy")
+    encoded = [None if row is None else orjson.dumps(row, default=_jsonable, option=options).decode() for row in rows]
+    return pa.array(encoded, pa.string())
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return str(value)
+
+
+def _parsed(array: pa.Array, dtype: DataType) -> pa.Array:
+    if dtype.is_timestamp():
+        return _first_that_works(array, _to_local if dtype.timezone is None else _to_zone(dtype.timezone), dtype)
+    if dtype.is_date():
+        return _first_that_works(array, lambda text: text.cast(pa.timestamp("us")).cast(pa.date32()), dtype)
+    if dtype.is_time():
+        full = pc.binary_join_element_wise("1970-01-01 ", pc.utf8_trim_whitespace(array), "")
+        options = pc.CastOptions(dtype.arrow, allow_time_truncate=True)
+        return pc.cast(full.cast(pa.timestamp("ns")).cast(pa.time64("ns")), options=options)
+    if dtype.is_file():
+        return types.cast(array, dtype)
+    options = pc.CastOptions(dtype.arrow, allow_decimal_truncate=True)
+    try:
+        return pc.cast(array, options=options)
+    except pa.ArrowInvalid:
+        bare = pc.replace_substring_regex(pc.utf8_trim_whitespace(array), r"^\+", "")
+        return pc.cast(bare, options=options)
+
+
+def _to_local(text: pa.Array) -> pa.Array:
+    return text.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+
+
+def _to_zone(timezone: str) -> Callable[[pa.Array], pa.Array]:
+    return lambda text: pc.assume_timezone(text.cast(pa.timestamp("us")), timezone, ambiguous="earliest")
+
+
+def _first_that_works(text: pa.Array, alternative: Callable[[pa.Array], pa.Array], dtype: DataType) -> pa.Array:
+    """Parse a whole column the way Arrow does, or the other way it could be meant, or else value by value."""
+    options = pc.CastOptions(dtype.arrow, allow_time_truncate=True)
+    attempts: tuple[Callable[[pa.Array], pa.Array], ...] = (lambda text: text, alternative)
+    for parse in attempts:
+        try:
+            return pc.cast(parse(text), options=options)
+        except pa.ArrowInvalid:
+            continue
+    values = [None if value is None else _from_iso(value.strip(), dtype) for value in text.to_pylist()]
+    return pa.array(values, pa.date32() if dtype.is_date() else pa.timestamp("us", dtype.timezone)).cast(dtype.arrow)
+
+
+def _from_iso(text: str, dtype: DataType) -> datetime.datetime | datetime.date:
+    moment = datetime.datetime.fromisoformat(text)
+    if dtype.is_date():
+        return moment.date()
+    if dtype.timezone is None:
+        return moment if moment.tzinfo is None else moment.astimezone(datetime.UTC).replace(tzinfo=None)
+    if moment.tzinfo is None:
+        local = pc.assume_timezone(pa.scalar(moment, pa.timestamp("us")), dtype.timezone, ambiguous="earliest")
+        return local.as_py()  # type: ignore[no-any-return]
+    return moment
+
+
+# --- nested -----------------------------------------------------------------------------------------------------------
+
+
+def _lists(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+    """Convert among lists, fixed-size lists and embeddings."""
+    valid = validity(array)
+    if dtype.is_list() and not dtype.is_fixed_size_list():
+        elements, lengths = elements_of(array)
+        return to_lists(converted(elements, source.inner, dtype.inner), lengths, valid)
+    values, starts, ends = list_bounds(array)
+    bad = valid & (ends - starts != dtype.size)
+    if bad.any():
+        raise ValueError(f"a list of {(ends - starts)[bad][0]} elements does not have the {dtype.size} of {dtype}")
+    if valid.all():
+        elements = elements_of(array)[0]
+    else:  # a null row takes up room too
+        slots = (starts[:, None] + np.arange(dtype.size)).reshape(-1)
+        elements = values.take(pa.array(slots, mask=np.repeat(~valid, dtype.size)))
+    mask = None if valid.all() else pa.array(~valid)
+    lists = pa.FixedSizeListArray.from_arrays(converted(elements, source.inner, dtype.inner), dtype.size, mask=mask)
+    return wrapped(lists, dtype.arrow)
+
+
+def _structs(array: pa.Array, dtype: DataType) -> pa.Array:
+    # flatten() gives children that are null where their parent is, so nothing hidden there is converted.
+    children = dict(zip(DataType(array.type).fields, array.flatten(), strict=True))
+    columns = []
+    for name, inner in dtype.fields.items():
+        child = children.get(name, pa.nulls(len(array)))
+        columns.append(converted(child, DataType(child.type), inner))
+    if not columns:
+        return pa.array([None if row is None else {} for row in array.to_pylist()], dtype.arrow)
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(columns, fields=list(dtype.arrow), mask=mask)
+
+
+def _maps(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+    entries, lengths = elements_of(array)
+    keys, items = entries.flatten()
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(
+        offsets, converted(keys, source.key, dtype.key), converted(items, source.value, dtype.value), mask=mask
+    )

@@ -1,0 +1,317 @@
+"""``Expression``: the shell around one expression node that users hold.
+
+It carries the operators and what every dialect has. Each function of ``penstock.functions`` adds itself here as a
+method (see ``method``); ``column.pyi``, made by ``make stubs``, lists them all for editors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, Literal, Star, describe
+from penstock.types import DataType, to_arrow_array
+
+AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
+
+
+class Expression:
+    """A column to be computed. Made by ``col``, ``lit``, operators and functions; evaluated a batch at a time."""
+
+    __slots__ = ("_node",)
+    __hash__ = None  # type: ignore[assignment]  # == builds an expression, so equality cannot serve a dict
+
+    def __init__(self, node: Expr) -> None:
+        self._node = node
+
+    def __repr__(self) -> str:
+        return describe(self._node)
+
+    def name(self) -> str:
+        """Return the name of the column this gives.
+
+        >>> ps.col("a").alias("b").name()
+        'b'
+        """
+        return self._node.name
+
+    def alias(self, name: str) -> Expression:
+        """Give the result another name.
+
+        >>> ps.from_pydict({"a": [1]}).select(ps.col("a").alias("b")).to_pydict()
+        {'b': [1]}
+        """
+        return Expression(Alias(self._node, name))
+
+    def cast(self, dtype: DataType | str | type) -> Expression:
+        """Convert to another type; a value that does not fit is an error.
+
+        >>> ps.from_pydict({"a": ["1"]}).select(ps.col("a").cast("int64")).to_pydict()
+        {'a': [1]}
+        """
+        return Expression(Cast(self._node, DataType.of(dtype)))
+
+    def try_cast(self, dtype: DataType | str | type) -> Expression:
+        """Convert to another type; a value that does not fit becomes null.
+
+        >>> ps.from_pydict({"a": ["1", "x"]}).select(ps.col("a").try_cast("int64")).to_pydict()
+        {'a': [1, None]}
+        """
+        return Expression(Cast(self._node, DataType.of(dtype), is_strict=False))
+
+    def is_null(self) -> Expression:
+        """Say whether each value is null."""
+        return call("is_null", self)
+
+    def not_null(self) -> Expression:
+        """Say whether each value is something."""
+        return call("not_null", self)
+
+    def fill_null(self, value: Any) -> Expression:
+        """Put ``value`` where there is null.
+
+        >>> ps.from_pydict({"a": [1, None]}).select(ps.col("a").fill_null(0)).to_pydict()
+        {'a': [1, 0]}
+        """
+        return call("coalesce", self, value)
+
+    def is_in(self, values: Iterable[Any]) -> Expression:
+        """Say whether each value is one of ``values``; null for null, as in SQL.
+
+        >>> ps.from_pydict({"a": [1, 2]}).select(ps.col("a").is_in([2, 3])).to_pydict()
+        {'a': [False, True]}
+        """
+        if isinstance(values, (str, bytes, Expression)):
+            raise InvalidArgumentError(f"is_in takes a list of values, not {values!r}; use == for one value")
+        return call("is_in", self, lit(list(values)))
+
+    def between(self, lower: Any, upper: Any) -> Expression:
+        """Say whether each value lies from ``lower`` to ``upper``, both included.
+
+        >>> ps.from_pydict({"a": [1, 5]}).select(ps.col("a").between(1, 3)).to_pydict()
+        {'a': [True, False]}
+        """
+        return call("and", self >= lower, self <= upper)
+
+    def if_else(self, if_true: Any, if_false: Any) -> Expression:
+        """Choose by this condition; null counts as false.
+
+        >>> ps.from_pydict({"a": [1, 5]}).select((ps.col("a") > 2).if_else("big", "small")).to_pydict()
+        {'a': ['small', 'big']}
+        """
+        return call("if_else", self, if_true, if_false)
+
+    def eq_null_safe(self, other: Any) -> Expression:
+        """Compare so that null equals null and nothing else."""
+        return call("equal_null_safe", self, other)
+
+    def __getitem__(self, key: int | str | slice) -> Expression:
+        """Take an element of a list, a field of a struct, the value of a map key, or a slice of a list.
+
+        >>> ps.from_pydict({"a": [[1, 2]]}).select(ps.col("a")[0]).to_pydict()
+        {'a': [1]}
+        """
+        if isinstance(key, slice):
+            if key.step is not None:
+                raise InvalidArgumentError("A slice of a list column takes no step")
+            return call("list_slice", self, start=key.start or 0, stop=key.stop)
+        return call("get_item", self, key=key)
+
+    def __iter__(self) -> Any:
+        raise TypeError(f"An expression has no values to iterate over before it runs: {self!r}")
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"An expression has no truth value before it runs: {self!r}. "
+            "Use & | ~ for and, or, not, with brackets around comparisons."
+        )
+
+    def __add__(self, other: Any) -> Expression:
+        return call("add", self, other)
+
+    def __radd__(self, other: Any) -> Expression:
+        return call("add", other, self)
+
+    def __sub__(self, other: Any) -> Expression:
+        return call("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return call("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Expression:
+        return call("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Expression:
+        return call("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Expression:
+        return call("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        return call("divide", other, self)
+
+    def __floordiv__(self, other: Any) -> Expression:
+        return call("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Expression:
+        return call("floor_divide", other, self)
+
+    def __mod__(self, other: Any) -> Expression:
+        return call("modulo", self, other)
+
+    def __rmod__(self, other: Any) -> Expression:
+        return call("modulo", other, self)
+
+    def __pow__(self, other: Any) -> Expression:
+        return call("power", self, other)
+
+    def __rpow__(self, other: Any) -> Expression:
+        return call("power", other, self)
+
+    def __neg__(self) -> Expression:
+        return call("negate", self)
+
+    def __abs__(self) -> Expression:
+        return call("abs", self)
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return call("equal", self, other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return call("not_equal", self, other)
+
+    def __lt__(self, other: Any) -> Expression:
+        return call("less", self, other)
+
+    def __le__(self, other: Any) -> Expression:
+        return call("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Expression:
+        return call("greater", self, other)
+
+    def __ge__(self, other: Any) -> Expression:
+        return call("greater_equal", self, other)
+
+    def __and__(self, other: Any) -> Expression:
+        return call("and", self, other)
+
+    def __rand__(self, other: Any) -> Expression:
+        return call("and", other, self)
+
+    def __or__(self, other: Any) -> Expression:
+        return call("or", self, other)
+
+    def __ror__(self, other: Any) -> Expression:
+        return call("or", other, self)
+
+    def __xor__(self, other: Any) -> Expression:
+        return call("xor", self, other)
+
+    def __rxor__(self, other: Any) -> Expression:
+        return call("xor", other, self)
+
+    def __invert__(self) -> Expression:
+        return call("not", self)
+
+
+class When(Expression):
+    """A chain of conditions under construction; without ``otherwise`` the rest is null."""
+
+    __slots__ = ("_branches", "_condition")
+
+    def __init__(self, branches: tuple[tuple[Expression, Expression], ...], condition: Expression | None) -> None:
+        self._branches = branches
+        self._condition = condition
+        super().__init__(_chosen(branches, lit(None)))
+
+    def when(self, condition: Expression) -> When:
+        """Begin another branch; the first condition that holds wins."""
+        if self._condition is not None:
+            raise InvalidArgumentError("when(...) must be followed by .then(value) before the next .when(...)")
+        return When(self._branches, condition)
+
+    def then(self, value: Any) -> When:
+        """Say what the branch just begun gives."""
+        if self._condition is None:
+            raise InvalidArgumentError(".then(value) must follow a when(condition)")
+        return When((*self._branches, (self._condition, lit(value))), None)
+
+    def otherwise(self, value: Any) -> Expression:
+        """Say what is given where no condition holds."""
+        return Expression(_chosen(self._branches, lit(value)))
+
+
+def _chosen(branches: tuple[tuple[Expression, Expression], ...], rest: Expression) -> Expr:
+    result = rest
+    for condition, value in reversed(branches):
+        result = condition.if_else(value, result)
+    return result._node
+
+
+def when(condition: Expression) -> When:
+    """Begin a chain of conditions.
+
+    >>> size = ps.when(ps.col("a") > 2).then("big").otherwise("small")
+    >>> ps.from_pydict({"a": [1, 5]}).select(size.alias("size")).to_pydict()
+    {'size': ['small', 'big']}
+    """
+    return When((), condition)
+
+
+def col(name: str) -> Expression:
+    """Refer to a column by name; ``"*"`` means every column.
+
+    >>> ps.from_pydict({"a": [1]}).select(ps.col("a") + 1).to_pydict()
+    {'a': [2]}
+    """
+    return Expression(Star() if name == "*" else ColumnRef(name))
+
+
+def lit(value: Any) -> Expression:
+    """Make a constant column of a Python value.
+
+    >>> ps.from_pydict({"a": [1, 2]}).select(ps.lit("x").alias("b")).to_pydict()
+    {'b': ['x', 'x']}
+    """
+    if isinstance(value, Expression):
+        return value
+    if isinstance(value, pa.Scalar):
+        return Expression(Literal(value))
+    return Expression(Literal(to_arrow_array([value], None, what="lit")[0]))
+
+
+def element() -> Expression:
+    """Refer to the element at hand inside ``list_map`` and ``list_filter``.
+
+    >>> ps.from_pydict({"a": [[1, 2]]}).select(ps.col("a").list_map(ps.element() * 10)).to_pydict()
+    {'a': [[10, 20]]}
+    """
+    return Expression(ELEMENT)
+
+
+def to_expr(value: Any) -> Expr:
+    """Return the node of an expression, or a literal of anything else."""
+    return lit(value)._node
+
+
+def call(function: str, *args: Any, **options: Any) -> Expression:
+    """Build a call of a registered function; positional arguments are expressions or constants, options constants."""
+    frozen = tuple(sorted((name, _frozen(value)) for name, value in options.items()))
+    return Expression(Call(function, tuple(to_expr(arg) for arg in args), frozen))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, dict):
+        return tuple((key, _frozen(item)) for key, item in value.items())
+    return value
+
+
+def method(function: AnyCallable) -> AnyCallable:
+    """Make a function of expressions available as a method of ``Expression`` too."""
+    setattr(Expression, function.__name__, function)
+    return function

@@ -1,0 +1,192 @@
+"""Kernels of comparison, logic, null and choice.
+
+- Null in, null out; ``and``, ``or`` and ``not`` follow three-valued logic, as in SQL.
+- Text compares with text and numbers with numbers; nothing is converted behind your back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import TypeMismatchError
+from penstock.expr.arrays import filled, masked, on_arrays, storage_of, validity, wrapped
+from penstock.expr.casting import cast
+from penstock.expr.registry import Resolve, Value, kernel
+from penstock.expr.signatures import BOOL, BOOLEAN, common_type, dtypes_of, number_type, numeric, strict
+from penstock.types import DataType, supertype
+
+# --- comparison -------------------------------------------------------------------------------------------------------
+
+
+def comparison_problem(left: DataType, right: DataType, is_order: bool = False) -> str:
+    """Say why two types cannot be compared, and what to do; nothing if they can."""
+    if left.is_null() or right.is_null():
+        return ""
+    remedy = ""
+    if left.is_string() != right.is_string():
+        other = right if left.is_string() else left
+        remedy = f'; convert the text with .cast("{other}"), or the other side with .cast("string")'
+    elif left.is_boolean() != right.is_boolean():
+        remedy = '; convert the bool with .cast("int64")'
+    elif left.is_timestamp() and right.is_timestamp() and (left.timezone is None) != (right.timezone is None):
+        remedy = "; one has a timezone and one has not: .cast() one to the other's type"
+    elif left.is_timestamp() and right.is_timestamp():
+        return ""
+    elif supertype(left, right) is not None:
+        if not is_order or (left.is_comparable() and right.is_comparable()):
+            return ""
+        remedy = "; its values have no order"
+    return f"cannot compare {left} with {right}{remedy}"
+
+
+def _comparison_type(is_order: bool) -> Resolve:
+    def resolve(left: DataType, right: DataType) -> DataType:
+        if problem := comparison_problem(left, right, is_order):
+            raise TypeMismatchError(problem)
+        return BOOL
+
+    return resolve
+
+
+def compare(name: str, left: Value, right: Value) -> Value:
+    """Return the comparison of two values that ``comparison_problem`` has nothing against."""
+    left_type, right_type = dtypes_of(left, right)
+    if not left_type.is_comparable() or not right_type.is_comparable():
+        return _compare_objects(left, right, is_equal=name == "equal")
+    if left_type.is_integer() and right_type.is_integer():
+        if pa.uint64() in (left.type, right.type) and left.type != right.type:
+            return _compare_integers(left, right, name=name)
+    elif left_type.is_numeric() and right_type.is_numeric() and left_type != right_type:
+        dtype = common_type(left_type, right_type)
+        left, right = numeric(left, dtype), numeric(right, dtype)
+    if DataType.float16() in dtypes_of(left, right):
+        left, right = pc.cast(left, pa.float32()), pc.cast(right, pa.float32())
+    return getattr(pc, name)(left, right)
+
+
+@on_arrays
+def _compare_integers(left: pa.Array, right: pa.Array, *, name: str) -> pa.Array:
+    """Compare uint64 with signed integers, for which Arrow has no type in common; NumPy compares them exactly."""
+    return masked(getattr(np, name)(filled(left), filled(right)), validity(left, right))
+
+
+@on_arrays
+def _compare_objects(left: pa.Array, right: pa.Array, *, is_equal: bool) -> pa.Array:
+    """Compare lists, structs and the like row by row; Arrow has no kernel for them."""
+    pairs = zip(storage_of(left).to_pylist(), storage_of(right).to_pylist(), strict=True)
+    return pa.array([None if a is None or b is None else (a == b) is is_equal for a, b in pairs], pa.bool_())
+
+
+for _name in ("equal", "not_equal"):
+    strict(_name, _comparison_type(is_order=False))(lambda left, right, _name=_name: compare(_name, left, right))
+for _name in ("less", "less_equal", "greater", "greater_equal"):
+    strict(_name, _comparison_type(is_order=True))(lambda left, right, _name=_name: compare(_name, left, right))
+
+
+@kernel("equal_null_safe", _comparison_type(is_order=False))
+def _equal_null_safe(left: Value, right: Value) -> Value:
+    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+    if pa.null() in (left.type, right.type):
+        return both_null
+    return pc.or_(both_null, pc.coalesce(compare("equal", left, right), pa.scalar(False)))
+
+
+# --- logic ------------------------------------------------------------------------------------------------------------
+
+
+def _logic_type(left: DataType, right: DataType) -> DataType:
+    if left.is_integer() or right.is_integer():
+        if not all(dtype.is_integer() or dtype.is_null() for dtype in (left, right)):
+            raise TypeMismatchError(f"& | ^ take two bools or two integers, got {left} and {right}")
+        return number_type(left, right)
+    BOOLEAN.check(left)
+    BOOLEAN.check(right)
+    return BOOL
+
+
+def _logic(name: str, on_bools: Callable[..., Any], on_integers: Callable[..., Any]) -> None:
+    @kernel(name, _logic_type)
+    def _kernel(left: Value, right: Value) -> Value:
+        dtype = _logic_type(*dtypes_of(left, right))
+        compute = on_bools if dtype.is_boolean() else on_integers
+        return compute(pc.cast(left, dtype.arrow), pc.cast(right, dtype.arrow))
+
+
+_logic("and", pc.and_kleene, pc.bit_wise_and)
+_logic("or", pc.or_kleene, pc.bit_wise_or)
+_logic("xor", pc.xor, pc.bit_wise_xor)
+
+
+def _inversion_type(dtype: DataType) -> DataType:
+    if dtype.is_integer():
+        return dtype
+    BOOLEAN.check(dtype)
+    return BOOL
+
+
+@strict("not", _inversion_type)
+def _not(value: Value) -> Value:
+    return pc.invert(value) if pa.types.is_boolean(value.type) else pc.bit_wise_not(value)
+
+
+# --- null, choice and membership --------------------------------------------------------------------------------------
+
+
+kernel("is_null", lambda dtype: BOOL)(pc.is_null)
+kernel("not_null", lambda dtype: BOOL)(pc.is_valid)
+
+
+@kernel("coalesce", common_type)
+def _coalesce(*values: Value) -> Value:
+    dtype = common_type(*dtypes_of(*values))
+    values = tuple(cast(value, dtype=dtype, is_strict=True) for value in values)
+    return _coalesce_storage(*values) if dtype.is_extension() else pc.coalesce(*values)
+
+
+@on_arrays
+def _coalesce_storage(*arrays: pa.Array) -> pa.Array:
+    return wrapped(pc.coalesce(*map(storage_of, arrays)), arrays[0].type)
+
+
+def _if_else_type(condition: DataType, if_true: DataType, if_false: DataType) -> DataType:
+    BOOLEAN.check(condition)
+    return common_type(if_true, if_false)
+
+
+@kernel("if_else", _if_else_type)
+def _if_else(condition: Value, if_true: Value, if_false: Value) -> Value:
+    dtype = common_type(*dtypes_of(if_true, if_false))
+    is_true = pc.coalesce(pc.cast(condition, pa.bool_()), pa.scalar(False))
+    if_true, if_false = (cast(value, dtype=dtype, is_strict=True) for value in (if_true, if_false))
+    return (_if_else_storage if dtype.is_extension() else pc.if_else)(is_true, if_true, if_false)
+
+
+@on_arrays
+def _if_else_storage(is_true: pa.Array, if_true: pa.Array, if_false: pa.Array) -> pa.Array:
+    return wrapped(pc.if_else(is_true, storage_of(if_true), storage_of(if_false)), if_true.type)
+
+
+def _is_in_type(value: DataType, values: DataType) -> DataType:
+    if not values.is_list() and not values.is_null():
+        raise TypeMismatchError(f"is_in takes a list of values, got {values}")
+    if values.is_list() and (problem := comparison_problem(value, values.inner, is_order=True)):
+        raise TypeMismatchError(problem)
+    return BOOL
+
+
+@strict("is_in", _is_in_type)
+def _is_in(value: Value, values: Value) -> Value:
+    if not isinstance(values, pa.Scalar):
+        raise TypeMismatchError("is_in takes a list of constants; use list_contains(lists, value) for a list column")
+    options = values.values
+    dtype = common_type(*dtypes_of(value, options))
+    known = cast(options.drop_null(), dtype=dtype, is_strict=True)
+    found = pc.is_in(cast(value, dtype=dtype, is_strict=True), value_set=known)
+    # As in SQL, "not among 1, 2 and something unknown" is unknown; so is whether null is among them.
+    unsure = pc.or_(pc.is_null(value), pc.and_(pc.invert(found), pa.scalar(options.null_count > 0)))
+    return pc.if_else(unsure, pa.scalar(None, pa.bool_()), found)

@@ -1,0 +1,123 @@
+"""Expressions on a batch: compiled once for a schema into straight-line steps, then run on every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.expr.arrays import elements_of, on_arrays, repeat, to_lists, validity
+from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, ListApply, Literal
+from penstock.expr.registry import Value, lookup
+from penstock.expr.resolve import dtype_of, expand, schema_of
+from penstock.types import DataType, Field, Schema
+
+Step = Callable[[list[Any]], Value]
+
+
+class Program:
+    """A select list compiled for one input schema. Equal sub-expressions share one step.
+
+    >>> batch = pa.record_batch({"a": [1, 2]})
+    >>> Program([ColumnRef("a")], Schema.from_arrow(batch.schema)).run(batch).to_pydict()
+    {'a': [1, 2]}
+    """
+
+    def __init__(self, exprs: Sequence[Expr], schema: Schema) -> None:
+        exprs = expand(exprs, schema)
+        self.schema = schema_of(exprs, schema)
+        self._arrow_schema = self.schema.to_arrow()
+        self._input = schema
+        self._columns: list[int] = []
+        self._steps: list[Step] = []
+        self._slots: dict[Expr, int] = {}
+        for expr in exprs:
+            for column in _columns_in_order(expr):
+                if column not in self._slots:
+                    self._slots[column] = len(self._columns)
+                    self._columns.append(schema.index(column.column))
+        self._outputs = [self._compile(expr) for expr in exprs]
+
+    def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch that the select list gives."""
+        num_rows = batch.num_rows
+        arrays = [
+            _as_column(value, num_rows, dtype)
+            for value, dtype in zip(self.values(batch), self._arrow_schema.types, strict=True)
+        ]
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * num_rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
+
+    def values(self, batch: pa.RecordBatch) -> list[Value]:
+        """Return the results as they are computed: arrays, or scalars for what is constant."""
+        values: list[Any] = [batch.column(index) for index in self._columns]
+        for step in self._steps:
+            values.append(step(values))
+        return [values[slot] for slot in self._outputs]
+
+    def _compile(self, expr: Expr) -> int:
+        slot = self._slots.get(expr)
+        if slot is not None:
+            return slot
+        if isinstance(expr, Alias):
+            return self._compile(expr.child)
+        step = self._step(expr)
+        self._steps.append(step)
+        self._slots[expr] = len(self._columns) + len(self._steps) - 1
+        return self._slots[expr]
+
+    def _step(self, expr: Expr) -> Step:
+        match expr:
+            case Literal(scalar):
+                return lambda values: scalar
+            case Cast(child, dtype, is_strict):
+                source, cast = self._compile(child), lookup("cast").kernel
+                return lambda values: cast(values[source], dtype=dtype, is_strict=is_strict)
+            case ListApply(child, body, verb):
+                return _list_apply(self._compile(child), body, verb, dtype_of(child, self._input))
+            case Call(function, args, options):
+                compute, sources, keywords = lookup(function).kernel, [self._compile(a) for a in args], dict(options)
+                return lambda values: compute(*[values[source] for source in sources], **keywords)
+        raise AssertionError(f"{type(expr).__name__} cannot be evaluated in a batch")
+
+
+def _columns_in_order(expr: Expr) -> list[ColumnRef]:
+    if isinstance(expr, ColumnRef):
+        return [expr]
+    return [column for child in expr.children for column in _columns_in_order(child)]
+
+
+def _as_column(value: Value, num_rows: int, dtype: pa.DataType) -> pa.Array:
+    """Return ``value`` as an array of the batch's length and of the type the plan promised."""
+    array = repeat(value, num_rows) if isinstance(value, pa.Scalar) else value
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    return (
+        array
+        if array.type == dtype
+        else lookup("cast").kernel(array, dtype=DataType.from_arrow_type(dtype), is_strict=True)
+    )
+
+
+def _list_apply(source: int, body: Expr, verb: str, dtype: DataType) -> Step:
+    element = Schema([Field(ELEMENT.column, dtype.inner)])
+    program = Program([Alias(body, "value")], element)
+
+    def apply(values: list[Any]) -> Value:
+        return apply_to(values[source])
+
+    @on_arrays
+    def apply_to(lists: pa.Array) -> pa.Array:
+        elements, lengths = elements_of(lists)
+        results = program.run(pa.RecordBatch.from_arrays([elements], schema=element.to_arrow())).column(0)
+        if verb == "filter":
+            kept = pc.fill_null(results, False)
+            parents = np.repeat(np.arange(len(lists)), lengths)[kept.to_numpy(zero_copy_only=False)]
+            return to_lists(elements.filter(kept), np.bincount(parents, minlength=len(lists)), validity(lists))
+        return to_lists(results, lengths, validity(lists))
+
+    return apply

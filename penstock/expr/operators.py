@@ -1,0 +1,198 @@
+"""Kernels of arithmetic. Importing this module registers the kernels of every operator and core method.
+
+- Null in, null out, as in SQL.
+- Integers widen to the type that holds both sides. What does not fit that type is an error, never a wrapped number.
+- ``/`` gives float64. ``//`` and ``%`` follow Python's signs; an integer divided by zero is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import penstock.expr.access
+import penstock.expr.casting
+import penstock.expr.conditions  # noqa: F401  # the three register kernels of their own
+from penstock.errors import TypeMismatchError
+from penstock.expr.arrays import ComputeError, filled, masked, on_arrays, validity
+from penstock.expr.registry import Resolve, Value
+from penstock.expr.signatures import FLOAT64, INT64, NUMBER, dtypes_of, number_type, numeric, strict
+from penstock.types import DataType, supertype
+
+
+def _arithmetic_type(verb: str, compute: Callable[..., Any]) -> Resolve:
+    """Return the rule of ``compute``: numbers by ``number_type``, decimals and times as Arrow has it, text by ``+``."""
+
+    def resolve(left: DataType, right: DataType) -> DataType:
+        if left.is_null() or right.is_null():
+            left, right = (right, right) if left.is_null() else (left, left)
+        if verb == "add" and left == right and (left.is_string() or left.is_binary()):
+            return left
+        is_plain = left.is_numeric() and right.is_numeric() and not (left.is_decimal() or right.is_decimal())
+        if is_plain or (left.is_null() and right.is_null()):
+            return number_type(left, right)
+        if left.is_temporal() or right.is_temporal() or (left.is_numeric() and right.is_numeric()):
+            try:
+                return DataType(compute(pa.array([], left.arrow), pa.array([], right.arrow)).type)
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+                pass
+        raise TypeMismatchError(f"cannot {verb} {left} and {right}{_arithmetic_remedy(left, right)}")
+
+    return resolve
+
+
+def _arithmetic_remedy(left: DataType, right: DataType) -> str:
+    if left.is_string() or right.is_string():
+        return '; convert the text with .cast("float64") or .cast("int64"), or the other side with .cast("string")'
+    if left.is_boolean() or right.is_boolean():
+        return '; convert the bool with .cast("int64")'
+    return ""
+
+
+def checked(compute: Callable[..., Any], *values: Value) -> Value:
+    """Return ``compute(*values)``, with what does not fit reported in words."""
+    try:
+        return compute(*values)
+    except pa.ArrowInvalid as exc:
+        types = ", ".join(str(DataType(value.type)) for value in values)
+        raise ComputeError(
+            f"The result of {compute.__name__.removesuffix('_checked')} does not fit ({types}): {exc}. "
+            'Convert an argument with .cast("float64") if an approximate result will do.'
+        ) from exc
+
+
+def _arithmetic(name: str, compute: Callable[..., Any]) -> None:
+    resolve = _arithmetic_type(name, compute)
+
+    @strict(name, resolve)
+    def _kernel(left: Value, right: Value) -> Value:
+        dtypes = dtypes_of(left, right)
+        dtype = resolve(*dtypes)
+        if dtype.is_string() or dtype.is_binary():
+            return pc.binary_join_element_wise(left, right, pa.scalar("", dtype.arrow))
+        if dtype.is_integer() or dtype.is_float():
+            # Arrow computes no float16.
+            working = DataType.float32() if dtype == DataType.float16() else dtype
+            try:
+                left, right = numeric(left, working), numeric(right, working)
+            except pa.ArrowInvalid as exc:
+                raise ComputeError(f"A value does not fit {working}: {exc}") from exc
+            return numeric(checked(compute, left, right), dtype)
+        return checked(compute, left, right)
+
+
+_arithmetic("add", pc.add_checked)
+_arithmetic("subtract", pc.subtract_checked)
+_arithmetic("multiply", pc.multiply_checked)
+
+
+def _division_type(left: DataType, right: DataType) -> DataType:
+    if left.is_duration() and (right.is_integer() or right.is_null()):
+        return left
+    if left.is_duration() and right.is_duration():
+        return FLOAT64
+    for dtype in (left, right):
+        NUMBER.check(dtype)
+    return FLOAT64
+
+
+@strict("divide", _division_type)
+def _divide(left: Value, right: Value) -> Value:
+    left_type, right_type = dtypes_of(left, right)
+    if left_type.is_duration() and right_type.is_integer():
+        # Arrow refuses a zero here; a null says "no answer" as it does for integers.
+        return pc.divide(left, pc.if_else(pc.equal(right, 0), pa.scalar(None, right.type), right))
+    if left_type.is_duration():
+        unit = pa.duration("ns")
+        left, right = pc.cast(pc.cast(left, unit), pa.int64()), pc.cast(pc.cast(right, unit), pa.int64())
+    return pc.divide(numeric(left, FLOAT64), numeric(right, FLOAT64))
+
+
+def _integral_type(left: DataType, right: DataType) -> DataType:
+    dtype = number_type(left, right)
+    return FLOAT64 if dtype.is_decimal() else dtype
+
+
+@strict("floor_divide", _integral_type)
+@on_arrays
+def _floor_divide(left: pa.Array, right: pa.Array) -> pa.Array:
+    return _divided(left, right, np.floor_divide)
+
+
+@strict("modulo", _integral_type)
+@on_arrays
+def _modulo(left: pa.Array, right: pa.Array) -> pa.Array:
+    return _divided(left, right, np.mod)
+
+
+def _divided(left: pa.Array, right: pa.Array, compute: Callable[..., Any]) -> pa.Array:
+    """Divide as Python does; NumPy has its signs, Arrow has not."""
+    dtype = _integral_type(*dtypes_of(left, right))
+    valid = validity(left, right)
+    if dtype == INT64 and pa.uint64() in (left.type, right.type) and left.type != right.type:
+        return _divided_wide(filled(left), filled(right, 1), valid, compute)
+    over, under = filled(numeric(left, dtype)), filled(numeric(right, dtype), 1)
+    if dtype.is_integer():
+        valid &= under != 0
+        lowest = np.iinfo(under.dtype).min
+        if lowest < 0 and compute is np.floor_divide and bool(np.any(valid & (over == lowest) & (under == -1))):
+            raise ComputeError(f'{lowest} // -1 does not fit {dtype}; convert an argument with .cast("float64")')
+        under = np.where(under == 0, np.ones_like(under), under)
+    with np.errstate(all="ignore"):
+        return masked(compute(over, under), valid, dtype.arrow)
+
+
+def _divided_wide(over: Any, under: Any, valid: Any, compute: Callable[..., Any]) -> pa.Array:
+    """Divide int64 and uint64, which have no integer type in common, as Python's own integers."""
+    valid &= under != 0
+    result = compute(over.astype(object), np.where(under == 0, 1, under.astype(object)))
+    try:
+        return masked(np.where(valid, result, 0).astype(np.int64), valid)
+    except OverflowError as exc:
+        raise ComputeError('A result does not fit int64; convert an argument with .cast("float64")') from exc
+
+
+def _power_type(base: DataType, exponent: DataType) -> DataType:
+    dtype = number_type(base, exponent)
+    return INT64 if dtype.is_integer() or dtype.is_null() else FLOAT64
+
+
+@strict("power", _power_type)
+def _power(base: Value, exponent: Value) -> Value:
+    dtype = _power_type(*dtypes_of(base, exponent))
+    return checked(pc.power_checked, numeric(base, dtype), numeric(exponent, dtype))
+
+
+def _signed_type(dtype: DataType) -> DataType:
+    """Return the type of the negative of a number: an unsigned integer gets the next wider signed type."""
+    if dtype.is_duration():
+        return dtype
+    NUMBER.check(dtype)
+    if dtype.is_integer() and str(dtype).startswith("uint"):
+        return supertype(dtype, DataType.int8()) if dtype.arrow.bit_width < 64 else INT64  # type: ignore[return-value]
+    return dtype
+
+
+@strict("negate", _signed_type)
+def _negate(value: Value) -> Value:
+    dtype = _signed_type(*dtypes_of(value))
+    if dtype.is_float():
+        return pc.cast(pc.negate(pc.cast(value, FLOAT64.arrow)), dtype.arrow)
+    return checked(pc.negate_checked, pc.cast(value, dtype.arrow))
+
+
+def _magnitude_type(dtype: DataType) -> DataType:
+    if not dtype.is_duration():
+        NUMBER.check(dtype)
+    return dtype
+
+
+@strict("abs", _magnitude_type)
+def _abs(value: Value) -> Value:
+    if pa.types.is_float16(value.type):
+        return pc.cast(pc.abs(pc.cast(value, pa.float32())), value.type)
+    return checked(pc.abs_checked, value)

@@ -1,0 +1,112 @@
+"""Types of expressions, known when the plan is built, so that a mistake is reported on the user's own line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
+from penstock.expr.nodes import (
+    ELEMENT,
+    Alias,
+    Call,
+    Cast,
+    ColumnRef,
+    Expr,
+    ListApply,
+    Literal,
+    PythonValue,
+    Star,
+    UdfCall,
+    Unnest,
+    columns_of,
+    describe,
+)
+from penstock.expr.registry import lookup
+from penstock.types import DataType, Field, Schema
+
+
+def dtype_of(expr: Expr, schema: Schema) -> DataType:
+    """Return the type of ``expr`` over ``schema``, or raise an error that names the column and the alternatives."""
+    match expr:
+        case ColumnRef(column):
+            if column not in schema:
+                if expr == ELEMENT:
+                    raise InvalidArgumentError("element() only has a meaning inside list_map and list_filter")
+                raise ColumnNotFoundError(column, schema.names)
+            return schema[column].dtype
+        case Literal(scalar):
+            return DataType.from_arrow_type(scalar.type)
+        case Alias(child):
+            return dtype_of(child, schema)
+        case Cast(child, dtype, is_strict):
+            try:
+                return lookup("cast").resolve(dtype_of(child, schema), dtype=dtype, is_strict=is_strict)
+            except TypeMismatchError as exc:
+                raise TypeMismatchError(f"{describe(expr)}: {exc}") from None
+        case ListApply(child, body, verb):
+            return _list_apply_dtype(expr, dtype_of(child, schema), body, verb)
+        case UdfCall(udf, args, kwargs):
+            for argument in (*args, *(value for _, value in kwargs)):
+                if not isinstance(argument, PythonValue):
+                    dtype_of(argument, schema)
+            return udf.return_dtype
+        case Call(function, args, options):
+            dtypes = [dtype_of(arg, schema) for arg in args]
+            try:
+                return lookup(function).resolve(*dtypes, **dict(options))
+            except TypeMismatchError as exc:
+                given = ", ".join(f"{describe(arg)} is {dtype}" for arg, dtype in zip(args, dtypes, strict=True))
+                raise TypeMismatchError(f"{describe(expr)}: {exc}" + (f" ({given})" if given else "")) from None
+        case Unnest() | Star():
+            raise InvalidArgumentError(
+                f"{describe(expr)} gives several columns; use it alone in select or with_columns"
+            )
+    raise AssertionError(f"no type rule for {type(expr).__name__}")
+
+
+def _list_apply_dtype(expr: Expr, dtype: DataType, body: Expr, verb: str) -> DataType:
+    if not dtype.is_list():
+        raise TypeMismatchError(f"{describe(expr)}: expected a list, got {dtype}")
+    if outside := columns_of(body) - {ELEMENT.column}:
+        raise InvalidArgumentError(
+            f"{describe(expr)}: the inner expression may only read element(), not {', '.join(sorted(outside))}"
+        )
+    inner = dtype_of(body, Schema([Field(ELEMENT.column, dtype.inner)]))
+    if verb == "filter":
+        if not inner.is_boolean():
+            raise TypeMismatchError(f"{describe(expr)}: the inner expression must be bool, got {inner}")
+        return DataType.list(dtype.inner)
+    return DataType.list(inner)
+
+
+def expand(exprs: Iterable[Expr], schema: Schema | None) -> tuple[Expr, ...]:
+    """Return the select list with stars and unnests written out; what needs an unknown schema is left as it is."""
+    expanded: list[Expr] = []
+    for expr in exprs:
+        match expr:
+            case Star(exclude) if schema is not None:
+                for name in exclude:
+                    if name not in schema:
+                        raise ColumnNotFoundError(name, schema.names)
+                expanded.extend(ColumnRef(name) for name in schema.names if name not in exclude)
+            case Unnest(child) if schema is not None or isinstance(child, UdfCall):
+                dtype = child.udf.return_dtype if isinstance(child, UdfCall) else dtype_of(child, schema or Schema([]))
+                if not dtype.is_struct():
+                    raise TypeMismatchError(f"{describe(expr)}: expected a struct, got {dtype}")
+                expanded.extend(Alias(Call("struct_get", (child,), (("name", n),)), n) for n in dtype.fields)
+            case _:
+                expanded.append(expr)
+    return tuple(expanded)
+
+
+def schema_of(exprs: Sequence[Expr], schema: Schema) -> Schema:
+    """Return the schema that a select list (already expanded) gives; a name used twice is refused."""
+    fields = [Field(expr.name, dtype_of(expr, schema)) for expr in exprs]
+    seen: set[str] = set()
+    for field in fields:
+        if field.name in seen:
+            raise InvalidArgumentError(
+                f"Two columns would be called {field.name!r}; give one another name with .alias(...)"
+            )
+        seen.add(field.name)
+    return Schema(fields)

@@ -1,0 +1,90 @@
+"""A user-defined function as data: what to build in a worker, how to call it, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.types import DataType
+
+OnError = Literal["raise", "log", "ignore"]
+BatchSize = int | Literal["auto"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one worker of a stage takes; ``max_workers`` of None lets the engine choose."""
+
+    cpus: float | None = None
+    gpus: float = 0
+    memory_bytes: int | None = None
+    min_workers: int = 1
+    max_workers: int | None = None
+    use_process: bool | None = None
+    ray_options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What to do when a call fails."""
+
+    on_error: OnError = "raise"
+    max_retries: int = 0
+    retry_on: tuple[type[BaseException], ...] = ()
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UdfSpec:
+    """A function over columns. Compared by identity: one decorated function, or one ``cls`` instance's method.
+
+    ``target`` is the function itself, or a class that the worker builds once with ``init_args`` and ``init_kwargs``
+    and whose ``method`` it then calls.
+    """
+
+    name: str
+    target: Callable[..., Any]
+    return_dtype: DataType
+    is_batch: bool = False
+    is_async: bool = False
+    is_generator: bool = False
+    method: str | None = None
+    init_args: tuple[Any, ...] = ()
+    init_kwargs: tuple[tuple[str, Any], ...] = ()
+    batch_size: BatchSize = "auto"
+    resources: Resources = Resources()
+    policy: Policy = Policy()
+
+    @property
+    def is_stateful(self) -> bool:
+        return self.method is not None
+
+
+BatchFormat = Literal["numpy", "pandas", "pyarrow", "pylist", "torch"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchSpec:
+    """A function over whole batches or rows, as given to ``map_batches``, ``map``, ``flat_map`` or ``filter``.
+
+    ``verb`` says how ``target`` is called: with a batch in ``batch_format``, or with one row as a dict.
+    """
+
+    name: str
+    verb: Literal["map_batches", "map", "flat_map", "filter"]
+    target: Callable[..., Any]
+    is_class: bool = False
+    is_async: bool = False
+    args: tuple[Any, ...] = ()
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    init_args: tuple[Any, ...] = ()
+    init_kwargs: tuple[tuple[str, Any], ...] = ()
+    batch_size: BatchSize = "auto"
+    batch_format: BatchFormat = "numpy"
+    resources: Resources = Resources()
+    policy: Policy = Policy()
+
+    @property
+    def is_stateful(self) -> bool:
+        return self.is_class

@@ -1,0 +1,367 @@
+"""Functions of numbers: rounding, roots, logarithms, trigonometry, bounds, bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.arrays import filled, masked, on_arrays, validity
+from penstock.expr.column import Expression, call, method
+from penstock.expr.registry import Value, kernel
+from penstock.expr.signatures import (
+    BOOL,
+    FLOAT64,
+    INTEGER,
+    NUMBER,
+    common_type,
+    dtypes_of,
+    number_type,
+    numeric,
+    same_type,
+    strict,
+    takes,
+)
+
+
+def _real(value: Value) -> Value:
+    return numeric(value, FLOAT64)
+
+
+def _working(value: Value) -> Value:
+    """Return float16, for which Arrow has no kernels, as float32."""
+    return pc.cast(value, pa.float32()) if pa.types.is_float16(value.type) else value
+
+
+# --- sign and rounding ------------------------------------------------------------------------------------------------
+
+
+@method
+def abs(expr: Expression) -> Expression:
+    """Return the absolute value.
+
+    >>> ps.from_pydict({"x": [-2]}).select(abs(ps.col("x"))).to_pydict()
+    {'x': [2]}
+    """
+    return call("abs", expr)
+
+
+@method
+def negate(expr: Expression) -> Expression:
+    """Return the negative.
+
+    >>> ps.from_pydict({"x": [2]}).select(negate(ps.col("x"))).to_pydict()
+    {'x': [-2]}
+    """
+    return call("negate", expr)
+
+
+@method
+def sign(expr: Expression) -> Expression:
+    """Return -1, 0 or 1, in the type of the number.
+
+    >>> ps.from_pydict({"x": [-2, 0, 5]}).select(sign(ps.col("x"))).to_pydict()
+    {'x': [-1, 0, 1]}
+    """
+    return call("sign", expr)
+
+
+@method
+def ceil(expr: Expression) -> Expression:
+    """Round up to a whole number, in the type of the number.
+
+    >>> ps.from_pydict({"x": [1.2]}).select(ceil(ps.col("x"))).to_pydict()
+    {'x': [2.0]}
+    """
+    return call("ceil", expr)
+
+
+@method
+def floor(expr: Expression) -> Expression:
+    """Round down to a whole number, in the type of the number.
+
+    >>> ps.from_pydict({"x": [1.8]}).select(floor(ps.col("x"))).to_pydict()
+    {'x': [1.0]}
+    """
+    return call("floor", expr)
+
+
+def _keeping_type(compute: Callable[[Value], Value]) -> Callable[[Value], Value]:
+    return lambda value: pc.cast(compute(_working(value)), value.type)
+
+
+strict("sign", takes(NUMBER, returns=same_type))(_keeping_type(pc.sign))
+for _name, _compute in {"ceil": pc.ceil, "floor": pc.floor}.items():
+    strict(_name, takes(NUMBER, returns=same_type))(
+        lambda value, _compute=_compute: value if pa.types.is_integer(value.type) else _keeping_type(_compute)(value)
+    )
+
+
+@method
+def round(expr: Expression, decimals: int = 0) -> Expression:
+    """Round to ``decimals`` places, halves away from zero; negative decimals round to tens, hundreds and so on.
+
+    >>> ps.from_pydict({"x": [2.5, -0.125]}).select(round(ps.col("x"), 2), round(ps.col("x")).alias("y")).to_pydict()
+    {'x': [2.5, -0.13], 'y': [3.0, -0.0]}
+    """
+    if not isinstance(decimals, int):
+        raise InvalidArgumentError(f"round takes a whole number of decimals, got {decimals!r}")
+    return call("round", expr, decimals=decimals)
+
+
+@strict("round", takes(NUMBER, returns=same_type))
+def _round(value: Value, *, decimals: int) -> Value:
+    if pa.types.is_integer(value.type) and decimals >= 0:
+        return value
+    rounded = pc.round(_working(value), ndigits=decimals, round_mode="half_towards_infinity")
+    return pc.cast(rounded, value.type)
+
+
+@method
+def clip(expr: Expression, min: Any = None, max: Any = None) -> Expression:
+    """Keep numbers between ``min`` and ``max``; a bound that is None or null is no bound.
+
+    >>> ps.from_pydict({"x": [-5, 5, 15]}).select(clip(ps.col("x"), 0, 10)).to_pydict()
+    {'x': [0, 5, 10]}
+    """
+    return call("clip", expr, min, max)
+
+
+@kernel("clip", number_type)
+def _clip(value: Value, lowest: Value, highest: Value) -> Value:
+    dtype = number_type(*dtypes_of(value, lowest, highest))
+    value, lowest, highest = (pc.cast(part, dtype.arrow) for part in (value, lowest, highest))
+    bounded = pc.min_element_wise(pc.max_element_wise(value, lowest), highest)
+    return pc.if_else(pc.is_valid(value), bounded, pa.scalar(None, dtype.arrow))
+
+
+def greatest(*exprs: Any) -> Expression:
+    """Return the largest of several values, leaving out nulls.
+
+    >>> ps.from_pydict({"x": [1, 5], "y": [3, None]}).select(greatest(ps.col("x"), ps.col("y"))).to_pydict()
+    {'x': [3, 5]}
+    """
+    return call("greatest", *exprs)
+
+
+def least(*exprs: Any) -> Expression:
+    """Return the smallest of several values, leaving out nulls.
+
+    >>> ps.from_pydict({"x": [1, 5], "y": [3, None]}).select(least(ps.col("x"), ps.col("y"))).to_pydict()
+    {'x': [1, 5]}
+    """
+    return call("least", *exprs)
+
+
+def _extreme(compute: Callable[..., Value]) -> Callable[..., Value]:
+    def choose(*values: Value) -> Value:
+        dtype = common_type(*dtypes_of(*values)).arrow
+        return compute(*(pc.cast(value, dtype) for value in values))
+
+    return choose
+
+
+kernel("greatest", common_type)(_extreme(pc.max_element_wise))
+kernel("least", common_type)(_extreme(pc.min_element_wise))
+
+
+# --- powers, roots and logarithms -------------------------------------------------------------------------------------
+
+
+@method
+def power(base: Expression, expr: Any) -> Expression:
+    """Raise to a power, as ``**`` does: int64 for integers, else float64.
+
+    >>> ps.from_pydict({"x": [3]}).select(power(ps.col("x"), 2)).to_pydict()
+    {'x': [9]}
+    """
+    return call("power", base, expr)
+
+
+@method
+def pow(base: Expression, expr: Any) -> Expression:
+    """Raise to a power, as ``**`` does: int64 for integers, else float64.
+
+    >>> ps.from_pydict({"x": [3]}).select(pow(ps.col("x"), 2)).to_pydict()
+    {'x': [9]}
+    """
+    return call("power", base, expr)
+
+
+@method
+def log(expr: Expression, base: float = math.e) -> Expression:
+    """Return the logarithm to ``base``; NaN for negative numbers.
+
+    >>> ps.from_pydict({"x": [8.0]}).select(log(ps.col("x"), 2)).to_pydict()
+    {'x': [3.0]}
+    """
+    if base <= 0 or base == 1:
+        raise InvalidArgumentError(f"log: the base must be positive and not 1, got {base!r}")
+    return call("log", expr, base=float(base))
+
+
+@strict("log", takes(NUMBER, returns=FLOAT64))
+def _log(value: Value, *, base: float) -> Value:
+    return pc.ln(_real(value)) if base == math.e else pc.logb(_real(value), base)
+
+
+@method
+def atan2(y: Expression, x: Any) -> Expression:
+    """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``.
+
+    >>> ps.from_pydict({"y": [0.0]}).select(atan2(ps.col("y"), 1.0)).to_pydict()
+    {'y': [0.0]}
+    """
+    return call("arctan2", y, x)
+
+
+@method
+def arctan2(y: Expression, x: Any) -> Expression:
+    """Return the angle of the point ``(x, y)`` in radians.
+
+    >>> ps.from_pydict({"y": [0.0]}).select(arctan2(ps.col("y"), 1.0)).to_pydict()
+    {'y': [0.0]}
+    """
+    return call("arctan2", y, x)
+
+
+strict("arctan2", takes(NUMBER, NUMBER, returns=FLOAT64))(lambda y, x: pc.atan2(_real(y), _real(x)))
+
+
+@method
+def hypot(a: Expression, b: Any) -> Expression:
+    """Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``.
+
+    >>> ps.from_pydict({"a": [3.0]}).select(hypot(ps.col("a"), 4.0)).to_pydict()
+    {'a': [5.0]}
+    """
+    return call("hypot", a, b)
+
+
+@strict("hypot", takes(NUMBER, NUMBER, returns=FLOAT64))
+@on_arrays
+def _hypot(a: pa.Array, b: pa.Array) -> pa.Array:
+    return masked(np.hypot(filled(_real(a)), filled(_real(b))), validity(a, b))
+
+
+# --- NaN and infinity -------------------------------------------------------------------------------------------------
+
+
+@method
+def is_nan(expr: Expression) -> Expression:
+    """Say whether a number is NaN; null for null.
+
+    >>> ps.from_pydict({"x": [1.0, float("nan")]}).select(is_nan(ps.col("x"))).to_pydict()
+    {'x': [False, True]}
+    """
+    return call("is_nan", expr)
+
+
+@method
+def not_nan(expr: Expression) -> Expression:
+    """Say whether a number is not NaN; null for null.
+
+    >>> ps.from_pydict({"x": [1.0, float("nan")]}).select(not_nan(ps.col("x"))).to_pydict()
+    {'x': [True, False]}
+    """
+    return call("not", call("is_nan", expr))
+
+
+@method
+def is_inf(expr: Expression) -> Expression:
+    """Say whether a number is infinite; null for null.
+
+    >>> ps.from_pydict({"x": [1.0, float("inf")]}).select(is_inf(ps.col("x"))).to_pydict()
+    {'x': [False, True]}
+    """
+    return call("is_inf", expr)
+
+
+strict("is_nan", takes(NUMBER, returns=BOOL))(lambda value: pc.is_nan(_real(value)))
+strict("is_inf", takes(NUMBER, returns=BOOL))(lambda value: pc.is_inf(_real(value)))
+
+
+@method
+def fill_nan(expr: Expression, fill_value: Any) -> Expression:
+    """Put ``fill_value`` where there is NaN; null stays null.
+
+    >>> ps.from_pydict({"x": [1.0, float("nan")]}).select(fill_nan(ps.col("x"), 0.0)).to_pydict()
+    {'x': [1.0, 0.0]}
+    """
+    return call("if_else", call("is_nan", expr), fill_value, expr)
+
+
+# --- bits -------------------------------------------------------------------------------------------------------------
+
+
+@method
+def bitwise_and(left: Expression, right: Any) -> Expression:
+    """Return the bits that both integers have.
+
+    >>> ps.from_pydict({"x": [6]}).select(bitwise_and(ps.col("x"), 3)).to_pydict()
+    {'x': [2]}
+    """
+    return call("bitwise_and", left, right)
+
+
+@method
+def bitwise_or(left: Expression, right: Any) -> Expression:
+    """Return the bits that either integer has.
+
+    >>> ps.from_pydict({"x": [6]}).select(bitwise_or(ps.col("x"), 3)).to_pydict()
+    {'x': [7]}
+    """
+    return call("bitwise_or", left, right)
+
+
+@method
+def bitwise_xor(left: Expression, right: Any) -> Expression:
+    """Return the bits that one integer has and the other has not.
+
+    >>> ps.from_pydict({"x": [6]}).select(bitwise_xor(ps.col("x"), 3)).to_pydict()
+    {'x': [5]}
+    """
+    return call("bitwise_xor", left, right)
+
+
+@method
+def shift_left(expr: Expression, num_bits: Any) -> Expression:
+    """Shift the bits of an integer to the left.
+
+    >>> ps.from_pydict({"x": [3]}).select(shift_left(ps.col("x"), 2)).to_pydict()
+    {'x': [12]}
+    """
+    return call("shift_left", expr, num_bits)
+
+
+@method
+def shift_right(expr: Expression, num_bits: Any) -> Expression:
+    """Shift the bits of an integer to the right, keeping its sign.
+
+    >>> ps.from_pydict({"x": [12]}).select(shift_right(ps.col("x"), 2)).to_pydict()
+    {'x': [3]}
+    """
+    return call("shift_right", expr, num_bits)
+
+
+def _of_integers(compute: Callable[..., Value]) -> Callable[..., Value]:
+    def combined(left: Value, right: Value) -> Value:
+        dtype = number_type(*dtypes_of(left, right)).arrow
+        return compute(pc.cast(left, dtype), pc.cast(right, dtype))
+
+    return combined
+
+
+def _shifted(compute: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda value, num_bits: compute(value, pc.cast(num_bits, value.type))
+
+
+for _name, _compute in {"and": pc.bit_wise_and, "or": pc.bit_wise_or, "xor": pc.bit_wise_xor}.items():
+    strict(f"bitwise_{_name}", takes(INTEGER, INTEGER, returns=number_type))(_of_integers(_compute))
+strict("shift_left", takes(INTEGER, INTEGER, returns=same_type))(_shifted(pc.shift_left))
+strict("shift_right", takes(INTEGER, INTEGER, returns=same_type))(_shifted(pc.shift_right))

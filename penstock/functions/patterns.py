@@ -1,0 +1,381 @@
+"""Functions that look for something in text: plain substrings, SQL's LIKE, and regular expressions.
+
+A constant pattern is matched by RE2, which knows no look-around and no back-references but takes linear time. Where
+the pattern is a column, each row has its own and Python's ``re`` matches it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.arrays import constant_or_rows
+from penstock.expr.column import Expression, call, method
+from penstock.expr.registry import Value
+from penstock.expr.signatures import BOOL, INT64, STRING, TEXT, strict, takes
+from penstock.types import DataType
+
+STRINGS = DataType.list(STRING)
+
+
+def _regexp(function: str, expr: Expression, pattern: str | Expression, *more: Any, **options: Any) -> Expression:
+    """Build a call after trying a constant pattern, so that a mistake is reported on the user's own line."""
+    if isinstance(pattern, str):
+        try:
+            pc.match_substring_regex(pa.scalar(""), pattern=pattern)
+        except pa.ArrowInvalid as exc:
+            raise InvalidArgumentError(f"{function}: {pattern!r} is no regular expression: {exc}") from None
+    return call(function, expr, pattern, *more, **options)
+
+
+# --- plain substrings -------------------------------------------------------------------------------------------------
+
+
+@method
+def contains(expr: Expression, substr: str | Expression) -> Expression:
+    """Say whether text contains ``substr``.
+
+    >>> ps.from_pydict({"t": ["abc", "x"]}).select(contains(ps.col("t"), "b")).to_pydict()
+    {'t': [True, False]}
+    """
+    return call("contains", expr, substr)
+
+
+@method
+def startswith(expr: Expression, prefix: str | Expression) -> Expression:
+    """Say whether text starts with ``prefix``.
+
+    >>> ps.from_pydict({"t": ["abc", "x"]}).select(startswith(ps.col("t"), "a")).to_pydict()
+    {'t': [True, False]}
+    """
+    return call("startswith", expr, prefix)
+
+
+@method
+def endswith(expr: Expression, suffix: str | Expression) -> Expression:
+    """Say whether text ends with ``suffix``.
+
+    >>> ps.from_pydict({"t": ["abc", "x"]}).select(endswith(ps.col("t"), "c")).to_pydict()
+    {'t': [True, False]}
+    """
+    return call("endswith", expr, suffix)
+
+
+for _name, _whole, _row in (
+    ("contains", pc.match_substring, lambda text, pattern: pattern in text),
+    ("startswith", pc.starts_with, str.startswith),
+    ("endswith", pc.ends_with, str.endswith),
+):
+    strict(_name, takes(TEXT, TEXT, returns=BOOL))(constant_or_rows(_whole, _row, pa.bool_()))
+
+
+@method
+def replace(expr: Expression, search: str | Expression, replacement: str | Expression) -> Expression:
+    """Replace every occurrence of ``search``, taken literally.
+
+    >>> ps.from_pydict({"t": ["a.b.c"]}).select(replace(ps.col("t"), ".", "-")).to_pydict()
+    {'t': ['a-b-c']}
+    """
+    return call("replace", expr, search, replacement)
+
+
+strict("replace", takes(TEXT, TEXT, TEXT, returns=STRING))(
+    constant_or_rows(pc.replace_substring, str.replace, pa.string())
+)
+
+
+@method
+def split(expr: Expression, split_on: str | Expression) -> Expression:
+    """Split text at every ``split_on``, taken literally, into a list.
+
+    >>> ps.from_pydict({"t": ["a,b"]}).select(split(ps.col("t"), ",")).to_pydict()
+    {'t': [['a', 'b']]}
+    """
+    if split_on == "" and isinstance(split_on, str):
+        raise InvalidArgumentError("split: split_on is empty; use regexp_extract_all(expr, '(?s).') for the characters")
+    return call("split", expr, split_on)
+
+
+strict("split", takes(TEXT, TEXT, returns=STRINGS))(constant_or_rows(pc.split_pattern, str.split, STRINGS.arrow))
+
+
+@method
+def count_matches(
+    expr: Expression, patterns: str | Sequence[str], *, whole_words: bool = False, case_sensitive: bool = True
+) -> Expression:
+    """Count how often one of the patterns, taken literally, appears; where two fit, the longer one counts.
+
+    >>> ps.from_pydict({"t": ["hello world"]}).select(count_matches(ps.col("t"), ["hello", "world"])).to_pydict()
+    {'t': [2]}
+    """
+    words = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not words or not all(words):
+        raise InvalidArgumentError(f"count_matches takes one or more patterns that are not empty, got {patterns!r}")
+    either = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    bounded = rf"\b(?:{either})\b" if whole_words else f"(?:{either})"
+    return call("regexp_count", expr, bounded if case_sensitive else f"(?i){bounded}")
+
+
+@method
+def normalize(
+    expr: Expression,
+    *,
+    remove_punct: bool = False,
+    lowercase: bool = False,
+    nfd_unicode: bool = False,
+    white_space: bool = False,
+) -> Expression:
+    """Make texts that mean the same equal, for deduplication; every step is off unless asked for.
+
+    ``remove_punct`` removes ASCII punctuation, ``nfd_unicode`` decomposes characters, ``white_space`` makes every run
+    of white space one blank and removes it at both ends.
+
+    >>> df = ps.from_pydict({"t": ["Hello,  World!"]})
+    >>> df.select(normalize(ps.col("t"), remove_punct=True, lowercase=True, white_space=True)).to_pydict()
+    {'t': ['hello world']}
+    """
+    return call(
+        "normalize",
+        expr,
+        remove_punct=remove_punct,
+        lowercase=lowercase,
+        nfd_unicode=nfd_unicode,
+        white_space=white_space,
+    )
+
+
+@strict("normalize", takes(TEXT, returns=STRING))
+def _normalize(text: Value, *, remove_punct: bool, lowercase: bool, nfd_unicode: bool, white_space: bool) -> Value:
+    if nfd_unicode:
+        text = pc.utf8_normalize(text, form="NFD")
+    if lowercase:
+        text = pc.utf8_lower(text)
+    if remove_punct:
+        text = pc.replace_substring_regex(text, pattern="[[:punct:]]+", replacement="")
+    if white_space:
+        text = pc.utf8_trim_whitespace(pc.replace_substring_regex(text, pattern=r"\s+", replacement=" "))
+    return text
+
+
+# --- LIKE -------------------------------------------------------------------------------------------------------------
+
+
+@method
+def like(expr: Expression, pattern: str | Expression) -> Expression:
+    r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` takes the next one literally.
+
+    >>> ps.from_pydict({"t": ["abc", "x"]}).select(like(ps.col("t"), "a%")).to_pydict()
+    {'t': [True, False]}
+    """
+    return call("like", expr, pattern, ignore_case=False)
+
+
+@method
+def ilike(expr: Expression, pattern: str | Expression) -> Expression:
+    """Match SQL's LIKE without regard to case.
+
+    >>> ps.from_pydict({"t": ["ABC", "x"]}).select(ilike(ps.col("t"), "a%")).to_pydict()
+    {'t': [True, False]}
+    """
+    return call("like", expr, pattern, ignore_case=True)
+
+
+def _like_row(text: str, pattern: str, *, ignore_case: bool) -> bool:
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    regexp = "".join({"%": ".*", "_": "."}.get(part) or re.escape(part.removeprefix("\\") or part) for part in parts)
+    return re.fullmatch(regexp, text, re.DOTALL | (re.IGNORECASE if ignore_case else 0)) is not None
+
+
+strict("like", takes(TEXT, TEXT, returns=BOOL))(constant_or_rows(pc.match_like, _like_row, pa.bool_()))
+
+
+# --- regular expressions ----------------------------------------------------------------------------------------------
+
+
+@method
+def regexp(expr: Expression, pattern: str | Expression) -> Expression:
+    """Say whether a regular expression matches anywhere in the text.
+
+    >>> ps.from_pydict({"t": ["a1", "b"]}).select(regexp(ps.col("t"), "[0-9]")).to_pydict()
+    {'t': [True, False]}
+    """
+    return _regexp("regexp_match", expr, pattern)
+
+
+@method
+def regexp_match(expr: Expression, pattern: str | Expression) -> Expression:
+    """Say whether a regular expression matches anywhere in the text.
+
+    >>> ps.from_pydict({"t": ["a1", "b"]}).select(regexp_match(ps.col("t"), "[0-9]")).to_pydict()
+    {'t': [True, False]}
+    """
+    return _regexp("regexp_match", expr, pattern)
+
+
+strict("regexp_match", takes(TEXT, TEXT, returns=BOOL))(
+    constant_or_rows(pc.match_substring_regex, lambda text, pattern: re.search(pattern, text) is not None, pa.bool_())
+)
+
+
+@method
+def regexp_count(expr: Expression, pattern: str | Expression) -> Expression:
+    """Count the matches of a regular expression that do not overlap.
+
+    >>> ps.from_pydict({"t": ["a1b2"]}).select(regexp_count(ps.col("t"), "[0-9]")).to_pydict()
+    {'t': [2]}
+    """
+    return _regexp("regexp_count", expr, pattern)
+
+
+strict("regexp_count", takes(TEXT, TEXT, returns=INT64))(
+    constant_or_rows(
+        lambda text, pattern: pc.cast(pc.count_substring_regex(text, pattern=pattern), pa.int64()),
+        lambda text, pattern: sum(1 for _ in re.finditer(pattern, text)),
+        pa.int64(),
+    )
+)
+
+
+@method
+def regexp_split(expr: Expression, pattern: str | Expression) -> Expression:
+    """Split text at every match of a regular expression into a list.
+
+    >>> ps.from_pydict({"t": ["a1b22c"]}).select(regexp_split(ps.col("t"), "[0-9]+")).to_pydict()
+    {'t': [['a', 'b', 'c']]}
+    """
+    return _regexp("regexp_split", expr, pattern)
+
+
+strict("regexp_split", takes(TEXT, TEXT, returns=STRINGS))(
+    constant_or_rows(pc.split_pattern_regex, lambda text, pattern: _split_row(text, pattern), STRINGS.arrow)
+)
+
+
+def _split_row(text: str, pattern: str) -> list[str]:
+    """Split like Arrow: without the groups that ``re.split`` would put between the parts."""
+    ends = [0, *(match.end() for match in re.finditer(pattern, text))]
+    starts = [*(match.start() for match in re.finditer(pattern, text)), len(text)]
+    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
+
+
+@method
+def regexp_extract(expr: Expression, pattern: str | Expression, index: int = 0) -> Expression:
+    r"""Take the first match of a regular expression, or its group ``index``; null where there is none.
+
+    >>> ps.from_pydict({"t": ["a-12"]}).select(regexp_extract(ps.col("t"), r"(\w)-(\d+)", 2)).to_pydict()
+    {'t': ['12']}
+    """
+    return _regexp("regexp_extract", expr, _with_group("regexp_extract", pattern, index), index=index)
+
+
+def _with_group(function: str, pattern: str | Expression, index: int) -> str | Expression:
+    """Return the pattern after checking that it has the group asked for."""
+    if isinstance(pattern, str) and index:
+        try:
+            num_groups = re.compile(pattern).groups
+        except re.error:
+            return pattern  # RE2 may know better; it has its say afterwards
+        if not 0 <= index <= num_groups:
+            raise InvalidArgumentError(
+                f"{function}: {pattern!r} has {num_groups} groups, index={index} is none of them"
+            )
+    return pattern
+
+
+def _extract_row(text: str, pattern: str, *, index: int) -> str | None:
+    match = re.search(pattern, text)
+    return match.group(index) if match is not None else None
+
+
+def _extract(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
+    """Replace the whole text by the group: Arrow's own ``extract_regex`` demands a name for every group."""
+    body = f"(?:{pattern})" if index else f"({pattern})"
+    whole = rf"(?s:^.*?){body}(?s:.*$)"
+    matches = pc.match_substring_regex(text, pattern=pattern)
+    replaced = pc.replace_substring_regex(text, pattern=whole, replacement=rf"\{index or 1}", max_replacements=1)
+    group = pc.if_else(matches, replaced, pa.scalar(None, pa.string()))
+    unsure = pc.fill_null(pc.equal(group, ""), False)
+    if index and unsure.true_count:
+        # An empty group may be one that took no part in the match, which is null; only ``re`` can tell.
+        sure = [_extract_row(row, pattern, index=index) for row in text.filter(unsure).to_pylist()]
+        group = pc.replace_with_mask(group, unsure, pa.array(sure, pa.string()))
+    return group
+
+
+strict("regexp_extract", takes(TEXT, TEXT, returns=STRING))(constant_or_rows(_extract, _extract_row, pa.string()))
+
+
+@method
+def regexp_extract_all(expr: Expression, pattern: str | Expression, index: int = 0) -> Expression:
+    """Take every match of a regular expression, or its group ``index``, as a list.
+
+    >>> ps.from_pydict({"t": ["a1b22"]}).select(regexp_extract_all(ps.col("t"), "[0-9]+")).to_pydict()
+    {'t': [['1', '22']]}
+    """
+    return _regexp("regexp_extract_all", expr, _with_group("regexp_extract_all", pattern, index), index=index)
+
+
+def _extract_all_row(text: str, pattern: str, *, index: int) -> list[str | None]:
+    return [match.group(index) for match in re.finditer(pattern, text)]
+
+
+def _extract_all(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
+    rows = [None if row is None else _extract_all_row(row, pattern, index=index) for row in text.to_pylist()]
+    return pa.array(rows, STRINGS.arrow)
+
+
+strict("regexp_extract_all", takes(TEXT, TEXT, returns=STRINGS))(
+    constant_or_rows(_extract_all, _extract_all_row, STRINGS.arrow)
+)
+
+
+@method
+def regexp_replace(expr: Expression, pattern: str | Expression, replacement: str | Expression) -> Expression:
+    r"""Replace every match of a regular expression; ``\1`` or ``$1`` stands for a group, ``\0`` for the whole match.
+
+    >>> ps.from_pydict({"t": ["a1"]}).select(regexp_replace(ps.col("t"), "([a-z])([0-9])", "$2$1")).to_pydict()
+    {'t': ['1a']}
+    """
+    return _regexp("regexp_replace", expr, pattern, replacement)
+
+
+_REFERENCE = re.compile(
+    r"\\(?P<back>[0-9\\])|\$(?:\{?(?P<number>[0-9]+)\}?|\{?(?P<name>[A-Za-z_]\w*)\}?|(?P<dollar>\$))|(?P<lone>\\)"
+)
+
+
+def _rewrite(replacement: str, pattern: str) -> str:
+    r"""Return a replacement as RE2 wants it: groups as ``\1``, every other backslash doubled."""
+    names = re.compile(pattern).groupindex if "$" in replacement and "(?P<" in pattern else {}
+
+    def change(match: re.Match[str]) -> str:
+        if match["back"]:
+            return match[0]
+        if match["dollar"]:
+            return "$"
+        if match["lone"]:
+            return r"\\"
+        if match["number"]:
+            return f"\\{match['number']}"
+        return f"\\{names[match['name']]}" if match["name"] in names else match[0]
+
+    return _REFERENCE.sub(change, replacement)
+
+
+def _replace_all(text: pa.Array, pattern: str, replacement: str) -> pa.Array:
+    return pc.replace_substring_regex(text, pattern=pattern, replacement=_rewrite(replacement, pattern))
+
+
+def _replace_row(text: str, pattern: str, replacement: str) -> str:
+    template = re.sub(r"\\([0-9])", r"\\g<\1>", _rewrite(replacement, pattern))
+    return re.sub(pattern, template, text)
+
+
+strict("regexp_replace", takes(TEXT, TEXT, TEXT, returns=STRING))(
+    constant_or_rows(_replace_all, _replace_row, pa.string())
+)

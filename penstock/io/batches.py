@@ -1,0 +1,35 @@
+"""How large the pieces are in which data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+BATCH_ROWS = 128 * 1024
+BATCH_NBYTES = 16 * 2**20
+"""A batch is large enough that the work per batch is nothing, small enough that a few hundred fit in memory."""
+
+TASK_ROWS = 2**20
+TASK_NBYTES = 64 * 2**20
+"""A task is small enough that one file keeps all cores busy."""
+
+
+def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield ``batch`` in slices, none much larger than a batch should be; without a copy."""
+    pieces = max(-(-batch.num_rows // BATCH_ROWS), min(batch.nbytes // BATCH_NBYTES, batch.num_rows))
+    if pieces <= 1:
+        yield batch
+        return
+    rows = -(-batch.num_rows // pieces)
+    for offset in range(0, batch.num_rows, rows):
+        yield batch.slice(offset, rows)
+
+
+def rows_per_batch(num_rows: int, nbytes: int) -> int:
+    """Return how many rows to read at a time, where ``num_rows`` rows are ``nbytes`` large.
+
+    >>> rows_per_batch(1000, 8000), rows_per_batch(1000, 4 * 2**30)
+    (131072, 3)
+    """
+    return max(1, min(BATCH_ROWS, BATCH_NBYTES * num_rows // max(nbytes, 1)))

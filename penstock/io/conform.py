@@ -1,0 +1,49 @@
+"""Give a batch the schema it must have: reorder, fill in, cast; or say which column stands in the way."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.errors import TypeMismatchError
+from penstock.types import DataType, cast
+
+
+class ColumnMismatchError(Exception):
+    """A column cannot be given its type. The caller knows the file or the operator and says so to the user."""
+
+    def __init__(self, column: str, found: pa.DataType | None, wanted: pa.DataType | None) -> None:
+        super().__init__(column, found, wanted)
+        self.column = column
+        self.found = found
+        self.wanted = wanted
+
+
+def conform_batch(batch: pa.RecordBatch, schema: pa.Schema, is_strict: bool = False) -> pa.RecordBatch:
+    """Return ``batch`` with exactly the columns and types of ``schema``; itself if it has them already.
+
+    A missing column becomes nulls and an extra one is dropped, unless ``is_strict``: then both are a mismatch.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    if not len(schema):
+        return batch.select([])  # keeps the number of rows, which from_arrays would lose
+    if is_strict:
+        for name in batch.schema.names:
+            if name not in schema.names:
+                raise ColumnMismatchError(name, batch.schema.field(name).type, None)
+    return pa.RecordBatch.from_arrays([_conform_column(batch, field, is_strict) for field in schema], schema=schema)
+
+
+def _conform_column(batch: pa.RecordBatch, field: pa.Field, is_strict: bool) -> pa.Array:
+    position = batch.schema.get_field_index(field.name)
+    if position < 0:
+        if is_strict:
+            raise ColumnMismatchError(field.name, None, field.type)
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(position)
+    if column.type == field.type:
+        return column
+    try:
+        return cast(column, DataType(field.type))
+    except TypeMismatchError as exc:
+        raise ColumnMismatchError(field.name, column.type, field.type) from exc

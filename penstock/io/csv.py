@@ -1,0 +1,211 @@
+"""CSV: read in blocks by Arrow's own parser, and again by Python's when an error must be put in its place."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
+from penstock.io.csv_errors import locate_error
+from penstock.io.file_format import FilePart, reading
+from penstock.io.files import DataFile
+from penstock.io.json import check_compression
+from penstock.io.lines import BLOCK_NBYTES, COMPRESSIONS, with_compressed
+
+_MAX_BLOCK_NBYTES = 2**30
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """CSV files. Types are those of the first few megabytes; a column that is empty there is text.
+
+    An empty field is null and ``""`` is the empty text. Lines that begin with ``comment`` are left out.
+    """
+
+    delimiter: str = ","
+    has_headers: bool = True
+    quote: str = '"'
+    double_quote: bool = True
+    escape_char: str | None = None
+    comment: str | None = None
+    null_values: tuple[str, ...] = ("",)
+    allow_variable_columns: bool = False
+    column_names: tuple[str, ...] | None = None  # for files without headers
+    name: ClassVar[str] = "csv"
+    suffixes: ClassVar[tuple[str, ...]] = with_compressed(".csv", ".tsv")
+
+    def __post_init__(self) -> None:
+        for option in ("delimiter", "quote", "escape_char", "comment"):
+            value = getattr(self, option)
+            if value is not None and (len(value) != 1 or not value.isascii()):
+                raise InvalidArgumentError(f"{option}={value!r} must be a single ASCII character.")
+
+    def infer_schema(self, file: DataFile) -> pa.Schema | None:
+        head = self._head(file)
+        if not head.strip():
+            return None
+        found = next(_with_growing_blocks(lambda block_nbytes: self._schemas(file, block_nbytes)))
+        if any(pa.types.is_binary(column.type) for column in found):  # what Arrow infers where it is not UTF-8
+            raise locate_error(self, file, found, f"Cannot read {str(file)!r}: it is not UTF-8 text")
+        return pa.schema([(c.name, pa.string() if pa.types.is_null(c.type) else c.type) for c in found])
+
+    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+        yield FilePart(nbytes=file.size)
+
+    def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if not self._head(file).strip():
+            return
+        num_read = 0
+
+        def unread_batches(block_nbytes: int) -> Iterator[pa.RecordBatch]:
+            to_skip = num_read
+            for batch in self._batches(file, schema, block_nbytes):
+                fresh = batch.slice(min(to_skip, batch.num_rows))
+                to_skip -= batch.num_rows - fresh.num_rows
+                yield fresh
+
+        for batch in _with_growing_blocks(unread_batches):
+            num_read += batch.num_rows
+            yield batch
+
+    def names_of(self, count: int) -> list[str]:
+        """Return the names of the columns of a file without headers."""
+        return list(self.column_names or (f"column_{number}" for number in range(1, count + 1)))
+
+    def lines(self, stream: Any) -> Iterator[bytes]:
+        """Yield the lines, those that are comments as empty ones so that the count stays right."""
+        prefix = self.comment.encode() if self.comment else None
+        for line in io.BufferedReader(stream):
+            yield b"\n" if prefix and line.startswith(prefix) else line
+
+    def rows(self, lines: Iterator[bytes]) -> Any:
+        """Return Python's own reader over lines, with this dialect; bytes that are not UTF-8 become surrogates."""
+        return csv.reader(
+            (line.decode("utf-8-sig", "surrogateescape") for line in lines),
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            doublequote=self.double_quote,
+            escapechar=self.escape_char,
+        )
+
+    def _schemas(self, file: DataFile, block_nbytes: int) -> Iterator[pa.Schema]:
+        with self._opened(file, None, block_nbytes) as reader:
+            yield self._renamed(reader.schema)
+
+    def _batches(self, file: DataFile, schema: pa.Schema, block_nbytes: int) -> Iterator[pa.RecordBatch]:
+        with self._opened(file, schema, block_nbytes) as reader:
+            names = self._renamed(reader.schema).names
+            for batch in reader:
+                yield batch.rename_columns(names)
+
+    @contextmanager
+    def _opened(self, file: DataFile, schema: pa.Schema | None, block_nbytes: int) -> Iterator[Any]:
+        import pyarrow.csv
+
+        try:
+            with reading(file), self._content(file) as content:
+                yield pyarrow.csv.open_csv(
+                    content,
+                    pyarrow.csv.ReadOptions(
+                        use_threads=False, block_size=block_nbytes, autogenerate_column_names=not self.has_headers
+                    ),
+                    pyarrow.csv.ParseOptions(
+                        delimiter=self.delimiter,
+                        quote_char=self.quote,
+                        double_quote=self.double_quote,
+                        escape_char=self.escape_char or False,
+                        newlines_in_values=True,
+                        # In a file of one column an empty line is a row: the null that was written there.
+                        ignore_empty_lines=self.delimiter.encode() in self._head(file).lstrip().split(b"\n")[0],
+                    ),
+                    pyarrow.csv.ConvertOptions(
+                        null_values=list(self.null_values),
+                        strings_can_be_null=True,
+                        quoted_strings_can_be_null=False,
+                        **({} if schema is None else self._conversion(schema)),
+                    ),
+                )
+        except CorruptFileError as exc:
+            if "straddling object" in str(exc):  # Arrow has no class for it
+                raise _RowTooLongError from exc
+            raise locate_error(self, file, schema, str(exc)) from exc
+
+    def _conversion(self, schema: pa.Schema) -> dict[str, Any]:
+        """Return the options that take the columns of ``schema`` only; all of them where it has none."""
+        as_in_file = {name: f"f{i}" for i, name in enumerate(self.names_of(_MAX_COLUMNS))} if not self.has_headers else {}
+        types = {as_in_file.get(c.name, c.name): c.type if is_csv_type(c.type) else pa.string() for c in schema}
+        return {"column_types": types, "include_columns": list(types), "include_missing_columns": True}
+
+    def _renamed(self, schema: pa.Schema) -> pa.Schema:
+        if self.has_headers:
+            return schema
+        names = self.names_of(_MAX_COLUMNS)
+        return pa.schema([pa.field(names[int(c.name[1:])], c.type) for c in schema])
+
+    def _head(self, file: DataFile) -> bytes:
+        with reading(file), self._content(file) as content:
+            return bytes(content.read(_HEAD_NBYTES)).removeprefix(codecs.BOM_UTF8)
+
+    def _content(self, file: DataFile) -> pa.NativeFile:
+        """Return what the parser shall see: the file, or its lines with comments and uneven rows dealt with."""
+        stream = file.open_stream()
+        if self.comment is None and not self.allow_variable_columns:
+            return stream
+        lines = self.lines(stream)
+        return pa.PythonFile(_Joined(self._even_lines(lines) if self.allow_variable_columns else lines), "r")
+
+    def _even_lines(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the rows as lines again, filled up or cut to the length of the first one."""
+        width = None
+        for row in self.rows(lines):
+            if row:
+                width = width or len(row)
+                line = io.StringIO()
+                csv.writer(line, delimiter=self.delimiter, lineterminator="\n").writerow((row + [""] * width)[:width])
+                yield line.getvalue().encode("utf-8", "surrogateescape")
+
+
+class _RowTooLongError(Exception):
+    """A row does not fit a block."""
+
+
+T = TypeVar("T")
+
+
+def _with_growing_blocks(read: Callable[[int], Iterator[T]]) -> Iterator[T]:
+    """Yield what ``read`` gives for a block size, and again from the start with a larger one if a row does not fit."""
+    block_nbytes = BLOCK_NBYTES
+    while True:
+        try:
+            yield from read(block_nbytes)
+            return
+        except _RowTooLongError as exc:
+            if block_nbytes >= _MAX_BLOCK_NBYTES:
+                raise CorruptFileError(f"{exc.__cause__}: a row is longer than {block_nbytes} bytes") from exc
+            block_nbytes *= 8
+
+
+class _Joined(io.RawIOBase):
+    """Lines as a file."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        parts, length = [], 0
+        for line in self._lines:
+            parts.append(line)
+            length += len(line)
+            if 0 <= size <= length:
+                break
+        return b"".join(parts)

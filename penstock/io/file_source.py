@@ -1,0 +1,266 @@
+"""What all file formats share: a scan over files, with projection, filter, limit and columns taken from the path.
+
+A ``FileFormat`` says what columns a file has, in which parts it can be read, and reads one part; the rest is here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import CorruptFileError, InvalidArgumentError
+from penstock.io.batches import split_batch
+from penstock.io.conform import ColumnMismatchError, conform_batch
+from penstock.io.file_format import FileFormat, FilePart
+from penstock.io.files import DataFile, Paths, find_files
+from penstock.io.hive import partition_scalar, partition_type, partition_values
+from penstock.protocols import ReadRequest
+from penstock.types import DataType, Schema, normalize_batch
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class SkippedFiles:
+    """The corrupt files that a scan passed over, with the reasons; each process has its own count."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def add(self, file: DataFile, error: CorruptFileError) -> None:
+        self.reasons[str(file)] = str(error)
+        logger.warning("Skipped a corrupt file (%d in this scan so far). %s", len(self.reasons), error)
+
+
+@dataclass(eq=False)
+class FileTask:
+    """One part of one file, and what to make of it."""
+
+    num_rows: int | None
+    nbytes: int | None
+    format: FileFormat
+    file: DataFile
+    part: FilePart
+    file_schema: pa.Schema  # what to take from the file
+    constants: Mapping[str, pa.Scalar]  # columns that are the same for the whole file
+    columns: tuple[str, ...]  # what to give, in order
+    predicate: pc.Expression | None
+    limit: int | None
+    skipped: SkippedFiles | None  # None: a corrupt file is an error
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        try:
+            with closing(self.format.read(self.file, self.part, self.file_schema)) as batches:  # type: ignore[type-var]
+                for raw in batches:
+                    for batch in split_batch(self._completed(raw)):
+                        wanted = batch if left is None else batch.slice(0, left)
+                        if wanted.num_rows:
+                            yield wanted
+                        if left is not None:
+                            left -= wanted.num_rows
+                            if left <= 0:
+                                return
+        except CorruptFileError as exc:
+            if self.skipped is None:
+                raise
+            self.skipped.add(self.file, exc)
+
+    def _completed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            batch = conform_batch(normalize_batch(batch), self.file_schema)
+        except ColumnMismatchError as exc:
+            raise CorruptFileError(
+                f"Cannot read {str(self.file)!r}: column {exc.column!r} is {exc.found} there and does not become "
+                f"{exc.wanted}, its type in the first file; give schema={{{exc.column!r}: ...}} to choose another. "
+                f"{exc.__cause__}"
+            ) from exc
+        for name, value in self.constants.items():
+            batch = batch.append_column(pa.field(name, value.type), pa.repeat(value, batch.num_rows))
+        if self.predicate is not None:
+            batch = batch.filter(self.predicate)
+        return batch.select(list(self.columns))
+
+
+class FileSource:
+    """A ``Source`` over files of one format. The files are found when it is made, so a wrong path is reported there.
+
+    The schema is that of the first file that is not empty, then changed by ``schema`` (types to use instead of those
+    found, and columns to add); with ``infer_schema=False`` it is ``schema`` alone.
+    """
+
+    can_filter = True
+
+    def __init__(
+        self,
+        format: FileFormat,
+        path: Paths,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        infer_schema: bool = True,
+        file_path_column: str | None = None,
+        hive_partitioning: bool = False,
+        ignore_corrupt_files: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if schema is None and not infer_schema:
+            raise InvalidArgumentError("infer_schema=False needs schema={column: type, ...}, which then rules alone.")
+        self.format = format
+        self.files = find_files(path, format.suffixes, storage_options)
+        self.name = f"read_{format.name}({self.files[0]}{f' and {len(self.files) - 1} more' * (len(self.files) > 1)})"
+        self.skipped = SkippedFiles()
+        self._hints = {name: DataType.of(dtype).arrow for name, dtype in (schema or {}).items()}
+        self._infers = infer_schema
+        self._columns = columns
+        self._path_column = file_path_column
+        self._has_hive = hive_partitioning
+        self._ignores_corrupt = ignore_corrupt_files
+
+    def schema(self) -> Schema:
+        return self._schema
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[FileTask]:
+        full = self._schema.to_arrow()
+        columns = tuple(full.names) if request.columns is None else request.columns
+        needed = _columns_needed(full, columns, request.predicate)
+        file_schema = pa.schema([f for f in full if f.name in needed and f.name in self._file_schema.names])
+        found = 0
+        for file in self._files_for(request.predicate):
+            constants = {name: value for name, value in self._constants(file).items() if name in needed}
+            for part in self._parts(file, request.predicate):
+                yield FileTask(
+                    num_rows=part.num_rows,
+                    nbytes=part.nbytes,
+                    format=self.format,
+                    file=file,
+                    part=part,
+                    file_schema=file_schema,
+                    constants=constants,
+                    columns=columns,
+                    predicate=request.predicate,
+                    limit=request.limit,
+                    skipped=self.skipped if self._ignores_corrupt else None,
+                )
+                found += part.num_rows or 0
+                if request.limit is not None and request.predicate is None and found >= request.limit:
+                    return
+
+    def _parts(self, file: DataFile, predicate: pc.Expression | None) -> Iterator[FilePart]:
+        try:
+            yield from self.format.parts(file, self._file_schema, predicate)
+        except CorruptFileError as exc:
+            if not self._ignores_corrupt:
+                raise
+            self.skipped.add(file, exc)
+
+    @cached_property
+    def _schema(self) -> Schema:
+        fields = {f.name: f.type for f in self._file_schema} | self._path_types
+        full = Schema.from_pydict(fields)
+        return full if self._columns is None else full.select(self._columns)
+
+    @cached_property
+    def _file_schema(self) -> pa.Schema:
+        """The columns that come from the files' content."""
+        found = {f.name: f.type for f in self._inferred()} if self._infers else {}
+        fields = {name: dtype for name, dtype in (found | self._hints).items() if name not in self._partition_types}
+        if self._path_column in fields:
+            raise InvalidArgumentError(
+                f"file_path_column={self._path_column!r} is already a column of {str(self.files[0])!r}; "
+                "choose another name."
+            )
+        return Schema.from_pydict(fields).to_arrow()
+
+    def _inferred(self) -> pa.Schema:
+        error: CorruptFileError | None = None
+        for file in self.files:
+            try:
+                if (schema := self.format.infer_schema(file)) is not None:
+                    _check_unique(schema.names, file)
+                    return schema
+            except CorruptFileError as exc:
+                if not self._ignores_corrupt:
+                    raise
+                error = exc
+        if error is not None:
+            raise CorruptFileError(
+                f"None of the {len(self.files)} files can be read; the last error: {error}"
+            ) from error
+        return pa.schema([])
+
+    @cached_property
+    def _partition_types(self) -> dict[str, pa.DataType]:
+        if not self._has_hive:
+            return {}
+        values: dict[str, set[str | None]] = {}
+        for file in self.files:
+            for key, value in partition_values(file.path).items():
+                values.setdefault(key, set()).add(value)
+        return {key: self._hints.get(key) or partition_type(found) for key, found in values.items()}
+
+    @property
+    def _path_types(self) -> dict[str, pa.DataType]:
+        """The columns that come from the files' paths."""
+        return self._partition_types | ({self._path_column: pa.string()} if self._path_column else {})
+
+    def _constants(self, file: DataFile) -> dict[str, pa.Scalar]:
+        found = partition_values(file.path) if self._has_hive else {}
+        constants = {key: partition_scalar(found.get(key), dtype) for key, dtype in self._partition_types.items()}
+        if self._path_column:
+            constants[self._path_column] = pa.scalar(str(file))
+        return constants
+
+    def _files_for(self, predicate: pc.Expression | None) -> Sequence[DataFile]:
+        """Return the files whose path does not rule out that ``predicate`` is true."""
+        if predicate is None or not self._path_types:
+            return self.files
+        import pyarrow.dataset as ds
+        import pyarrow.fs
+
+        any_format, any_filesystem = ds.ParquetFileFormat(), pyarrow.fs.LocalFileSystem()
+        fragments = [
+            any_format.make_fragment(
+                str(number), any_filesystem, partition_expression=_all_equal(self._constants(file))
+            )
+            for number, file in enumerate(self.files)
+        ]
+        dataset = ds.FileSystemDataset(fragments, self._schema.to_arrow(), any_format, any_filesystem)
+        return [self.files[int(fragment.path)] for fragment in dataset.get_fragments(filter=predicate)]
+
+
+def _all_equal(constants: Mapping[str, pa.Scalar]) -> pc.Expression:
+    expression = pc.scalar(True)
+    for name, value in constants.items():
+        expression = expression & (pc.field(name) == value if value.is_valid else pc.field(name).is_null())
+    return expression
+
+
+def _columns_needed(schema: pa.Schema, columns: Sequence[str], predicate: pc.Expression | None) -> set[str]:
+    """Return ``columns`` and those that ``predicate`` uses: the ones without which it cannot be bound."""
+    needed = set(columns)
+    if predicate is None or _can_bind(predicate, schema, needed):
+        return needed
+    every = set(schema.names)
+    return needed | {name for name in every - needed if not _can_bind(predicate, schema, every - {name})}
+
+
+def _can_bind(predicate: pc.Expression, schema: pa.Schema, names: set[str]) -> bool:
+    empty = pa.schema([f for f in schema if f.name in names]).empty_table()
+    try:
+        empty.filter(predicate)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _check_unique(names: Sequence[str], file: DataFile) -> None:
+    twice = sorted({name for name in names if list(names).count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise CorruptFileError(f"Cannot read {str(file)!r}: column {twice[0]!r} appears twice; names must be unique.")

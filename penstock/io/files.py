@@ -1,0 +1,230 @@
+"""From what the user names, a path, a list, a pattern or a folder, to the files that are meant, in a fixed order."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError, MissingExtraError, PathNotFoundError, did_you_mean
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
+_MAGIC = re.compile(r"[*?\[]")
+_EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3"), "hf": ("huggingface_hub", "huggingface")}
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where files live, as data that travels: the file system itself is opened where it is used.
+
+    ``protocol`` is ``file`` for the local disk; any other goes through fsspec with ``options``.
+    """
+
+    protocol: str = "file"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        return self.protocol == "file"
+
+    def open(self) -> Any:
+        """Return the ``pyarrow.fs.FileSystem``."""
+        import pyarrow.fs
+
+        if self.is_local:
+            return pyarrow.fs.LocalFileSystem()
+        import fsspec
+
+        try:
+            filesystem = fsspec.filesystem(self.protocol, **self.options)
+        except ImportError as exc:
+            if self.protocol in _EXTRAS:
+                raise MissingExtraError(*_EXTRAS[self.protocol], f"Reading {self.protocol}:// paths") from exc
+            raise InvalidArgumentError(f"{self.protocol}:// paths need a package that is missing: {exc}") from exc
+        except ValueError as exc:
+            raise InvalidArgumentError(f"{self.protocol}:// is not a protocol that fsspec knows: {exc}") from exc
+        return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem))
+
+    def shown(self, path: str) -> str:
+        """Return ``path`` as users write it."""
+        return path if self.is_local else f"{self.protocol}://{path}"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One input file. ``path`` is as its file system knows it; ``str()`` gives it as users write it."""
+
+    storage: Storage
+    path: str
+    size: int | None
+
+    def __str__(self) -> str:
+        return self.storage.shown(self.path)
+
+    def open_file(self) -> pa.NativeFile:
+        """Open for reading at any position."""
+        return self.storage.open().open_input_file(self.path)
+
+    def open_stream(self) -> pa.NativeFile:
+        """Open for reading from start to end; ``.gz``, ``.bz2``, ``.zst`` and ``.lz4`` are unpacked."""
+        return self.storage.open().open_input_stream(self.path, compression="detect")
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a scan passes over a file or folder of this name; hive folders are never hidden.
+
+    >>> [is_hidden(name) for name in ("_SUCCESS", ".crc", "_key=1", "a.parquet")]
+    [True, True, False, False]
+    """
+    return name.startswith(("_", ".")) and "=" not in name
+
+
+def find_files(
+    paths: Paths,
+    suffixes: Sequence[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    descend: bool = True,
+) -> tuple[DataFile, ...]:
+    """Return the files that ``paths`` name: each of them in turn, what it stands for sorted by path.
+
+    A folder stands for all files below it that are not hidden: those with one of ``suffixes``, or all if none has one.
+    A folder met by a pattern counts as a folder too, unless ``descend`` is false.
+    """
+    names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not names:
+        raise InvalidArgumentError("No path given; name at least one file, folder or pattern.")
+    return tuple(file for name in names for file in _find(os.fspath(name), suffixes, storage_options or {}, descend))
+
+
+def _find(name: str, suffixes: Sequence[str], options: Mapping[str, Any], descend: bool) -> list[DataFile]:
+    storage, path = _split_url(name, options)
+    filesystem = storage.open()
+    info = filesystem.get_file_info(path)
+    if _is_file(info):
+        found = [info]
+    elif _is_folder(info):
+        found = _folder_files(filesystem, path, suffixes)
+    else:
+        matches = list(_expand(filesystem, path)) if _MAGIC.search(path) else []
+        files = [match for match in matches if _is_file(match)]
+        for match in matches if descend else ():
+            if _is_folder(match):
+                files.extend(_folder_files(filesystem, match.path, suffixes))
+        unique = {file.path: file for file in files}
+        found = [unique[file_path] for file_path in sorted(unique)]
+    if not found:
+        raise PathNotFoundError(_not_found(storage, filesystem, name, path, _is_folder(info)))
+    return [DataFile(storage, match.path, match.size) for match in found]
+
+
+def _split_url(name: str, options: Mapping[str, Any]) -> tuple[Storage, str]:
+    """Return the storage a user's path lies in, and the path within it."""
+    url = _URL.match(name)
+    if url is None or url[1] == "file":
+        local = os.path.expanduser(name if url is None else name[url.end() :])
+        return Storage(), os.path.abspath(local)
+    return Storage(url[1], dict(options)), name[url.end() :].rstrip("/")
+
+
+def _path_of(info: Any) -> str:
+    return str(info.path)
+
+
+def _is_file(info: Any) -> bool:
+    # A remote store may not say what it lists; what is not a folder can at least be opened.
+    return bool(info.type.name in ("File", "Unknown"))
+
+
+def _is_folder(info: Any) -> bool:
+    return bool(info.type.name == "Directory")
+
+
+def _children(filesystem: Any, folder: str) -> list[Any]:
+    """Return the entries of a folder by name; nothing for what is not a folder."""
+    import pyarrow.fs
+
+    selector = pyarrow.fs.FileSelector(folder or "/", allow_not_found=True)
+    try:
+        return sorted(filesystem.get_file_info(selector), key=_path_of)
+    except NotADirectoryError:
+        return []
+
+
+def _folder_files(filesystem: Any, folder: str, suffixes: Sequence[str]) -> list[Any]:
+    files = sorted(_walk_files(filesystem, folder), key=_path_of)
+    matching = [info for info in files if info.path.lower().endswith(tuple(suffixes))]
+    return matching or files
+
+
+def _walk_files(filesystem: Any, folder: str) -> Iterator[Any]:
+    for info in _children(filesystem, folder):
+        if is_hidden(info.base_name):
+            continue
+        if _is_folder(info):
+            yield from _walk_files(filesystem, info.path)
+        else:
+            yield info
+
+
+def _walk_folders(filesystem: Any, folder: str) -> Iterator[str]:
+    yield folder
+    for info in _children(filesystem, folder):
+        if _is_folder(info) and not is_hidden(info.base_name):
+            yield from _walk_folders(filesystem, info.path)
+
+
+def _expand(filesystem: Any, pattern: str) -> Iterator[Any]:
+    """Yield the files and folders that match, one path segment at a time so that only what can match is listed.
+
+    ``*``, ``?`` and ``[...]`` stay within a segment and match hidden names only if they begin as those do; ``**`` spans
+    any number of folders.
+    """
+    segments = pattern.split("/")
+    fixed = next(index for index, segment in enumerate(segments) if _MAGIC.search(segment))
+    yield from _expand_below(filesystem, "/".join(segments[:fixed]), segments[fixed:])
+
+
+def _expand_below(filesystem: Any, folder: str, segments: list[str]) -> Iterator[Any]:
+    segment, rest = segments[0], segments[1:]
+    if segment == "**":
+        for below in _walk_folders(filesystem, folder):
+            yield from _expand_below(filesystem, below, rest or ["*"])
+        return
+    if not _MAGIC.search(segment):
+        path = f"{folder}/{segment}"
+        if rest:
+            yield from _expand_below(filesystem, path, rest)
+        elif filesystem.get_file_info(path).type.name != "NotFound":
+            yield filesystem.get_file_info(path)
+        return
+    matches = re.compile(fnmatch.translate(segment)).match
+    for info in _children(filesystem, folder):
+        if not matches(info.base_name) or (is_hidden(info.base_name) and segment[0] not in "_."):
+            continue
+        if not rest:
+            yield info
+        elif _is_folder(info):
+            yield from _expand_below(filesystem, info.path, rest)
+
+
+def _not_found(storage: Storage, filesystem: Any, name: str, path: str, is_empty_folder: bool) -> str:
+    """Return what to tell the user: the path, the nearest name beside it, or how far the path does exist."""
+    if is_empty_folder:
+        return f"Folder {name!r} holds no files (names that begin with '_' or '.' are passed over)."
+    what = f"No file matches {name!r}" if _MAGIC.search(path) else f"Path {name!r} does not exist"
+    parent, missing = posixpath.dirname(path), posixpath.basename(path)
+    while parent.strip("/") and (_MAGIC.search(parent) or not _is_folder(filesystem.get_file_info(parent))):
+        parent, missing = posixpath.dirname(parent), posixpath.basename(parent)
+    siblings = [info.base_name for info in _children(filesystem, parent)]
+    if hint := did_you_mean(missing, siblings):
+        nearest = next(sibling for sibling in siblings if hint == f" Did you mean {sibling!r}?")
+        return f"{what}. Did you mean {storage.shown(posixpath.join(parent, nearest))!r}?"
+    return f"{what}; the folder {storage.shown(parent or '/')!r} exists and holds {len(siblings)} entries."

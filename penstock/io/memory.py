@@ -1,0 +1,54 @@
+"""Rows that are in memory already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from penstock.io.batches import split_batch
+from penstock.protocols import ReadRequest
+from penstock.types import Schema, normalize_batch
+
+
+class MemoryTask:
+    """One batch."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.num_rows: int | None = batch.num_rows
+        self.nbytes: int | None = batch.nbytes
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        if self.batch.num_rows:
+            yield self.batch
+
+
+class MemorySource:
+    """A ``Source`` over batches; they are held, never copied where their types are normal already."""
+
+    can_filter = False
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str = "memory") -> None:
+        self.name = name
+        self._batches = [normalize_batch(batch) for batch in batches]
+        self._schema = Schema.from_arrow(schema)
+
+    @classmethod
+    def from_table(cls, table: pa.Table, name: str = "memory") -> MemorySource:
+        """Return the source for a table."""
+        return cls(table.to_batches(), table.schema, name)
+
+    def schema(self) -> Schema:
+        return self._schema
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[MemoryTask]:
+        left = request.limit
+        for whole in self._batches:
+            batch = whole if request.columns is None else whole.select(list(request.columns))
+            for piece in split_batch(batch if left is None else batch.slice(0, left)):
+                yield MemoryTask(piece)
+            if left is not None:
+                left -= batch.num_rows
+                if left <= 0:
+                    return

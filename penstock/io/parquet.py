@@ -1,0 +1,161 @@
+"""Parquet: read in runs of row groups, each a task, so that one large file keeps all cores busy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import CorruptFileError, InvalidArgumentError
+from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_per_batch
+from penstock.io.file_format import FilePart, reading
+from penstock.io.files import DataFile
+
+ROW_GROUP_ROWS = 2**20
+ROW_GROUP_NBYTES = 32 * 2**20
+COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
+
+_STREAM_NBYTES = 2**20  # a column of a row group is read in pieces of this size, never as a whole
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """Parquet files; a part's ``detail`` is the numbers of its row groups, or None for all of them."""
+
+    name: ClassVar[str] = "parquet"
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq", ".parq")
+
+    def infer_schema(self, file: DataFile) -> pa.Schema:
+        with _opened(file) as parquet:
+            return parquet.schema_arrow
+
+    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+        if not file.storage.is_local and file.size is not None and file.size < TASK_NBYTES // 4:
+            # Reading the footer takes a round trip; for a file that is one task anyway the worker does it.
+            yield FilePart(nbytes=file.size * 4)
+            return
+        with _opened(file) as parquet:
+            metadata = parquet.metadata
+        every = range(metadata.num_row_groups)
+        yield from _runs(metadata, every if predicate is None else _matching_groups(file, schema, predicate))
+
+    def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with _opened(file) as parquet:
+            metadata = parquet.metadata
+            groups = range(metadata.num_row_groups) if part.detail is None else part.detail
+            sizes = [metadata.row_group(group) for group in groups]
+            batch_rows = rows_per_batch(sum(g.num_rows for g in sizes), sum(g.total_byte_size for g in sizes))
+            columns = [name for name in schema.names if name in parquet.schema_arrow.names]
+            try:
+                yield from parquet.iter_batches(batch_rows, row_groups=list(groups), columns=columns)
+            except (OSError, pa.ArrowInvalid) as exc:
+                raise _with_row_group(file, parquet, groups, columns, exc) from exc
+
+
+@contextmanager
+def _opened(file: DataFile) -> Iterator[Any]:
+    """Open a file such that it is read as a stream: Arrow's defaults buffer whole row groups ahead."""
+    import pyarrow.parquet as pq
+
+    with reading(file), file.open_file() as handle:
+        if handle.size() == 0:
+            raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty, it has not even a Parquet footer.")
+        yield pq.ParquetFile(handle, pre_buffer=not file.storage.is_local, buffer_size=_STREAM_NBYTES)
+
+
+def _runs(metadata: Any, groups: Sequence[int]) -> Iterator[FilePart]:
+    """Yield neighbouring row groups together, up to the size of a task."""
+    run: list[int] = []
+    num_rows = nbytes = 0
+    for group in groups:
+        found = metadata.row_group(group)
+        if run and (num_rows + found.num_rows > TASK_ROWS or nbytes + found.total_byte_size > TASK_NBYTES):
+            yield FilePart(num_rows, nbytes, tuple(run))
+            run, num_rows, nbytes = [], 0, 0
+        run.append(group)
+        num_rows += found.num_rows
+        nbytes += found.total_byte_size
+    if run:
+        yield FilePart(num_rows, nbytes, tuple(run))
+
+
+def _matching_groups(file: DataFile, schema: pa.Schema, predicate: pc.Expression) -> list[int]:
+    """Return the row groups whose statistics do not rule out that ``predicate`` is true."""
+    import pyarrow.dataset as ds
+
+    fragment = ds.ParquetFileFormat().make_fragment(file.path, file.storage.open())
+    try:
+        matching = fragment.subset(predicate, schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        matching = fragment  # it uses columns that the file does not have: nothing can be ruled out
+    return [group.id for group in matching.row_groups]
+
+
+def _with_row_group(
+    file: DataFile, parquet: Any, groups: Sequence[int], columns: list[str], error: Exception
+) -> CorruptFileError:
+    """Return the error with the row group that is to blame, found by reading them one by one."""
+    place = f"row groups {groups[0]} to {groups[-1]}"
+    for group in groups:
+        try:
+            for _ in parquet.iter_batches(row_groups=[group], columns=columns):
+                pass
+        except (OSError, pa.ArrowInvalid):
+            place = f"row group {group}"
+            break
+    return CorruptFileError(f"Cannot read {str(file)!r}, {place} of {parquet.metadata.num_row_groups}: {error}")
+
+
+@dataclass(frozen=True)
+class ParquetEncoding:
+    """How Parquet is written: small batches are gathered, so that a file has few and large row groups."""
+
+    compression: str | None = "snappy"
+    suffix: ClassVar[str] = ".parquet"
+    replaces: ClassVar[tuple[str, ...]] = ParquetFormat.suffixes
+
+    def __post_init__(self) -> None:
+        if (self.compression or "none").lower() not in COMPRESSIONS:
+            raise InvalidArgumentError(
+                f"compression={self.compression!r} is not one that Parquet has; use one of {', '.join(COMPRESSIONS)}."
+            )
+
+    def check(self, schema: pa.Schema) -> None:
+        if not len(schema):
+            raise InvalidArgumentError("There are no columns to write; select at least one.")
+
+    def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
+        return ParquetEncoder(path, schema, self.compression)
+
+
+class ParquetEncoder:
+    """One open Parquet file."""
+
+    def __init__(self, path: str, schema: pa.Schema, compression: str | None) -> None:
+        import pyarrow.parquet as pq
+
+        self.nbytes_held = 0
+        self._num_rows_held = 0
+        self._held: list[pa.RecordBatch] = []
+        self._schema = schema
+        self._writer = pq.ParquetWriter(path, schema, compression=compression or "none")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._held.append(batch)
+        self._num_rows_held += batch.num_rows
+        self.nbytes_held += batch.nbytes
+        if self._num_rows_held >= ROW_GROUP_ROWS or self.nbytes_held >= ROW_GROUP_NBYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._held:
+            table = pa.Table.from_batches(self._held, self._schema)
+            self._held, self._num_rows_held, self.nbytes_held = [], 0, 0
+            self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+
+    def close(self) -> None:
+        self._writer.close()

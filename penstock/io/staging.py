@@ -1,0 +1,221 @@
+"""Make the files of a write visible all at once, or not at all.
+
+    <root>/_penstock_staging/<run>.<host>.lock      held (flock) for as long as the writing process lives
+    <root>/_penstock_staging/<run>/data/...         finished and unfinished files, where they will be below <root>
+    <root>/_penstock_staging/<run>/commit.json      the journal: what to move in, what to delete
+
+Readers pass over names that begin with ``_``, so before the commit there is nothing to see. A commit
+
+1. writes the journal, synced and renamed into place: from here on the write has happened;
+2. moves each new file to its place, by a rename;
+3. deletes the old files that an overwrite replaces, none but those named in the journal;
+4. removes the run's folder and its lock.
+
+Killed before 1, the output is as it was. Killed after 1, new files may be missing and old ones still there; the next
+write to the folder first finds the journal and does what is left of 2 to 4, each step of which may be done twice.
+The lock tells the dead from the living: the kernel lets go of it when the process ends, however it ends. Where locks
+are not shared between machines a run elsewhere could look dead, so another host's files are never removed, but its
+journal is still carried out, which does no harm to a run that is doing the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.errors import WriteError
+
+FOLDER = "_penstock_staging"
+
+_HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "localhost"
+_held: dict[str, tuple[int, bool]] = {}  # by run, what cannot travel: its lock's descriptor, whether it made the root
+
+
+def new_run_id() -> str:
+    """Return a name for a run that no other has; later ones sort after earlier ones.
+
+    >>> len(new_run_id())
+    24
+    """
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Translate what Arrow and the operating system raise into an error that names the path."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as exc:
+        raise WriteError(f"Cannot write to {str(path)!r}: {exc.strerror or exc}") from exc
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise WriteError(f"Cannot write to {str(path)!r}: {exc}") from exc
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The folder in which one run puts its files until they are committed."""
+
+    root: Path
+    run_id: str
+    host: str = _HOST
+
+    @property
+    def folder(self) -> Path:
+        return self.root / FOLDER / self.run_id
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "commit.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / FOLDER / f"{self.run_id}.{self.host}.lock"
+
+    def begin(self) -> None:
+        """Make the folder, and hold its lock until ``commit`` or ``abandon``."""
+        is_new = not self.root.exists()
+        while True:
+            self.lock.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                descriptor = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+            except FileNotFoundError:  # another run has just tidied the folder away
+                continue
+            with contextlib.suppress(OSError):  # a file system without locks: then nobody may call this run dead
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_same_file(descriptor, self.lock):
+                break
+            os.close(descriptor)  # a cleaner was quicker and removed the file before it was locked
+        _held[self.run_id] = descriptor, is_new
+        self.data.mkdir(parents=True)
+
+    def commit(self, moves: Iterable[str], deletes: Iterable[str]) -> None:
+        """Put the staged files ``moves`` in place and delete the old ones; both are relative to their folders."""
+        names = list(moves)
+        for folder in {(self.data / name).parent for name in names}:
+            sync_folder(folder)
+        draft = self.journal.with_suffix(".draft")
+        with draft.open("w") as file:
+            json.dump({"moves": names, "deletes": list(deletes)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(self.journal)
+        sync_folder(self.folder)
+        try:
+            self.carry_out()
+        except OSError as exc:
+            raise WriteError(
+                f"The write to {str(self.root)!r} is complete but could not be put in place: {exc}. Nothing is lost: "
+                f"the next write to this folder finishes it first (from {str(self.journal)!r})."
+            ) from exc
+        self._unlock()
+
+    def abandon(self) -> None:
+        """Leave nothing behind, unless a commit has begun: then it stays, to be carried out by the next write."""
+        if not self.journal.exists():
+            self.remove()
+            if _held.get(self.run_id, (0, False))[1]:
+                with contextlib.suppress(OSError):  # somebody has put something there
+                    self.root.rmdir()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self.run_id in _held:
+            os.close(_held.pop(self.run_id)[0])
+
+    def carry_out(self) -> None:
+        """Do what the journal says and remove it. May be done again after it was cut short."""
+        steps = json.loads(self.journal.read_text())
+        touched = {self.root}
+        for name in steps["moves"]:
+            target = self.root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                (self.data / name).rename(target)
+            except FileNotFoundError:
+                if not target.exists():  # else it was moved before a crash
+                    raise
+            touched.update(parent for parent in target.parents if self.root in parent.parents)
+        for folder in touched:
+            sync_folder(folder)
+        for name in steps["deletes"]:
+            (self.root / name).unlink(missing_ok=True)
+        for name in steps["deletes"]:
+            _remove_empty_folders((self.root / name).parent, self.root)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the run's files and its lock."""
+        self.journal.unlink(missing_ok=True)  # first: a journal without its files would be carried out for nothing
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.lock.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other runs are at work there
+            self.lock.parent.rmdir()
+
+
+def recover(root: Path) -> list[str]:
+    """Finish what dead runs have committed, remove what they have not, and return the runs that are alive."""
+    alive = []
+    for lock in sorted((root / FOLDER).glob("*.lock")):
+        run_id, host, _ = lock.name.split(".")
+        staging = Staging(root, run_id, host)
+        with contextlib.suppress(FileNotFoundError), lock.open("r+") as file:
+            if not _try_lock(file.fileno()):
+                alive.append(run_id)
+            elif staging.journal.exists():
+                staging.carry_out()
+            elif host == _HOST:
+                staging.remove()
+            else:
+                alive.append(run_id)
+    return alive
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # somebody holds it, or the file system has no locks
+        return False
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_empty_folders(folder: Path, root: Path) -> None:
+    while root in folder.parents:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent

@@ -1,0 +1,270 @@
+"""Write rows to files below a folder: ``FileSink`` for any format that has a ``FileEncoding``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, did_you_mean
+from penstock.io.conform import ColumnMismatchError, conform_batch
+from penstock.io.files import is_hidden
+from penstock.io.partition import check_partition_column, split_by_partition
+from penstock.io.staging import Staging, new_run_id, recover, writing
+from penstock.types import Schema
+
+MODES = ("create", "append", "overwrite")
+FILE_NBYTES = 512 * 2**20  # of data in memory; on disk a file is smaller
+HELD_NBYTES = 64 * 2**20  # what the open files of one writer may hold back together
+MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
+
+
+class FileEncoder(Protocol):
+    """One open file. Rows may be held back until ``flush``; ``close`` is always called, once more if it fails."""
+
+    nbytes_held: int
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FileEncoding(Protocol):
+    """How files of one kind are written. Frozen and picklable."""
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the files' names."""
+        ...
+
+    @property
+    def replaces(self) -> tuple[str, ...]:
+        """The endings of the old files that an overwrite deletes."""
+        ...
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse columns that the format cannot hold, by name."""
+        ...
+
+    def open(self, path: str, schema: pa.Schema) -> FileEncoder:
+        """Create a file for rows of this schema."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileSink:
+    """A ``Sink`` of files below ``root``, which appear all at once when the query is done (see ``staging``).
+
+    ``create`` wants an empty folder, ``append`` adds files under new names, ``overwrite`` replaces the files of the
+    same format when the new ones are complete. ``partition_cols`` go into ``key=value`` folders and not into the files.
+    With a ``schema`` every batch is given it, and a result without rows leaves one empty file that can be read back.
+    """
+
+    root: str
+    encoding: FileEncoding
+    mode: str = "create"
+    partition_cols: tuple[str, ...] = ()
+    rows_per_file: int | None = None
+    schema: Schema | None = None
+    run_id: str = field(default_factory=new_run_id)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", _local_folder(self.root))
+        object.__setattr__(self, "partition_cols", tuple(self.partition_cols))
+        if self.mode not in MODES:
+            raise InvalidArgumentError(
+                f"mode={self.mode!r} is not known; use one of {', '.join(MODES)}.{did_you_mean(self.mode, MODES)}"
+            )
+        if self.rows_per_file is not None and self.rows_per_file < 1:
+            raise InvalidArgumentError(f"rows_per_file={self.rows_per_file!r} must be at least 1.")
+        if self.schema is not None:
+            self.content_schema(self.schema.to_arrow())
+
+    @property
+    def staging(self) -> Staging:
+        return Staging(Path(self.root), self.run_id)
+
+    def content_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns that go into the files, or refuse those that cannot be stored."""
+        for name in self.partition_cols:
+            if name not in schema.names:
+                raise ColumnNotFoundError(name, schema.names, "partition_cols")
+            check_partition_column(schema.field(name))
+        content = pa.schema([column for column in schema if column.name not in self.partition_cols])
+        if self.partition_cols and not len(content):
+            raise InvalidArgumentError("partition_cols names every column, so nothing is left to write into the files.")
+        self.encoding.check(content)
+        return content
+
+    def start(self) -> None:
+        root = Path(self.root)
+        with writing(root):
+            if root.exists() and not root.is_dir():
+                raise WriteError(f"Cannot write to {self.root!r}: it is a file, and a write makes a folder of files.")
+            alive = recover(root)
+            if self.mode != "append" and alive:
+                raise WriteError(
+                    f"Another write to {self.root!r} is in progress (run {alive[0]}); wait, or use mode='append'. "
+                    f"If it ran on another machine and is dead, remove {str(self.staging.folder.parent)!r}."
+                )
+            if self.mode == "create" and (found := next(_visible_files(root), None)):
+                raise OutputExistsError(
+                    f"Folder {self.root!r} already holds data, such as {found!r}; "
+                    "use mode='overwrite' to replace it or mode='append' to add to it."
+                )
+            self.staging.begin()
+
+    def open(self) -> FileWriter:
+        return FileWriter(self)
+
+    def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
+        files = list(records)
+        with writing(self.root):
+            if not files and self.schema is not None:
+                files = list(self._write_empty_file(self.schema.to_arrow()))
+            names = [file["path"] for file in files]
+            old = [name for name in _visible_files(Path(self.root)) if name.endswith(self.encoding.replaces)]
+            self.staging.commit(names, old if self.mode == "overwrite" else [])
+        return pa.table(
+            {
+                "path": pa.array([os.path.join(self.root, name) for name in names], pa.string()),
+                "rows": pa.array([file["rows"] for file in files], pa.int64()),
+                "nbytes": pa.array([file["nbytes"] for file in files], pa.int64()),
+            }
+        )
+
+    def abort(self) -> None:
+        self.staging.abandon()
+
+    def _write_empty_file(self, schema: pa.Schema) -> Iterator[dict[str, Any]]:
+        file = StagedFile(self, f"{self.run_id}-empty-00000{self.encoding.suffix}", self.content_schema(schema))
+        yield file.finish()
+
+
+class StagedFile:
+    """One file on its way: rows go in, ``finish`` makes it durable and returns its record."""
+
+    def __init__(self, sink: FileSink, name: str, schema: pa.Schema) -> None:
+        self.name = name
+        self.num_rows = 0
+        self.nbytes = 0
+        self._path = sink.staging.data / name
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self.encoder = sink.encoding.open(str(self._path), schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.encoder.write(batch)
+        self.num_rows += batch.num_rows
+        self.nbytes += batch.nbytes
+
+    def finish(self) -> dict[str, Any]:
+        self.encoder.flush()
+        self.encoder.close()
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())
+            size = os.fstat(file.fileno()).st_size
+        return {"path": self.name, "rows": self.num_rows, "nbytes": size}
+
+
+class FileWriter:
+    """A ``Writer`` into a sink's staging folder: one open file for each partition it meets."""
+
+    def __init__(self, sink: FileSink) -> None:
+        self._sink = sink
+        self._id = secrets.token_hex(4)
+        self._num_files = 0
+        self._files: dict[str, StagedFile] = {}  # by folder, the one used last at the end
+        self._schema = None if sink.schema is None else sink.schema.to_arrow()
+        self._content_schema = None if self._schema is None else sink.content_schema(self._schema)
+
+    def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
+        if not batch.num_rows:
+            return []
+        with writing(self._sink.root):
+            batch = self._conformed(batch)
+            parts = split_by_partition(batch, self._sink.partition_cols)
+            records = [record for folder, rows in parts for record in self._write_rows(folder, rows)]
+            self._flush_large()
+        return records
+
+    def finish(self) -> Iterable[dict[str, Any]]:
+        with writing(self._sink.root):
+            return [self._finish_file(folder) for folder in list(self._files)]
+
+    def close(self) -> None:
+        for file in self._files.values():
+            with contextlib.suppress(Exception):  # the query has failed already; the file will be removed
+                file.encoder.close()
+        self._files.clear()
+
+    def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with the schema of the sink or, where that is not known, of this writer's first batch."""
+        if self._schema is None:
+            self._schema = batch.schema
+            self._content_schema = self._sink.content_schema(batch.schema)
+        try:
+            return conform_batch(batch, self._schema, is_strict=True)
+        except ColumnMismatchError as exc:
+            if exc.found is None:
+                problem = f"column {exc.column!r} is missing from a batch, where earlier ones have it"
+            elif exc.wanted is None:
+                problem = f"a batch has the new column {exc.column!r}, which earlier ones do not have"
+            else:
+                problem = f"column {exc.column!r} is {exc.found} in a batch and cannot be made {exc.wanted}, as before"
+            raise WriteError(f"Cannot write to {self._sink.root!r}: {problem}.") from exc
+
+    def _write_rows(self, folder: str, rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        limit = self._sink.rows_per_file
+        while rows.num_rows:
+            file = self._files.pop(folder, None) or self._open_file(folder)
+            self._files[folder] = file
+            fitting = rows if limit is None else rows.slice(0, limit - file.num_rows)
+            file.write(fitting)
+            rows = rows.slice(fitting.num_rows)
+            if file.num_rows == limit or file.nbytes >= FILE_NBYTES:
+                yield self._finish_file(folder)
+        if len(self._files) > MAX_OPEN_FILES:
+            yield self._finish_file(next(iter(self._files)))
+
+    def _open_file(self, folder: str) -> StagedFile:
+        name = f"{self._sink.run_id}-{self._id}-{self._num_files:05d}{self._sink.encoding.suffix}"
+        self._num_files += 1
+        return StagedFile(self._sink, os.path.join(folder, name), self._content_schema)
+
+    def _finish_file(self, folder: str) -> dict[str, Any]:
+        record = self._files[folder].finish()
+        del self._files[folder]
+        return record
+
+    def _flush_large(self) -> None:
+        """Keep what all open files hold back within bounds, writing out the largest first."""
+        encoders = sorted((file.encoder for file in self._files.values()), key=lambda encoder: encoder.nbytes_held)
+        held = sum(encoder.nbytes_held for encoder in encoders)
+        while held > HELD_NBYTES:
+            encoder = encoders.pop()
+            held -= encoder.nbytes_held
+            encoder.flush()
+
+
+def _local_folder(root: str | os.PathLike[str]) -> str:
+    name = os.fspath(root)
+    if "://" in name and not name.startswith("file://"):
+        raise InvalidArgumentError(f"Cannot write to {name!r}: files are written to local folders only, so far.")
+    return os.path.abspath(os.path.expanduser(name.removeprefix("file://")))
+
+
+def _visible_files(root: Path) -> Iterator[str]:
+    """Yield the files that a reader of the folder would see, relative to it."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        for name in sorted(files):
+            if not is_hidden(name):
+                yield os.path.relpath(os.path.join(folder, name), root)

@@ -1,0 +1,131 @@
+"""What each stage of a query did, added up from its events."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, StageFinished
+from penstock.observe.text import cell_width, fit, format_bytes, format_rate, format_seconds, visible_text
+
+MAX_NAME_WIDTH = 48
+
+
+@dataclass(slots=True)
+class StageStats:
+    """The totals of one stage.
+
+    ``busy_s`` adds up all its workers, so it can pass ``wall_s``, which counts from the start of the query to the end
+    of the stage and is None while the stage runs.
+    """
+
+    stage: str
+    num_rows: int = 0
+    nbytes: int = 0
+    num_bundles: int = 0
+    busy_s: float = 0.0
+    wall_s: float | None = None
+
+
+class Stats:
+    """A Subscriber that keeps what ``df.stats()`` and ``explain(analyze=True)`` show, of the last query it saw.
+
+    >>> from penstock.events import StageInfo
+    >>> stats = Stats()
+    >>> for event in (
+    ...     QueryStarted((StageInfo(0, "Scan"), StageInfo(1, "Map")), time_s=10.0),
+    ...     BundleProduced(0, 1000, 64_000, 0.5),
+    ...     BundleProduced(1, 1000, 8_000, 3.5),
+    ...     StageFinished(0, 11.0),
+    ...     QueryFinished(None, 12.0),
+    ... ):
+    ...     stats.on_event(event)
+    >>> print(stats)
+    stage   rows    bytes  bundles    busy   wall          rate
+    -----  -----  -------  -------  ------  -----  ------------
+    Scan   1,000  64.0 kB        1  500 ms  1.0 s  1,000 rows/s
+    Map    1,000   8.0 kB        1   3.5 s  2.0 s    500 rows/s
+    finished in 2.0 s; most work in Map (88%)
+    """
+
+    def __init__(self) -> None:
+        self.stages: list[StageStats] = []
+        self.elapsed_s: float | None = None
+        self.error: BaseException | None = None
+        self._started_s = 0.0
+
+    def on_event(self, event: Event) -> None:
+        match event:
+            case BundleProduced(stage, num_rows, nbytes, busy_s):
+                if 0 <= stage < len(self.stages):
+                    stats = self.stages[stage]
+                    stats.num_rows += num_rows
+                    stats.nbytes += nbytes
+                    stats.num_bundles += 1
+                    stats.busy_s += busy_s
+            case StageFinished(stage, time_s):
+                if 0 <= stage < len(self.stages):
+                    self.stages[stage].wall_s = time_s - self._started_s
+            case QueryStarted(stages, time_s):
+                self.stages = [StageStats(info.name) for info in stages]
+                self.elapsed_s, self.error, self._started_s = None, None, time_s
+            case QueryFinished(error, time_s):
+                self.error = error
+                self.elapsed_s = time_s - self._started_s
+                for stats in self.stages:
+                    stats.wall_s = self.elapsed_s if stats.wall_s is None else stats.wall_s
+
+    def table(self) -> pa.Table:
+        """Return one row a stage: ``stage``, ``num_rows``, ``nbytes``, ``num_bundles``, ``busy_s``, ``wall_s``."""
+        schema = pa.schema(
+            [
+                ("stage", pa.string()),
+                ("num_rows", pa.int64()),
+                ("nbytes", pa.int64()),
+                ("num_bundles", pa.int64()),
+                ("busy_s", pa.float64()),
+                ("wall_s", pa.float64()),
+            ]
+        )
+        return pa.Table.from_pylist([asdict(stats) for stats in self.stages], schema)
+
+    def __str__(self) -> str:
+        if not self.stages:
+            return "No query has run."
+        header = ("stage", "rows", "bytes", "bundles", "busy", "wall", "rate")
+        rows = [header, *(_row(stats) for stats in self.stages)]
+        widths = [max(cell_width(row[column]) for row in rows) for column in range(len(header))]
+        rows.insert(1, tuple("-" * width for width in widths))
+        return "\n".join([*(_line(row, widths) for row in rows), self._summary()])
+
+    def _summary(self) -> str:
+        if self.elapsed_s is None:
+            return "still running"
+        total_busy_s = sum(stats.busy_s for stats in self.stages)
+        busiest = max(self.stages, key=lambda stats: stats.busy_s)
+        ending = f"failed ({type(self.error).__name__}) after" if self.error is not None else "finished in"
+        share = f"; most work in {_name(busiest)} ({busiest.busy_s / total_busy_s:.0%})" if total_busy_s else ""
+        return f"{ending} {format_seconds(self.elapsed_s)}{share}"
+
+
+def _name(stats: StageStats) -> str:
+    return fit(visible_text(stats.stage), MAX_NAME_WIDTH)
+
+
+def _row(stats: StageStats) -> tuple[str, ...]:
+    return (
+        _name(stats),
+        f"{stats.num_rows:,}",
+        format_bytes(stats.nbytes),
+        f"{stats.num_bundles:,}",
+        format_seconds(stats.busy_s),
+        "-" if stats.wall_s is None else format_seconds(stats.wall_s),
+        format_rate(stats.num_rows / stats.wall_s) if stats.wall_s else "-",
+    )
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    """Return a row with its first value on the left and the others on the right of their columns."""
+    padded = [" " * (width - cell_width(value)) for value, width in zip(row, widths, strict=True)]
+    return "  ".join([row[0] + padded[0], *(pad + value for pad, value in zip(padded[1:], row[1:], strict=True))])

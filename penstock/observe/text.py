@@ -1,0 +1,103 @@
+"""Words and numbers as people read them, safe to put on a terminal whatever they hold."""
+
+from __future__ import annotations
+
+import re
+
+ELLIPSIS = "…"
+NEWLINE = "⏎"
+
+# Control characters can move the cursor or colour the screen, lone surrogates cannot be encoded, and the bidirectional
+# controls make text read other than it is. The joiners that emoji and Indic scripts need are left alone.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LINE_BREAK = re.compile("\r\n|[\n\r\u2028\u2029]")
+
+
+def visible_text(text: str, newline: str = NEWLINE) -> str:
+    r"""Return ``text`` on one line (unless ``newline`` breaks it), with what cannot be seen written out.
+
+    >>> visible_text("one\ntwo\tthree \x1b[31mred")
+    'one⏎two three \\x1b[31mred'
+    """
+    if text.isprintable() and text.isascii():
+        return text
+    lines = _LINE_BREAK.split(text)
+    return newline.join(_UNSAFE.sub(_written_out, line) for line in lines)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    character = match.group()
+    return " " if character == "\t" else ascii(character)[1:-1]
+
+
+def cell_width(text: str) -> int:
+    """Return the number of terminal cells that ``text`` takes: two for most Chinese, Japanese and emoji characters."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def fit(text: str, width: int) -> str:
+    """Return ``text`` in at most ``width`` cells, its end replaced by an ellipsis where it is longer.
+
+    >>> fit("penstock", 5)
+    'pens…'
+    """
+    if cell_width(text) <= width:
+        return text
+    if text.isascii():
+        return text[: max(width - 1, 0)] + ELLIPSIS
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, max(width - 1, 0)) + ELLIPSIS
+
+
+def format_count(count: int, noun: str) -> str:
+    """Return a number of things in words.
+
+    >>> format_count(1, "row"), format_count(12345, "row")
+    ('1 row', '12,345 rows')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def format_bytes(nbytes: float) -> str:
+    """Return a size in units of a thousand.
+
+    >>> format_bytes(512), format_bytes(1_234_567), format_bytes(999_950)
+    ('512 B', '1.2 MB', '1.0 MB')
+    """
+    if nbytes < 1000:
+        return f"{nbytes:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        nbytes /= 1000
+        if nbytes < 999.95:
+            return f"{nbytes:.1f} {unit}"
+    return f"{nbytes / 1000:.1f} PB"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a length of time, as precise as it is short.
+
+    >>> format_seconds(0.0123), format_seconds(12.34), format_seconds(75), format_seconds(3725)
+    ('12 ms', '12.3 s', '1m 15s', '1h 02m')
+    """
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    return f"{minutes // 60}h {minutes % 60:02d}m"
+
+
+def format_rate(per_second: float) -> str:
+    """Return a number of rows a second.
+
+    >>> format_rate(0.25), format_rate(12_345.6)
+    ('0.2 rows/s', '12,346 rows/s')
+    """
+    return f"{per_second:,.0f} rows/s" if per_second >= 10 else f"{per_second:.1f} rows/s"

@@ -1,0 +1,160 @@
+"""Plans and stages as text, for ``df.explain()``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.expr.nodes import describe
+from penstock.expr.udf import BatchSpec, Policy, Resources, UdfSpec
+from penstock.plan.lower import step_name
+from penstock.plan.nodes import (
+    Concat,
+    Explode,
+    Filter,
+    IntoBatches,
+    Limit,
+    MapBatches,
+    MonotonicId,
+    Plan,
+    Project,
+    Repartition,
+    Sample,
+    Scan,
+    UdfProject,
+    Unpivot,
+    Write,
+)
+from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Read, Stage, Step
+
+
+def explain(plan: Plan) -> str:
+    """Draw a logical plan, the result at the top.
+
+    Limit 5
+    └─ Filter col(a) > 1
+       └─ Scan parquet: columns a, b
+    """
+    return "\n".join(_tree(plan))
+
+
+def explain_stages(stages: Sequence[Stage]) -> str:
+    """List stages in the order data flows, with what each reads from and how it is fed."""
+    width = max(len(stage.name) for stage in stages)
+    lines = []
+    for index, stage in enumerate(stages):
+        details = "; ".join(_stage_details(stage))
+        lines.append(f"{index:>2}  {stage.name:<{width}}  {details}".rstrip())
+    return "\n".join(lines)
+
+
+def _tree(plan: Plan) -> list[str]:
+    lines = [_line(plan)]
+    for position, child in enumerate(plan.children):
+        is_last = position == len(plan.children) - 1
+        first, *rest = _tree(child)
+        lines.append(f"{'└─' if is_last else '├─'} {first}")
+        lines += [f"{'  ' if is_last else '│ '} {line}" for line in rest]
+    return lines
+
+
+def _line(plan: Plan) -> str:
+    match plan:
+        case Scan(source, columns, predicate, limit):
+            details = []
+            if columns is not None:
+                details.append(f"columns {', '.join(columns)}")
+            if predicate is not None:
+                details.append(f"where {describe(predicate)}")
+            if limit is not None:
+                details.append(f"limit {limit}")
+            return _with_details(f"Scan {source.name}", details)
+        case Project(exprs=exprs):
+            return f"Project {', '.join(describe(expr) for expr in exprs)}"
+        case Filter(predicate=predicate):
+            return f"Filter {describe(predicate)}"
+        case UdfProject(call=call, column=column, keep=keep):
+            details = _udf_details(call.udf) + ([f"keep {', '.join(keep) or 'nothing'}"] if keep is not None else [])
+            return _with_details(f"Udf {describe(call)} as {column}", details)
+        case MapBatches(spec=spec):
+            return _with_details(f"{_title(spec.verb)} {spec.name}", _udf_details(spec))
+        case Limit(num_rows=num_rows, offset=offset):
+            return f"Limit {'all' if num_rows is None else num_rows}{f' offset {offset}' if offset else ''}"
+        case Sample(fraction=fraction, seed=seed, is_with_replacement=is_with_replacement):
+            details = [] if seed is None else [f"seed {seed}"]
+            return _with_details(f"Sample {fraction}", details + ["with replacement"] * is_with_replacement)
+        case Explode(columns=columns):
+            return f"Explode {', '.join(columns)}"
+        case Unpivot(ids=ids, values=values, variable_name=variable, value_name=value):
+            return f"Unpivot {', '.join(values)} as {variable}, {value}: ids {', '.join(ids) or 'none'}"
+        case MonotonicId(column=column):
+            return f"MonotonicId {column}"
+        case IntoBatches(size=size):
+            return f"IntoBatches {size}"
+        case Repartition(num_partitions=num_partitions):
+            return f"Repartition {num_partitions}"
+        case Concat():
+            return "Concat"
+        case Write(sink=sink):
+            return f"Write {getattr(sink, 'name', type(sink).__name__)}"
+    raise AssertionError(f"no text for {type(plan).__name__}")
+
+
+def _title(verb: str) -> str:
+    return "".join(word.capitalize() for word in verb.split("_"))
+
+
+def _with_details(head: str, details: Sequence[str]) -> str:
+    return f"{head}: {'; '.join(details)}" if details else head
+
+
+def _udf_details(spec: UdfSpec | BatchSpec) -> list[str]:
+    """Return what differs from the defaults."""
+    details = [f"batch_size {spec.batch_size}"] if isinstance(spec.batch_size, int) else []
+    if isinstance(spec, UdfSpec) and spec.is_generator:
+        details.insert(0, "generator")
+    if spec.is_async:
+        details.insert(0, "async")
+    return details + _differences(spec.resources, Resources()) + _differences(spec.policy, Policy())
+
+
+def _differences(given: Any, default: Any) -> list[str]:
+    return [
+        f"{name} {getattr(given, name)}"
+        for name in type(given).__dataclass_fields__
+        if getattr(given, name) != getattr(default, name)
+    ]
+
+
+def _stage_details(stage: Stage) -> list[str]:
+    details = [f"from {', '.join(map(str, stage.inputs))}"] if stage.inputs else []
+    details += _inbox_details(stage.inbox)
+    match stage.work:
+        case Read(_, request, steps):
+            if request.columns is not None:
+                details.append(f"columns {', '.join(request.columns)}")
+            if request.predicate is not None:
+                details.append(f"where {request.predicate}")
+            details += _step_details(steps)
+        case CallUdf(call, column, _, steps):
+            details += [f"{describe(call)} as {column}", *_step_details(steps)]
+        case _:
+            pass
+    details += _differences(stage.resources, Resources())
+    return details if stage.is_ordered else [*details, "any order"]
+
+
+def _step_details(steps: Sequence[Step]) -> list[str]:
+    return [f"then {', '.join(step_name(step) for step in steps)}"] if steps else []
+
+
+def _inbox_details(inbox: Inbox) -> list[str]:
+    match inbox:
+        case Exactly(num_rows):
+            return [f"batches of {num_rows}"]
+        case AtMost(num_rows):
+            return [f"batches up to {num_rows}"]
+        case Evenly(num_parts):
+            return [f"{num_parts} equal batches"]
+        case _:
+            return []

@@ -1,0 +1,113 @@
+"""Our predicates as Arrow expressions, for sources that filter as they read. Exact, or not at all.
+
+Exact means: true for the same rows. A part of a predicate that is null where ours is false, or the other way round,
+makes no difference under ``and`` and ``or``, but does under ``not``; so it matters whether a ``not`` is above.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from penstock.expr.nodes import Call, ColumnRef, Expr, Literal, unalias
+from penstock.types import Schema
+
+_MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+_COMPARISONS = {"equal", "not_equal", *_MIRRORED}
+_EXACT_IN_FLOAT = 2**53
+
+
+def to_arrow_filter(expr: Expr, schema: Schema) -> pc.Expression | None:
+    """Return the predicate as Arrow's own, or None if Arrow might answer differently for some row."""
+    return _convert(expr, schema, is_negated=False)
+
+
+def _convert(expr: Expr, schema: Schema, is_negated: bool) -> pc.Expression | None:
+    match unalias(expr):
+        case ColumnRef(column) if column in schema and pt.is_boolean(schema[column].dtype.arrow):
+            return pc.field(column)
+        case Call("not", (child,)):
+            inner = _convert(child, schema, is_negated=True)
+            return None if inner is None else ~inner
+        case Call("and" | "or" as function, (left, right)):
+            first, second = _convert(left, schema, is_negated), _convert(right, schema, is_negated)
+            if first is None or second is None:
+                return None
+            return first & second if function == "and" else first | second
+        case Call("is_null", (ColumnRef(column),)) if column in schema:
+            return pc.field(column).is_null()
+        case Call("not_null", (ColumnRef(column),)) if column in schema:
+            return pc.field(column).is_valid()
+        case Call("is_in", (ColumnRef(column), Literal(scalar))) if column in schema and not is_negated:
+            return _is_in(column, scalar, schema[column].dtype.arrow)
+        case Call(function, (ColumnRef(column), Literal(scalar))) if function in _COMPARISONS and column in schema:
+            return _compare(function, column, scalar, schema[column].dtype.arrow, is_negated)
+        case Call(function, (Literal(scalar), ColumnRef(column))) if function in _COMPARISONS and column in schema:
+            return _compare(_MIRRORED.get(function, function), column, scalar, schema[column].dtype.arrow, is_negated)
+        case _:
+            return None
+
+
+def _compare(
+    function: str, column: str, scalar: pa.Scalar, dtype: pa.DataType, is_negated: bool
+) -> pc.Expression | None:
+    # Parquet's statistics leave NaN out, so Arrow may skip a row group for which only NaN makes the predicate true.
+    if pt.is_floating(dtype) and (is_negated or function == "not_equal"):
+        return None
+    value = _as_type(scalar, dtype)
+    if value is None:
+        return None
+    field = pc.field(column)
+    match function:
+        case "equal":
+            return field == value
+        case "not_equal":
+            return field != value
+        case "less":
+            return field < value
+        case "less_equal":
+            return field <= value
+        case "greater":
+            return field > value
+        case _:
+            return field >= value
+
+
+def _is_in(column: str, scalar: pa.Scalar, dtype: pa.DataType) -> pc.Expression | None:
+    if not scalar.is_valid or pt.is_floating(dtype):  # membership tells 0.0 from -0.0, statistics do not
+        return None
+    values = [value for option in scalar.values if (value := _as_type(option, dtype)) is not None]
+    if not values or len(values) < len(scalar.values):
+        return None
+    return pc.field(column).isin(pa.array([value.as_py() for value in values], dtype))
+
+
+def _as_type(scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar | None:
+    """Return the constant as a value of the column's type, if comparing there is the same as comparing as we do."""
+    if not scalar.is_valid:
+        return None
+    if scalar.type == dtype:
+        return scalar if _is_plain(dtype) else None
+    if pt.is_integer(scalar.type) and (pt.is_integer(dtype) or pt.is_floating(dtype)):
+        is_exact = abs(scalar.as_py()) <= _EXACT_IN_FLOAT
+    else:
+        is_exact = pt.is_floating(scalar.type) and pt.is_floating(dtype)
+    if not is_exact or pt.is_float16(dtype):
+        return None
+    try:
+        value = scalar.cast(dtype)
+    except pa.ArrowInvalid:
+        return None
+    return value if value.as_py() == scalar.as_py() else None
+
+
+def _is_plain(dtype: pa.DataType) -> bool:
+    return bool(
+        pt.is_boolean(dtype)
+        or pt.is_integer(dtype)
+        or (pt.is_floating(dtype) and not pt.is_float16(dtype))
+        or pt.is_string(dtype)
+        or pt.is_date(dtype)
+        or pt.is_timestamp(dtype)
+    )

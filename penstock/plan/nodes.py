@@ -1,0 +1,344 @@
+"""Logical plan nodes: frozen data, validated when built, so that an error points at the user's own line.
+
+``schema`` is None downstream of ``map_batches`` and its kind, whose columns are only known once they run; what depends
+on an unknown schema is checked on the first batch instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
+from penstock.expr.nodes import Expr, UdfCall, describe, has_udf, walk
+from penstock.expr.resolve import dtype_of, expand, schema_of
+from penstock.expr.udf import BatchSpec
+from penstock.protocols import Sink, Source
+from penstock.types import DataType, Field, Schema, supertype
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One node of a plan: what it is made from, and the schema it gives."""
+
+    schema: Schema | None = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema", self._output_schema())
+
+    def _output_schema(self) -> Schema | None:
+        raise AssertionError(f"{type(self).__name__} does not say its schema")
+
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return ()
+
+    def with_children(self, children: tuple[Plan, ...]) -> Plan:
+        """Return the node over other children."""
+        return self
+
+    @property
+    def is_row_preserving(self) -> bool:
+        """Whether row i of the output is made of row i of the input alone."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Plan):
+    """A node over one child."""
+
+    child: Plan
+
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return (self.child,)
+
+    def with_children(self, children: tuple[Plan, ...]) -> Plan:
+        return self.with_child(children[0])
+
+    def with_child(self, child: Plan) -> Plan:
+        return self if child is self.child else replace(self, child=child)
+
+    def _output_schema(self) -> Schema | None:
+        return self.child.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Plan):
+    """Rows of a source; ``columns``, ``predicate`` and ``limit`` are what the optimizer pushed down into it."""
+
+    source: Source
+    columns: tuple[str, ...] | None = None
+    predicate: Expr | None = None
+    limit: int | None = None
+
+    def _output_schema(self) -> Schema | None:
+        full = self.source.schema()
+        return full if self.columns is None else full.select(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Project(Unary):
+    """A select list. Stars and unnests are written out when built, where the schema is known."""
+
+    exprs: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "exprs", expand(self.exprs, self.child.schema))
+        # A bare super() does not work in a dataclass with slots: the class object is made anew.
+        Plan.__post_init__(self)
+
+    def _output_schema(self) -> Schema | None:
+        return None if self.child.schema is None else schema_of(self.exprs, self.child.schema)
+
+    @property
+    def is_row_preserving(self) -> bool:
+        return not any(
+            isinstance(node, UdfCall) and node.udf.is_generator for expr in self.exprs for node in walk(expr)
+        )
+
+    @property
+    def has_udf(self) -> bool:
+        return any(has_udf(expr) for expr in self.exprs)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Unary):
+    """The rows for which the predicate is true; false and null are dropped."""
+
+    predicate: Expr
+
+    def _output_schema(self) -> Schema | None:
+        if self.child.schema is not None:
+            dtype = dtype_of(self.predicate, self.child.schema)
+            if not (dtype.is_boolean() or dtype.is_null()):
+                raise TypeMismatchError(
+                    f"filter needs a bool expression, but {describe(self.predicate)} is {dtype}; "
+                    "compare it with something"
+                )
+        return self.child.schema
+
+
+@dataclass(frozen=True, slots=True)
+class UdfProject(Unary):
+    """The columns in ``keep`` (None: all), and ``column`` computed by one UDF call; a generator repeats the others."""
+
+    call: UdfCall
+    column: str
+    keep: tuple[str, ...] | None = None
+
+    def _output_schema(self) -> Schema | None:
+        if self.child.schema is None:
+            return None
+        dtype_of(self.call, self.child.schema)
+        kept = self.child.schema if self.keep is None else self.child.schema.select(self.keep)
+        others = [f for f in kept if f.name != self.column]
+        return Schema([*others, Field(self.column, self.call.udf.return_dtype)])
+
+    @property
+    def is_row_preserving(self) -> bool:
+        return not self.call.udf.is_generator
+
+
+@dataclass(frozen=True, slots=True)
+class MapBatches(Unary):
+    """A Python function over batches or rows, free to change columns and row count."""
+
+    spec: BatchSpec
+
+    def _output_schema(self) -> Schema | None:
+        return self.child.schema if self.spec.verb == "filter" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit(Unary):
+    """``num_rows`` rows (None: all the rest) after the first ``offset``, in input order."""
+
+    num_rows: int | None
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        given: tuple[tuple[str, Any], ...] = (("limit", self.num_rows), ("offset", self.offset))
+        for what, value in given:
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise InvalidArgumentError(f"{what} needs a whole number of rows, 0 or more; got {value!r}")
+        Plan.__post_init__(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(Unary):
+    """Each row kept with probability ``fraction``; with a seed, the same rows every time."""
+
+    fraction: float
+    seed: int | None = None
+    is_with_replacement: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fraction <= 1:
+            raise InvalidArgumentError(f"sample needs a fraction from 0 to 1; got {self.fraction!r}")
+        Plan.__post_init__(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Explode(Unary):
+    """A row for each element of the list ``columns`` taken together; null and empty lists give one row of null."""
+
+    columns: tuple[str, ...]
+
+    def _output_schema(self) -> Schema | None:
+        if self.child.schema is None:
+            return None
+        inner: dict[str, DataType] = {}
+        for name in self.columns:
+            dtype = self.child.schema[name].dtype
+            if not dtype.is_list():
+                raise TypeMismatchError(f"explode needs a list column, but {name!r} is {dtype}")
+            inner[name] = dtype.inner
+        return Schema([Field(f.name, inner.get(f.name, f.dtype)) for f in self.child.schema])
+
+
+@dataclass(frozen=True, slots=True)
+class Unpivot(Unary):
+    """A row for each of ``values``, with its name and its value, beside the ``ids``."""
+
+    ids: tuple[str, ...]
+    values: tuple[str, ...]
+    variable_name: str = "variable"
+    value_name: str = "value"
+
+    def _output_schema(self) -> Schema | None:
+        schema = self.child.schema
+        if schema is None:
+            return None
+        if not self.values:
+            raise InvalidArgumentError("unpivot needs at least one value column")
+        common = schema[self.values[0]].dtype
+        for name in self.values[1:]:
+            joined = supertype(common, schema[name].dtype)
+            if joined is None:
+                raise TypeMismatchError(
+                    f"unpivot needs value columns of one type, but {name!r} is {schema[name].dtype} "
+                    f"and {self.values[0]!r} is {common}; cast them first"
+                )
+            common = joined
+        added = [Field(self.variable_name, DataType.string()), Field(self.value_name, common)]
+        return Schema([*(schema[name] for name in self.ids), *added])
+
+
+@dataclass(frozen=True, slots=True)
+class MonotonicId(Unary):
+    """Every row with its number, from 0, in input order, as the first column."""
+
+    column: str
+
+    def _output_schema(self) -> Schema | None:
+        if self.child.schema is None:
+            return None
+        if self.column in self.child.schema:
+            raise InvalidArgumentError(f"There is a column {self.column!r} already; give another column_name")
+        return Schema([Field(self.column, DataType.uint64()), *self.child.schema])
+
+    @property
+    def is_row_preserving(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class IntoBatches(Unary):
+    """The same rows in batches of exactly ``size`` rows, but for the last."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _check_count("into_batches", self.size)
+        Plan.__post_init__(self)
+
+    @property
+    def is_row_preserving(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition(Unary):
+    """The same rows in ``num_partitions`` batches of equal size. Holds all rows until the last has come."""
+
+    num_partitions: int
+
+    def __post_init__(self) -> None:
+        _check_count("repartition", self.num_partitions)
+        Plan.__post_init__(self)
+
+    @property
+    def is_row_preserving(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Concat(Plan):
+    """The rows of each input after the other; their schemas are equal where they are known."""
+
+    inputs: tuple[Plan, ...]
+
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return self.inputs
+
+    def with_children(self, children: tuple[Plan, ...]) -> Plan:
+        return replace(self, inputs=children)
+
+    def _output_schema(self) -> Schema | None:
+        first = self.inputs[0].schema
+        for other in (plan.schema for plan in self.inputs[1:]):
+            if first is None or other is None:
+                return None
+            if first.names != other.names:
+                raise InvalidArgumentError(
+                    f"concat needs the same columns on both sides: {', '.join(first.names)} "
+                    f"against {', '.join(other.names)}"
+                )
+            for left, right in zip(first, other, strict=True):
+                if left.dtype != right.dtype:
+                    raise TypeMismatchError(
+                        f"concat: column {left.name!r} is {left.dtype} on one side "
+                        f"and {right.dtype} on the other; cast one"
+                    )
+        return first
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Unary):
+    """The rows put into a sink; gives a record for each piece written."""
+
+    sink: Sink
+
+    def _output_schema(self) -> Schema | None:
+        return None
+
+
+def _check_count(verb: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgumentError(f"{verb} needs a whole number of 1 or more; got {value!r}")
+
+
+def check_columns(schema: Schema | None, names: tuple[str, ...], verb: str) -> None:
+    """Raise an error that names the verb if one of ``names`` is not a column."""
+    for name in names:
+        if schema is not None and name not in schema:
+            raise ColumnNotFoundError(name, schema.names, verb)
+
+
+def walk_plan(plan: Plan) -> Iterator[Plan]:
+    """Yield the node and all below it, parents first."""
+    yield plan
+    for child in plan.children:
+        yield from walk_plan(child)
+
+
+def rewrite_plan(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
+    """Return the tree with ``change`` applied to every node, children first; the same object if nothing changed."""
+    children = plan.children
+    changed = tuple(rewrite_plan(child, change) for child in children)
+    if any(new is not old for new, old in zip(changed, children, strict=True)):
+        plan = plan.with_children(changed)
+    return change(plan)

@@ -1,0 +1,61 @@
+"""The optimizer: a tuple of rules, applied until none of them changes the plan.
+
+A rule is a pure function from a node to the node that takes its place, the same object where nothing applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.plan.nodes import Plan
+from penstock.plan.rules.fold_constants import fold_constants
+from penstock.plan.rules.merge_filters import merge_filters
+from penstock.plan.rules.merge_projects import merge_projects
+from penstock.plan.rules.move_filter_below_udf import move_filter_below_udf
+from penstock.plan.rules.pushdown_filter import pushdown_filter
+from penstock.plan.rules.pushdown_limit import pushdown_limit
+from penstock.plan.rules.pushdown_projection import pushdown_projection
+from penstock.plan.rules.split_udf_calls import split_udf_calls
+
+Rule = Callable[[Plan], Plan]
+
+REQUIRED: tuple[Rule, ...] = (split_udf_calls,)
+"""The rules without which a plan cannot be lowered."""
+
+RULES: tuple[Rule, ...] = (
+    split_udf_calls,
+    fold_constants,
+    merge_filters,
+    move_filter_below_udf,
+    pushdown_filter,
+    pushdown_limit,
+    pushdown_projection,
+    merge_projects,
+)
+
+MAX_PASSES = 50  # a pass that changes nothing ends the loop much earlier; this only bounds a rule that oscillates
+
+
+def optimize(plan: Plan, rules: Sequence[Rule] = RULES) -> Plan:
+    """Return a plan that gives the same rows with less work."""
+    for _ in range(MAX_PASSES):
+        before = plan
+        for rule in rules:
+            plan = apply_rule(plan, rule)
+        if plan is before:
+            break
+    return plan
+
+
+def apply_rule(plan: Plan, rule: Rule) -> Plan:
+    """Return the tree with a rule applied to every node, parents first, so that one pass carries a node all the way."""
+    for _ in range(MAX_PASSES):
+        before, plan = plan, rule(plan)
+        if plan is before:
+            break
+    children = []
+    for child in plan.children:
+        children.append(apply_rule(child, rule))
+    if any(new is not old for new, old in zip(children, plan.children, strict=True)):
+        plan = plan.with_children(tuple(children))
+    return plan

@@ -1,0 +1,20 @@
+"""Make one filter of two."""
+
+from __future__ import annotations
+
+from penstock.expr.nodes import has_udf
+from penstock.plan.nodes import Filter, Plan
+from penstock.plan.rules.cost import cannot_fail
+from penstock.plan.rules.substitution import all_of
+
+
+def merge_filters(plan: Plan) -> Plan:
+    """Check both predicates at once, if the outer one can bear the rows that the inner one would have dropped.
+
+    Filter(Filter(x, p), q)  ->  Filter(x, p & q)
+    """
+    match plan:
+        case Filter(Filter(child, inner), outer) if cannot_fail(outer) and not has_udf(inner):
+            return Filter(child, all_of([inner, outer]))
+        case _:
+            return plan

@@ -1,0 +1,42 @@
+"""Make one select list of two, and none of one that changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.expr.nodes import ColumnRef, Star, Unnest, unalias, walk
+from penstock.plan.nodes import Plan, Project
+from penstock.plan.rules.cost import is_trivial
+from penstock.plan.rules.substitution import substitute
+
+
+def merge_projects(plan: Plan) -> Plan:
+    """Put the definitions of the inner select list into the outer one, unless something would be computed twice.
+
+    Project(Project(x, [a + 1 as b]), [b * 2 as c])  ->  Project(x, [(a + 1) * 2 as c])
+    Project(x, [every column of x, in order])        ->  x
+    """
+    match plan:
+        case Project() if is_identity(plan):
+            return plan.child
+        case Project(Project() as inner, exprs) if _can_merge(plan, inner):
+            definitions = {expr.name: unalias(expr) for expr in inner.exprs}
+            return Project(inner.child, tuple(substitute(expr, definitions) for expr in exprs))
+        case _:
+            return plan
+
+
+def is_identity(project: Project) -> bool:
+    """Say whether the output is the input, column by column; where the schema is unknown, only ``*`` surely is."""
+    if project.child.schema is None:
+        return project.exprs == (Star(),)
+    return project.exprs == tuple(ColumnRef(name) for name in project.child.schema.names)
+
+
+def _can_merge(outer: Project, inner: Project) -> bool:
+    if outer.has_udf or inner.has_udf:
+        return False
+    if any(isinstance(expr, (Star, Unnest)) for expr in (*outer.exprs, *inner.exprs)):
+        return False
+    uses = Counter(node.column for expr in outer.exprs for node in walk(expr) if isinstance(node, ColumnRef))
+    return all(is_trivial(expr) or uses[expr.name] <= 1 for expr in inner.exprs)

@@ -1,0 +1,63 @@
+"""Drop rows as early as possible, at best in the scan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.expr.nodes import Expr, columns_of, has_udf
+from penstock.plan.filters import to_arrow_filter
+from penstock.plan.nodes import Concat, Explode, Filter, IntoBatches, Plan, Project, Repartition, Scan, Unpivot
+from penstock.plan.rules.cost import is_cheap
+from penstock.plan.rules.substitution import all_of, conjuncts, definition, substitute
+
+
+def pushdown_filter(plan: Plan) -> Plan:
+    """Move the parts of a filter that can move towards the scan, and into it.
+
+    Filter(Project(x, [a as b]), b > 1)     ->  Project(Filter(x, a > 1), [a as b])
+    Filter(Concat(x, y), p)                 ->  Concat(Filter(x, p), Filter(y, p))
+    Filter(Explode(x, [l]), a > 1 & l > 2)  ->  Filter(Explode(Filter(x, a > 1), [l]), l > 2)
+    Filter(Scan(s), a > 1)                  ->  Scan(s, predicate=a > 1)
+
+    It stays above what depends on which rows there are: Limit, Sample, MonotonicId and MapBatches.
+    """
+    if not isinstance(plan, Filter) or has_udf(plan.predicate):
+        return plan
+    moved: list[Expr] = []
+    left: list[Expr] = []
+    for part in conjuncts(plan.predicate):
+        below = _below(plan.child, part)
+        if below is None:
+            left.append(part)
+        else:
+            moved.append(below)
+    if not moved:
+        return plan
+    filtered = _filtered(plan.child, all_of(moved))
+    return Filter(filtered, all_of(left)) if left else filtered
+
+
+def _below(node: Plan, part: Expr) -> Expr | None:
+    """Return the predicate as it reads below ``node``, or None if it must stay above."""
+    match node:
+        case Scan(source, limit=None) if source.can_filter:
+            return part if to_arrow_filter(part, source.schema()) is not None else None
+        case Project() if not node.has_udf:
+            definitions = {name: definition(node, name) for name in columns_of(part)}
+            known = {name: expr for name, expr in definitions.items() if expr is not None and is_cheap(expr)}
+            return substitute(part, known) if len(known) == len(definitions) else None
+        case Explode(columns=columns):
+            return None if columns_of(part) & set(columns) else part
+        case Unpivot(ids=ids):
+            return part if columns_of(part) <= set(ids) else None
+        case IntoBatches() | Repartition() | Concat():
+            return part
+        case _:
+            return None
+
+
+def _filtered(node: Plan, predicate: Expr) -> Plan:
+    """Return the node with only the rows of its input for which ``predicate`` is true."""
+    if isinstance(node, Scan):
+        return replace(node, predicate=all_of([node.predicate, predicate] if node.predicate else [predicate]))
+    return node.with_children(tuple(Filter(child, predicate) for child in node.children))

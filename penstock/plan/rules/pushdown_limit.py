@@ -1,0 +1,87 @@
+"""Take no more rows than are wanted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.plan.nodes import (
+    Concat,
+    Explode,
+    Filter,
+    IntoBatches,
+    Limit,
+    MonotonicId,
+    Plan,
+    Project,
+    Repartition,
+    Scan,
+    UdfProject,
+    Unpivot,
+)
+
+
+def pushdown_limit(plan: Plan) -> Plan:
+    """Move a limit below work that keeps rows as they are, towards the scan and into it.
+
+    Limit(Project(x), 5)             ->  Project(Limit(x, 5))
+    Limit(Limit(x, 9), 5, offset=2)  ->  Limit(x, 5, offset=2)
+    Limit(Concat(x, y), 5)           ->  Limit(Concat(Limit(x, 5), Limit(y, 5)), 5)
+    Limit(Scan(s), 5)                ->  Scan(s, limit=5)
+    Limit(Scan(s), 5, offset=2)      ->  Limit(Scan(s, limit=7), 5, offset=2)
+    """
+    match plan:
+        case Limit(child, None, 0):
+            return child
+        case Limit(Limit(child, inner, skipped), num_rows, offset):
+            rest = None if inner is None else max(inner - offset, 0)
+            return Limit(child, _fewest(rest, num_rows), skipped + offset)
+        case Limit(Project() | UdfProject() | IntoBatches() | Repartition() as work, num_rows, offset) if (
+            work.is_row_preserving
+        ):
+            return work.with_child(Limit(work.child, num_rows, offset))
+        case Limit(MonotonicId() as work, num_rows, 0):
+            return work.with_child(Limit(work.child, num_rows))
+        case Limit(Scan() as scan, int(num_rows), 0):
+            return replace(scan, limit=_fewest(scan.limit, num_rows))
+        # From here on the limit stays where it is and its inputs get one too.
+        case Limit(Scan() | Concat() | Explode() | Unpivot() | MonotonicId() as work, int(num_rows), offset):
+            limited = _with_at_most(work, num_rows + offset)
+            return plan if limited is work else plan.with_child(limited)
+        case _:
+            return plan
+
+
+def _with_at_most(node: Plan, num_rows: int) -> Plan:
+    """Return the node over no more rows of each input than ``num_rows`` rows of its output can need.
+
+    An explode or unpivot gives at least one row for each that it takes.
+    """
+    if isinstance(node, Scan):
+        return node if node.limit is not None and node.limit <= num_rows else replace(node, limit=num_rows)
+    children = tuple(c if _has_at_most(c, num_rows) else Limit(c, num_rows) for c in node.children)
+    return (
+        node
+        if all(new is old for new, old in zip(children, node.children, strict=True))
+        else node.with_children(children)
+    )
+
+
+def _has_at_most(plan: Plan, num_rows: int) -> bool:
+    """Say whether the plan is known to give ``num_rows`` rows or fewer."""
+    match plan:
+        case Limit(child, limit):
+            return (limit is not None and limit <= num_rows) or _has_at_most(child, num_rows)
+        case Scan(limit=limit):
+            return limit is not None and limit <= num_rows
+        case Filter(child):
+            return _has_at_most(child, num_rows)
+        case Project() | UdfProject() | MonotonicId() | IntoBatches() | Repartition() if plan.is_row_preserving:
+            return _has_at_most(plan.child, num_rows)
+        case _:
+            return False
+
+
+def _fewest(left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return min(left, right)

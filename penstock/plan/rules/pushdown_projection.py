@@ -1,0 +1,141 @@
+"""Carry only the columns that are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import replace
+
+import pyarrow.types as pt
+
+from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_of, walk
+from penstock.plan.nodes import (
+    Concat,
+    Explode,
+    Filter,
+    IntoBatches,
+    Limit,
+    MonotonicId,
+    Plan,
+    Project,
+    Repartition,
+    Sample,
+    Scan,
+    UdfProject,
+    Unpivot,
+)
+from penstock.plan.rules.cost import is_trivial
+from penstock.types import Schema
+
+
+def pushdown_projection(plan: Plan) -> Plan:
+    """Have what lies below a select list compute and read only what the list reads.
+
+    Project(Filter(Scan(s), b > 1), [a])  ->  Project(Filter(Scan(s, columns=[a, b]), b > 1), [a])
+    Project(UdfProject(x, f(b) as c), [a])  ->  Project(x, [a])
+
+    It ends at MapBatches, whose function sees every column.
+    """
+    match plan:
+        case Project(child, exprs) if not any(isinstance(expr, Star) for expr in exprs):
+            return plan.with_child(narrow(child, _columns_of_all(exprs)))
+        case UdfProject(child, call, column, keep) if keep is not None:
+            return plan.with_child(narrow(child, (set(keep) - {column}) | columns_of(call)))
+        case Unpivot(child, ids, values):
+            return plan.with_child(narrow(child, {*ids, *values}))
+        case _:
+            return plan
+
+
+def narrow(plan: Plan, needed: Set[str]) -> Plan:
+    """Return a plan that gives at least the ``needed`` columns of this one, and as few others as it easily can.
+
+    The row count stays, so where nothing is needed one column is kept to count by.
+    """
+    match plan:
+        case Scan():
+            return _narrow_scan(plan, needed)
+        case Project():
+            return _narrow_project(plan, needed)
+        case UdfProject():
+            return _narrow_udf(plan, needed)
+        case Concat():
+            return _narrow_concat(plan, needed)
+        case Filter(child, predicate):
+            return plan.with_child(narrow(child, needed | columns_of(predicate)))
+        case Explode(child, columns):
+            return plan.with_child(narrow(child, needed | set(columns)))
+        case MonotonicId(child, column):
+            return plan.with_child(narrow(child, needed - {column})) if column in needed else narrow(child, needed)
+        case Unpivot(ids=ids):
+            kept = tuple(name for name in ids if name in needed)
+            return plan if kept == ids else replace(plan, ids=kept)
+        case Limit(child) | Sample(child) | IntoBatches(child) | Repartition(child):
+            return plan.with_child(narrow(child, needed))
+        case _:
+            return plan
+
+
+def _narrow_scan(scan: Scan, needed: Set[str]) -> Plan:
+    assert scan.schema is not None
+    columns = _wanted(scan.schema, needed)
+    return scan if len(columns) == len(scan.schema) else replace(scan, columns=columns)
+
+
+def _narrow_project(project: Project, needed: Set[str]) -> Plan:
+    exprs = tuple(expr for expr in project.exprs if _must_stay(expr) or expr.name in needed)
+    if not exprs:
+        exprs = (next(filter(is_trivial, project.exprs), project.exprs[0]),) if project.exprs else ()
+    return project if len(exprs) == len(project.exprs) else replace(project, exprs=exprs)
+
+
+def _must_stay(expr: Expr) -> bool:
+    """Say whether it gives columns that are not known by name, or decides how many rows there are."""
+    return any(
+        isinstance(node, (Star, Unnest)) or (isinstance(node, UdfCall) and node.udf.is_generator) for node in walk(expr)
+    )
+
+
+def _narrow_udf(plan: UdfProject, needed: Set[str]) -> Plan:
+    others = needed - {plan.column}
+    if plan.column not in needed and plan.is_row_preserving:
+        return narrow(plan.child, needed)
+    if plan.child.schema is None:
+        return plan.with_child(narrow(plan.child, others | columns_of(plan.call)))
+    kept = plan.child.schema.names if plan.keep is None else plan.keep
+    keep = tuple(name for name in kept if name in others)
+    narrowed = plan if keep == plan.keep else replace(plan, keep=keep)
+    return pushdown_projection(narrowed)
+
+
+def _narrow_concat(plan: Concat, needed: Set[str]) -> Plan:
+    if plan.schema is None:
+        return plan
+    columns = _wanted(plan.schema, needed)
+    if len(columns) == len(plan.schema):
+        return plan
+    return Concat(tuple(_exactly(narrow(child, set(columns)), columns) for child in plan.inputs))
+
+
+def _exactly(plan: Plan, columns: tuple[str, ...]) -> Plan:
+    """Return the plan with these columns in this order; the inputs of a concat must agree on them."""
+    if plan.schema is not None and tuple(plan.schema.names) == columns:
+        return plan
+    return Project(plan, tuple(ColumnRef(name) for name in columns))
+
+
+def _wanted(schema: Schema, needed: Set[str]) -> tuple[str, ...]:
+    """Return the needed columns in their order; if there are none, the one that is cheapest to read."""
+    columns = tuple(name for name in schema.names if name in needed)
+    return columns or tuple(sorted(schema.names, key=lambda name: _width(schema, name))[:1])
+
+
+def _width(schema: Schema, name: str) -> int:
+    """Return the bits of a value where all have the same, and more than any of those where they vary."""
+    arrow = schema[name].dtype.arrow
+    if pt.is_primitive(arrow):
+        return int(arrow.bit_width)
+    return 2**10 if pt.is_string(arrow) or pt.is_binary(arrow) else 2**20
+
+
+def _columns_of_all(exprs: Iterable[Expr]) -> set[str]:
+    return set().union(*map(columns_of, exprs))

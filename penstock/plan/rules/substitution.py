@@ -1,0 +1,55 @@
+"""What rules do to expressions: replace columns by what defines them, keep names, take conjunctions apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, rewrite, unalias
+from penstock.plan.nodes import Project
+
+
+def named(expr: Expr, name: str) -> Expr:
+    """Return the expression under ``name``, with an alias only where it needs one."""
+    return expr if expr.name == name else Alias(unalias(expr), name)
+
+
+def substitute(expr: Expr, definitions: Mapping[str, Expr]) -> Expr:
+    """Return the expression with columns replaced by their definitions; it keeps its name."""
+
+    def change(node: Expr) -> Expr:
+        return definitions.get(node.column, node) if isinstance(node, ColumnRef) else node
+
+    replaced = rewrite(expr, change)
+    return replaced if isinstance(expr, (Star, Unnest)) else named(replaced, expr.name)
+
+
+def definition(project: Project, name: str) -> Expr | None:
+    """Return what the output column ``name`` is made of, over the columns of the child; None if that is not known."""
+    for expr in project.exprs:
+        if isinstance(expr, Star):
+            if name not in expr.exclude and not _is_listed(project, name):
+                return ColumnRef(name)
+        elif not isinstance(expr, Unnest) and expr.name == name:
+            return unalias(expr)
+    return None
+
+
+def _is_listed(project: Project, name: str) -> bool:
+    return any(isinstance(expr, Unnest) or (not isinstance(expr, Star) and expr.name == name) for expr in project.exprs)
+
+
+def conjuncts(predicate: Expr) -> list[Expr]:
+    """Return the parts of a conjunction. A filter keeps a row if each of them is true, so they may be applied apart."""
+    match unalias(predicate):
+        case Call("and", (left, right)):
+            return [*conjuncts(left), *conjuncts(right)]
+        case expr:
+            return [expr]
+
+
+def all_of(predicates: Iterable[Expr]) -> Expr:
+    """Return the conjunction of one or more predicates."""
+    first, *rest = predicates
+    for predicate in rest:
+        first = Call("and", (first, predicate))
+    return first

@@ -1,0 +1,158 @@
+"""Physical plan: stages as frozen, picklable data. A stage is one kind of work, an inbox policy and its workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.expr.nodes import Expr, UdfCall
+from penstock.expr.udf import BatchSpec, Resources
+from penstock.protocols import ReadRequest, Sink, Source
+
+# --- steps: what is done to a batch in one go, without Python code of the user ---
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    exprs: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    predicate: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class ExplodeLists:
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Melt:
+    ids: tuple[str, ...]
+    values: tuple[str, ...]
+    variable_name: str
+    value_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSample:
+    """Uses the position of the batch, so it must be the first step of its stage."""
+
+    fraction: float
+    seed: int | None
+    is_with_replacement: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRows:
+    """Uses the position of the batch, so it must be the first step of its stage."""
+
+    column: str
+
+
+Step = Select | Where | ExplodeLists | Melt | TakeSample | NumberRows
+
+# --- work: what a stage's workers do ---
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read tasks of a source, then ``steps`` on what they give."""
+
+    source: Source
+    request: ReadRequest
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallUdf:
+    """One UDF call on each batch, then ``steps``."""
+
+    call: UdfCall
+    column: str
+    keep: tuple[str, ...] | None
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallBatch:
+    """One ``map_batches`` function on each batch, then ``steps``."""
+
+    spec: BatchSpec
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOut:
+    sink: Sink
+
+
+Work = Read | Transform | CallUdf | CallBatch | WriteOut
+
+# --- inbox policies: how bundles become tasks, by their row counts alone ---
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Each bundle is a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exactly:
+    """Tasks of exactly ``num_rows``, but for the last."""
+
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """Bundles cut to at most ``num_rows``, never joined."""
+
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """Bundles cut so that a task takes a moment, by what rows took so far; never joined.
+
+    A row may take a microsecond or a minute. Short tasks share out among workers, show progress and can be cancelled;
+    a million of them would cost more than the work.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """``num_rows`` rows after ``offset``; once they are there, everything upstream is cancelled."""
+
+    num_rows: int | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evenly:
+    """All rows, held until the last has come, in ``num_parts`` tasks of equal size."""
+
+    num_parts: int
+
+
+Inbox = Whole | Exactly | AtMost | Paced | Cut | Evenly
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``work`` of None means that bundles only pass through the inbox policy.
+
+    ``inputs`` are indices of earlier stages. With ``is_ordered``, outputs leave in the order of the inputs.
+    """
+
+    name: str
+    work: Work | None
+    inputs: tuple[int, ...] = ()
+    inbox: Inbox = Whole()
+    resources: Resources = field(default_factory=Resources)
+    is_ordered: bool = True

@@ -1,0 +1,194 @@
+"""Every seam of the engine on one page. Each contract says who calls, whether it may block, and who closes.
+
+Source -> ReadTask     where rows come from           io/, readers, users
+Sink -> Writer         where rows go                  io/, users
+Handler                the work of a stage, opened in a worker
+WorkerPool             where handlers run             execution/ (threads, asyncio), udf/ (processes), runners/ray
+Subscriber             who is told what happens       observe/, users
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.events import Event
+from penstock.types import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What a scan wants of its source.
+
+    ``columns`` (None: all) and ``limit`` are hints: the engine selects and cuts again. ``predicate`` is only given to a
+    source whose ``can_filter`` is true, and must then be applied to every row.
+    """
+
+    columns: tuple[str, ...] | None = None
+    predicate: pc.Expression | None = None
+    limit: int | None = None
+
+
+class ReadTask(Protocol):
+    """A part of a source that one worker reads. Picklable; reading it twice gives the same rows."""
+
+    num_rows: int | None  # before any predicate; None: not known
+    nbytes: int | None  # an estimate of what it holds in memory; None: not known
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as batches of moderate size. May block; closed early when no more rows are wanted."""
+        ...
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where rows come from. Picklable, or at least its tasks are."""
+
+    name: str  # shown in plans and errors
+    can_filter: bool  # whether read_tasks applies ReadRequest.predicate exactly
+
+    def schema(self) -> Schema:
+        """Return the columns. Called when the plan is built: may open one file, never reads them all."""
+        ...
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[ReadTask]:
+        """Yield the tasks in row order, lazily. Called in the user's process, once a run."""
+        ...
+
+
+class Writer(Protocol):
+    """One worker's way into a sink. Used by one thread at a time."""
+
+    def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
+        """Take a batch; return a record for each piece finished by it, such as a closed file."""
+        ...
+
+    def finish(self) -> Iterable[dict[str, Any]]:
+        """Flush what is held and return its records. Called once, unless the query fails."""
+        ...
+
+    def close(self) -> None:
+        """Release handles whatever happened; called last, also after ``finish``."""
+        ...
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where rows go. Nothing is visible to readers before ``commit``."""
+
+    def start(self) -> None:
+        """Check the target and make room for staging. Called once, before any row is read."""
+        ...
+
+    def open(self) -> Writer:
+        """Return a writer. Called in each worker; the sink itself is what travels there, so it is picklable."""
+        ...
+
+    def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
+        """Make everything staged visible at once and return what the user is shown. Called once, after all writers."""
+        ...
+
+    def abort(self) -> None:
+        """Remove what was staged. Called instead of ``commit`` when the query failed or was cancelled."""
+        ...
+
+
+class Handler(Protocol):
+    """The work of one stage in one worker: built there, used by one thread at a time, closed by the pool."""
+
+    def process(self, item: Any, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        """Return what one input gives: one batch, or an iterator of several that is drawn as there is room for them.
+
+        ``item`` is a batch, or a ReadTask for a scan; ``first_row`` is its position in the stage's input.
+        """
+        ...
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield what the handler still holds once no input is left."""
+        ...
+
+    def close(self) -> None:
+        """Release everything. Called exactly once, also after an error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A batch of rows as the executor sees it: a handle it passes on, and what it must know to decide.
+
+    Locally ``handle`` is the RecordBatch, on Ray an ObjectRef. ``offset`` and ``num_rows`` select a part of what the
+    handle holds, so that the driver can cut without touching data.
+    """
+
+    handle: Any
+    num_rows: int
+    nbytes: int
+    offset: int = 0
+
+    def slice(self, offset: int, num_rows: int) -> Bundle:
+        """Return a part; its bytes are taken to be in proportion."""
+        if offset == 0 and num_rows == self.num_rows:
+            return self
+        nbytes = self.nbytes * num_rows // max(self.num_rows, 1)
+        return Bundle(self.handle, num_rows, nbytes, self.offset + offset)
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One input on its way through a stage: a ReadTask, or bundles that the worker joins into one batch."""
+
+    item: ReadTask | tuple[Bundle, ...]
+    first_row: int
+    nbytes: int
+    num_rows: int = 0
+    outputs: list[Bundle] = field(default_factory=list)  # given, not yet passed on by the executor
+    is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a pool tells the executor of a task: an output, that it is done, or both; or that it failed.
+
+    ``task`` is None for the outputs of ``finish``; the last of those has ``is_done``.
+    """
+
+    task: Task | None
+    output: Bundle | None
+    is_done: bool
+    busy_s: float = 0.0
+    error: BaseException | None = None
+
+
+Emit = Callable[[Report], None]
+
+
+class WorkerPool(Protocol):
+    """Runs one stage's handlers on tasks. Made with a thread-safe ``emit``; no method blocks but ``close``.
+
+    A task gives its outputs one at a time: after each the pool emits a Report and lets the task rest until it is
+    submitted again, so the executor decides when a worker may produce more.
+    """
+
+    capacity: int  # how many tasks it can hold at once, resting ones included
+
+    def submit(self, task: Task) -> None:
+        """Start a task, or carry on one that rests. Never called for more than ``capacity`` tasks at once."""
+        ...
+
+    def finish(self) -> None:
+        """No task will come any more: have every worker give what it holds, then emit a last Report."""
+        ...
+
+    def close(self) -> None:
+        """Stop at once and release threads, processes and memory; returns when they are gone. May be called twice."""
+        ...
+
+
+class Subscriber(Protocol):
+    """Is told of events as they happen, in order, on the driver's thread; must return quickly and never raise."""
+
+    def on_event(self, event: Event) -> None: ...

@@ -1,0 +1,68 @@
+"""From a stage's work, which is data, to the handler that does it. Called in the worker, wherever that is."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.execution.aio import AsyncHandler
+from penstock.execution.threads import OpenHandler
+from penstock.execution.transform import ReadHandler, Steps, TransformHandler
+from penstock.plan.stages import CallBatch, CallUdf, Read, Transform, Work, WriteOut
+from penstock.protocols import Handler, Sink
+from penstock.udf.aio import AsyncUdfHandler
+from penstock.udf.batches import BatchHandler
+from penstock.udf.call import UdfHandler
+
+RECORD = "record"  # the column that carries what a sink says of each piece it wrote
+
+
+def opener(work: Work) -> OpenHandler:
+    """Return a picklable function that makes the handler of ``work``."""
+    return partial(_open, work)
+
+
+def async_opener(work: CallUdf) -> Callable[[], AsyncHandler]:
+    return lambda: AsyncUdfHandler(work, Steps(work.steps))
+
+
+def _open(work: Work, is_cancelled: Callable[[], bool]) -> Handler:
+    match work:
+        case Read(steps=steps):
+            return ReadHandler(steps)
+        case Transform(steps):
+            return TransformHandler(steps)
+        case CallUdf(steps=steps):
+            return UdfHandler(work, Steps(steps), is_cancelled)
+        case CallBatch(steps=steps):
+            return BatchHandler(work, Steps(steps), is_cancelled)
+        case WriteOut(sink):
+            return WriteHandler(sink)
+
+
+class WriteHandler:
+    """One writer of a sink. What the sink says of finished pieces goes on to the driver as rows."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._writer = sink.open()
+
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        return packed_records(self._writer.write(item))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield packed_records(self._writer.finish())
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def packed_records(records: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.record_batch({RECORD: pa.array([pickle.dumps(record) for record in records], pa.binary())})
+
+
+def unpacked_records(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [pickle.loads(record) for batch in batches for record in batch.column(RECORD).to_pylist()]

@@ -1,0 +1,65 @@
+"""Queries on this machine: threads for Arrow work, an event loop for async calls, processes where they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from penstock.config import Config
+from penstock.execution.aio import AsyncPool
+from penstock.execution.executor import MakePool, PoolChoice
+from penstock.execution.processes import ProcessPool
+from penstock.execution.threads import ThreadPool
+from penstock.expr.udf import BatchSpec, UdfSpec
+from penstock.plan.stages import CallBatch, CallUdf, Stage, Work, WriteOut
+from penstock.protocols import Bundle, Emit
+from penstock.runners.handlers import async_opener, opener
+
+ASYNC_BATCHES = 8  # batches of an async stage in flight at once, so that the tail of one does not idle the loop
+MAX_THREADS = 10_000  # threads are made when needed; the executor bounds how many that is
+
+
+class LocalRunner:
+    """Runs stages in this process and in worker processes on this machine."""
+
+    @contextmanager
+    def open(self, config: Config) -> Iterator[MakePool]:
+        threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="penstock")
+        try:
+            yield lambda stage, work, emit: make_pool(stage, work, emit, threads, config.thread_count)
+        finally:
+            threads.shutdown(wait=True)
+
+    def fetch(self, bundle: Bundle) -> pa.RecordBatch:
+        return bundle.handle.slice(bundle.offset, bundle.num_rows)
+
+
+def make_pool(stage: Stage, work: Work, emit: Emit, threads: ThreadPoolExecutor, num_cores: int) -> PoolChoice:
+    """Return the pool that suits a stage: by the kind of its function and by what the user asked for."""
+    match work:
+        case CallUdf(call) if call.udf.is_async:
+            return PoolChoice(AsyncPool(async_opener(work), ASYNC_BATCHES, emit), takes_core=False)
+        case CallUdf() | CallBatch():
+            spec = work.call.udf if isinstance(work, CallUdf) else work.spec
+            num_workers = worker_count(spec, num_cores)
+            if stage.resources.use_process or stage.resources.gpus:
+                return PoolChoice(ProcessPool(opener(work), num_workers, threads, emit), takes_core=False)
+            # A number that the user gave is for calls that wait; it is not bound by the cores.
+            return PoolChoice(
+                ThreadPool(opener(work), num_workers, threads, emit),
+                takes_core=stage.resources.max_workers is None,
+            )
+        case WriteOut():
+            return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), takes_core=True)
+        case _:
+            return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), takes_core=True)
+
+
+def worker_count(spec: UdfSpec | BatchSpec, num_cores: int) -> int:
+    """Return how many workers a function gets: what the user says, else one for a class, whose model may be large."""
+    if spec.resources.max_workers is not None:
+        return spec.resources.max_workers
+    return 1 if spec.is_stateful else num_cores

@@ -1,0 +1,66 @@
+"""One query from plan to rows, the same for every runner: optimize, lower, execute, fetch; or commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.config import Config, get_config
+from penstock.execution.executor import Executor, MakePool
+from penstock.plan.lower import lower
+from penstock.plan.nodes import Plan, Write
+from penstock.plan.optimizer import RULES, optimize
+from penstock.protocols import Bundle, Subscriber
+from penstock.runners.handlers import unpacked_records
+
+Rules = Sequence[Callable[[Plan], Plan]]
+
+
+class Runner(Protocol):
+    """Where queries run: it makes pools for stages, and brings bundles to the user's process."""
+
+    def open(self, config: Config) -> AbstractContextManager[MakePool]:
+        """Return a factory of pools that stays valid within the context, and whose end leaves nothing behind."""
+        ...
+
+    def fetch(self, bundle: Bundle) -> pa.RecordBatch:
+        """Return a bundle's rows. May block."""
+        ...
+
+
+def run(
+    plan: Plan,
+    runner: Runner,
+    *,
+    is_ordered: bool = True,
+    rules: Rules = RULES,
+    subscribers: Sequence[Subscriber] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
+    config = get_config()
+    stages = lower(optimize(plan, rules), is_ordered=is_ordered)
+    with runner.open(config) as make_pool:
+        executor = Executor(
+            stages,
+            make_pool,
+            memory_bytes=config.memory_bytes,
+            num_cores=config.thread_count,
+            subscribers=subscribers,
+        )
+        with closing(executor.run()) as bundles:
+            for bundle in bundles:
+                yield runner.fetch(bundle)
+
+
+def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
+    """Run a write to its commit and return what the sink says of it. If anything fails, nothing is visible."""
+    plan.sink.start()
+    try:
+        records = unpacked_records(run(plan, runner, is_ordered=False, subscribers=subscribers))
+        return plan.sink.commit(records)
+    except BaseException:
+        plan.sink.abort()
+        raise

@@ -1,0 +1,237 @@
+"""Between ndarrays and Arrow arrays, a whole column at a time and without a copy where the layouts agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.types.datatype import DataType
+from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageType, TensorType
+
+NDArray = np.ndarray[Any, Any]
+
+
+def default_numpy(array: pa.Array) -> NDArray:
+    """Return the values as NumPy users expect them, read-only and without a copy where Arrow's layout is NumPy's.
+
+    Embeddings and fixed-size lists give ``(n, size)``, tensors of one shape ``(n, *shape)``, images of one shape
+    ``(n, height, width, channels)``. Text, structs, maps, pickled objects and values whose shapes differ give an object
+    array. A null is NaN among numbers, as pyarrow does it, a row of NaN among float vectors, and None elsewhere.
+
+    >>> default_numpy(pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)))
+    array([[1, 2],
+           [3, 4]])
+    """
+    arrow_type = array.type
+    if isinstance(arrow_type, EmbeddingType | TensorType | ImageType) and arrow_type.shape is not None:
+        return _rows_of(array.storage, arrow_type.shape)
+    if pt.is_fixed_size_list(arrow_type):
+        return _rows_of(array, (arrow_type.list_size,))
+    if _needs_python(arrow_type):
+        return object_array(array.to_pylist(maps_as_pydicts="lossy"))
+    values: NDArray = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def object_array(values: Sequence[Any]) -> NDArray:
+    """Return a 1-d object array; ``np.array`` would make equally long lists a matrix."""
+    return np.fromiter(values, object, len(values))
+
+
+def _rows_of(lists: pa.FixedSizeListArray, shape: tuple[int, ...]) -> NDArray:
+    # flatten() leaves out the rows that are null, and is a view where there are none.
+    flat = default_numpy(lists.flatten())
+    num_valid = len(lists) - lists.null_count
+    rows = flat.reshape((num_valid, *shape, *flat.shape[1:]))
+    if not lists.null_count:
+        return rows
+    is_valid = lists.is_valid().to_numpy(zero_copy_only=False)
+    if rows.dtype.kind == "f":
+        spread = np.full((len(lists), *rows.shape[1:]), np.nan, rows.dtype)
+        spread[is_valid] = rows
+        return spread
+    boxed = np.full(len(lists), None, object)
+    for position, row in zip(np.flatnonzero(is_valid), rows, strict=True):
+        boxed[position] = row
+    return boxed
+
+
+def _needs_python(arrow_type: pa.DataType) -> bool:
+    """Whether pyarrow's own to_numpy would show storage where the rows have a better Python value."""
+    if isinstance(arrow_type, pa.BaseExtensionType) or pt.is_struct(arrow_type) or pt.is_map(arrow_type):
+        return True
+    return bool(
+        pt.is_list(arrow_type) and (pt.is_nested(arrow_type.value_type) or _needs_python(arrow_type.value_type))
+    )
+
+
+def as_ndarray(value: Any) -> NDArray:
+    """Return a torch tensor, or anything else NumPy can read as an array, as an ndarray on the CPU."""
+    if type(value).__module__.partition(".")[0] != "torch":
+        return np.asarray(value)
+    tensor = value.detach().cpu().resolve_conj().resolve_neg()
+    # NumPy has no bfloat16; float32 holds all of its values.
+    array: NDArray = tensor.float().numpy() if str(tensor.dtype) == "torch.bfloat16" else tensor.numpy()
+    return array
+
+
+def is_array(value: Any) -> bool:
+    """Whether ``value`` is an ndarray, a torch tensor or another library's array, but no scalar of NumPy."""
+    if isinstance(value, np.ndarray):
+        return True
+    return hasattr(value, "__array__") and hasattr(value, "ndim") and not isinstance(value, np.generic | pa.Array)
+
+
+def from_ndarray(values: NDArray, dtype: DataType | None, what: str) -> pa.Array:
+    """Return an ndarray of numbers, text or times, one row for each of its first dimension, as Arrow.
+
+    Without a dtype, more than one dimension makes a tensor column. The result may share memory with ``values``.
+    """
+    if values.ndim == 0:
+        raise TypeMismatchError(
+            f"{what}: has the single value {values!r}, expected an array with one value for each row."
+        )
+    values = _arrow_ready(values)
+    if values.dtype.names is not None:
+        columns = [from_ndarray(values[name], None, what) for name in values.dtype.names]
+        return pa.StructArray.from_arrays(columns, names=list(values.dtype.names))
+    if values.ndim == 1:
+        return _flat(values, what)
+    if dtype is None:
+        dtype = _natural_dtype(values, what)
+    shape = values.shape[1:]
+    if dtype.is_list():
+        return _list_rows(values, dtype, what)
+    if dtype.is_embedding() and shape == (dtype.size,):
+        return fixed_rows(_flat(values, what), dtype.arrow)
+    if dtype.is_tensor() and dtype.shape in (shape, None):
+        flat = _flat(values, what)
+        return ragged_rows(flat, [shape] * len(values), dtype) if dtype.shape is None else fixed_rows(flat, dtype.arrow)
+    if dtype.is_image() and values.dtype == np.uint8:
+        return _image_rows(values, dtype, what)
+    raise TypeMismatchError(f"{what}: has an array of shape {values.shape} and type {values.dtype}, expected {dtype}.")
+
+
+def fixed_rows(flat: pa.Array, arrow_type: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
+    """Return rows of one size from their elements laid end to end; ``mask`` is true where a row is null."""
+    is_extension = isinstance(arrow_type, pa.BaseExtensionType)
+    storage_type = arrow_type.storage_type if is_extension else arrow_type
+    flat = flat.cast(storage_type.value_type) if flat.type != storage_type.value_type else flat
+    lists = pa.FixedSizeListArray.from_arrays(flat, storage_type.list_size, mask=mask)
+    return pa.ExtensionArray.from_storage(arrow_type, lists) if is_extension else lists
+
+
+def ragged_rows(
+    flat: pa.Array, shapes: Sequence[tuple[int, ...]], dtype: DataType, mask: pa.Array | None = None
+) -> pa.Array:
+    """Return a tensor column of unknown shape from elements laid end to end and the shape of each row."""
+    sizes = [math.prod(shape) for shape in shapes]
+    data = pa.ListArray.from_arrays(offsets_of(sizes), flat.cast(dtype.inner.arrow))
+    lengths = pa.array([length for shape in shapes for length in shape], pa.int32())
+    shape = pa.ListArray.from_arrays(offsets_of([len(shape) for shape in shapes]), lengths)
+    storage = pa.StructArray.from_arrays([data, shape], fields=list(dtype.arrow.storage_type), mask=mask)
+    return pa.ExtensionArray.from_storage(dtype.arrow, storage)
+
+
+def image_structs(images: Sequence[NDArray | None], dtype: DataType) -> pa.Array:
+    """Return an image column of unknown size from ``(height, width, channels)`` arrays of uint8."""
+    fields = list(dtype.arrow.storage_type)
+    # Arrow takes contiguous buffers as bytes, which spares a copy of each image.
+    pixels = [None if image is None else np.ascontiguousarray(image).data.cast("B") for image in images]
+    sizes = zip(*((None, None, None) if image is None else image.shape for image in images), strict=True)
+    columns = [pixels, *(sizes if images else ([], [], []))]
+    storage = pa.StructArray.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)],
+        fields=fields,
+        mask=pa.array([image is None for image in images], pa.bool_()),
+    )
+    return pa.ExtensionArray.from_storage(dtype.arrow, storage)
+
+
+def as_image(value: NDArray, dtype: DataType) -> NDArray:
+    """Return one image as ``(height, width, channels)``, or raise ValueError where it is not what ``dtype`` says."""
+    image = value[:, :, np.newaxis] if value.ndim == 2 else value
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in IMAGE_MODES:
+        raise ValueError(f"an image is uint8 of shape (height, width, 1 to 4), not {value.dtype} {value.shape}")
+    height, width, mode = dtype.arrow.height, dtype.arrow.width, dtype.arrow.mode
+    wanted = (height, width, IMAGE_CHANNELS[mode] if mode else None)
+    if any(want is not None and want != length for want, length in zip(wanted, image.shape, strict=True)):
+        raise ValueError(f"the image has shape {image.shape}")
+    return image
+
+
+def _arrow_ready(values: NDArray) -> NDArray:
+    """Return the array in a form pyarrow reads: native byte order, time units Arrow has."""
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    if values.dtype.kind in "mM":
+        unit = np.datetime_data(values.dtype)[0]
+        if unit in ("Y", "M", "W") and values.dtype.kind == "M":
+            return values.astype("M8[D]")
+        if unit in ("W", "D", "h", "m") and (values.dtype.kind == "m" or unit != "D"):
+            return values.astype(f"{values.dtype.kind}8[s]")
+    return values
+
+
+def _natural_dtype(values: NDArray, what: str) -> DataType:
+    inner = DataType(_flat(values[:0], what).type)
+    if not (inner.is_integer() or inner.is_float() or inner.is_boolean()):
+        for _ in values.shape[1:]:
+            inner = DataType.list(inner)
+        return inner
+    # A fixed shape has no zero in it (see TensorType).
+    return DataType.tensor(inner, values.shape[1:] if all(values.shape[1:]) else None)
+
+
+def _flat(values: NDArray, what: str) -> pa.Array:
+    try:
+        array = pa.array(values.reshape(-1))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as exc:
+        raise TypeMismatchError(f"{what}: has an array of {values.dtype}, which Arrow cannot hold: {exc}") from exc
+    if isinstance(array, pa.ChunkedArray):
+        raise too_large(what)
+    return array
+
+
+def _list_rows(values: NDArray, dtype: DataType, what: str) -> pa.Array:
+    size = values.shape[1]
+    if dtype.is_fixed_size_list() and dtype.size != size:
+        raise TypeMismatchError(f"{what}: has an array of shape {values.shape}, expected rows of {dtype}.")
+    elements = values.reshape(-1, *values.shape[2:])
+    inner = from_ndarray(elements, dtype.inner, what)
+    if inner.type != dtype.inner.arrow:
+        inner = inner.cast(dtype.inner.arrow)
+    if dtype.is_fixed_size_list():
+        return pa.FixedSizeListArray.from_arrays(inner, size)
+    return pa.ListArray.from_arrays(offsets_of([size] * len(values)), inner)
+
+
+def _image_rows(values: NDArray, dtype: DataType, what: str) -> pa.Array:
+    images = values[..., np.newaxis] if values.ndim == 3 else values
+    try:
+        as_image(images[0] if len(images) else np.zeros(images.shape[1:], np.uint8), dtype)
+    except ValueError as exc:
+        raise TypeMismatchError(f"{what}: has an array of shape {values.shape}, expected {dtype}: {exc}.") from exc
+    if dtype.shape is not None:
+        return fixed_rows(_flat(images, what), dtype.arrow)
+    return image_structs(list(images), dtype)
+
+
+def offsets_of(sizes: Sequence[int]) -> pa.Array:
+    """Return where each of consecutive lists of these sizes begins, and where the last one ends."""
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise too_large("column")
+    return pa.array(ends.astype(np.int32))
+
+
+def too_large(what: str) -> InvalidArgumentError:
+    """Return the error for a column whose values pass what one Arrow batch can address."""
+    return InvalidArgumentError(f"{what}: has more than 2 GiB of data in one batch; use smaller batches.")

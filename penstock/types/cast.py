@@ -1,0 +1,89 @@
+"""From one type to another, a column at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import TypeMismatchError
+from penstock.types import arrays
+from penstock.types.datatype import DataType
+from penstock.types.encode import REFUSALS, encode, pickled
+
+
+def cast(array: pa.Array, dtype: DataType, *, what: str = "cast", safe: bool = True) -> pa.Array:
+    """Return ``array`` as ``dtype``, nulls staying null; the same object if it has that type already.
+
+    With ``safe`` a value that does not survive the conversion (a fraction to an integer, an overflow) is refused;
+    without, it is cut as C would. What cannot be converted at all raises TypeMismatchError.
+
+    >>> cast(pa.array([[1.0, 2.0]]), DataType.embedding("float32", 2)).to_pylist()
+    [array([1., 2.], dtype=float32)]
+    """
+    source = DataType(array.type)
+    if source == dtype:
+        return array
+    try:
+        return _cast(array, source, dtype, safe)
+    except REFUSALS as exc:
+        raise TypeMismatchError(f"{what}: cannot turn {source} into {dtype}: {exc}") from exc
+
+
+def _cast(array: pa.Array, source: DataType, dtype: DataType, safe: bool) -> pa.Array:
+    if source.is_null():
+        return pa.nulls(len(array), dtype.arrow)
+    if dtype.is_python():
+        return pickled(array.to_pylist(maps_as_pydicts="lossy"))
+    if source.is_python():
+        return encode(array.to_pylist(), dtype)
+    if source.is_file() and dtype.is_string():
+        return array.storage.flatten()[0]
+    if source.is_string() and dtype.is_file():
+        data = pa.nulls(len(array), pa.binary())
+        fields = list(dtype.arrow.storage_type)
+        storage = pa.StructArray.from_arrays([array, data], fields=fields, mask=array.is_null())
+        return pa.ExtensionArray.from_storage(dtype.arrow, storage)
+    if source.is_image() or dtype.is_image() or source.is_tensor() or dtype.is_tensor():
+        return _cast_shaped(array, source, dtype)
+    if dtype.is_embedding():
+        lists = array.storage if source.is_embedding() else array
+        return pa.ExtensionArray.from_storage(dtype.arrow, lists.cast(dtype.arrow.storage_type, safe=safe))
+    if source.is_embedding():
+        return array.storage.cast(dtype.arrow, safe=safe)
+    try:
+        return array.cast(dtype.arrow, safe=safe)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        if not _has_extension(source) and not _has_extension(dtype):
+            raise
+        # Arrow casts no extension types inside lists and structs; such columns are rare enough to go by rows.
+        return encode(array.to_pylist(), dtype)
+
+
+def _cast_shaped(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+    """Cast from or to tensors and images: by whole ndarrays where all rows have one shape, else row by row."""
+    rows = arrays.default_numpy(array) if not array.null_count and _is_dense(source) else None
+    if rows is None or rows.dtype == object:
+        return encode(array.to_pylist(), dtype)
+    size = dtype.shape if (dtype.is_tensor() or dtype.is_image()) else None
+    if size is not None and rows.shape[1:] != size and rows.size == len(array) * int(np.prod(size)) and rows.ndim == 2:
+        rows = rows.reshape(len(array), *size)  # a flat list, embedding or 1-d tensor laid out in the new shape
+    result: Any = arrays.from_ndarray(rows, dtype, "cast")
+    return result if DataType(result.type) == dtype else result.cast(dtype.arrow)
+
+
+def _is_dense(dtype: DataType) -> bool:
+    if dtype.is_tensor() or dtype.is_image():
+        return dtype.shape is not None
+    return dtype.is_embedding() or dtype.is_fixed_size_list()
+
+
+def _has_extension(dtype: DataType) -> bool:
+    if dtype.is_list():
+        return _has_extension(dtype.inner)
+    if dtype.is_struct():
+        return any(_has_extension(field) for field in dtype.fields.values())
+    if dtype.is_map():
+        return _has_extension(dtype.key) or _has_extension(dtype.value)
+    return dtype.is_extension()

@@ -1,0 +1,151 @@
+"""From what users pass in and their functions return, to Arrow."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import TypeMismatchError
+from penstock.types import arrays
+from penstock.types.cast import cast
+from penstock.types.datatype import DataType
+from penstock.types.encode import REFUSALS, encode, pickled
+from penstock.types.infer import infer_dtype, needs_inference, short_repr, shortened
+from penstock.types.normalize import normalize, normalize_batch
+from penstock.types.series import Series
+
+
+def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Array:
+    """Return one value for each row as a normal Arrow array, of ``dtype`` if it is given.
+
+    ``values`` is a list, tuple or range of Python values, arrays or images; an ndarray or a torch tensor, whose first
+    dimension is the rows; a pandas Series; an Arrow array; or a Series. None is null. Without a dtype it is inferred,
+    and objects that Arrow has no type for are pickled. ``what`` names the origin in errors. The result may share memory
+    with ``values``.
+
+    >>> to_arrow_array([[1, 2], None], None, what="column 'x'").type
+    ListType(list<item: int64>)
+    """
+    if isinstance(values, Series):
+        values = values.to_arrow()
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        array = normalize(_one_chunk(values, what))
+        return array if dtype is None else cast(array, dtype, what=what)
+    if _is_pandas(values):
+        return _from_pandas(values, dtype, what)
+    if arrays.is_array(values):
+        return _from_array(arrays.as_ndarray(values), dtype, what)
+    if isinstance(values, list | tuple | range | deque) or (
+        isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray | memoryview)
+    ):
+        rows = values if isinstance(values, list | tuple) else list(values)
+        return _infer(rows, what) if dtype is None else _encode(rows, dtype, what)
+    raise TypeMismatchError(
+        f"{what}: has {short_repr(values)} of type {type(values).__name__}, expected one value for each row: "
+        "a list, ndarray, torch tensor, pandas Series, Arrow array or Series."
+    )
+
+
+def to_batch(output: Any, what: str) -> pa.RecordBatch:
+    """Return what a batch function gave back as one normal record batch.
+
+    Accepted are a dict of arrays or lists, a pyarrow Table or RecordBatch, and a pandas DataFrame, whose index is left
+    out. Anything else, and columns of unequal lengths, raise TypeMismatchError.
+
+    >>> to_batch({"x": [1, 2]}, "map_batches").num_rows
+    2
+    """
+    if isinstance(output, pa.RecordBatch | pa.Table):
+        columns = list(zip(output.schema.names, output.columns, strict=True))
+    elif isinstance(output, Mapping) or (_is_pandas(output) and hasattr(output, "columns")):
+        columns = list(output.items())
+    else:
+        raise TypeMismatchError(
+            f"{what}: returned {short_repr(output)} of type {type(output).__name__}, expected a dict of arrays or "
+            "lists, a pyarrow Table or RecordBatch, or a pandas DataFrame."
+        )
+    names = [str(name) for name, _ in columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise TypeMismatchError(f"{what}: returned two columns named {name!r}; names must be unique.")
+    if isinstance(output, pa.RecordBatch):
+        return normalize_batch(output)
+    converted = [to_arrow_array(values, None, what=f"{what}: column {name!r}") for name, values in columns]
+    lengths = [len(array) for array in converted]
+    if len(set(lengths)) > 1:
+        listing = ", ".join(f"{name!r} has {length}" for name, length in zip(names, lengths, strict=True))
+        raise TypeMismatchError(
+            f"{what}: returned columns of unequal lengths: {listing}; each row needs a value in each."
+        )
+    return pa.RecordBatch.from_arrays(converted, names=names)
+
+
+def _is_pandas(values: Any) -> bool:
+    return type(values).__module__.partition(".")[0] == "pandas"
+
+
+def _one_chunk(array: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
+    if isinstance(array, pa.Array):
+        return array
+    try:
+        combined = array.combine_chunks()
+    except pa.ArrowInvalid as exc:
+        raise arrays.too_large(what) from exc
+    if isinstance(combined, pa.ChunkedArray):
+        raise arrays.too_large(what)
+    return combined
+
+
+def _from_pandas(values: Any, dtype: DataType | None, what: str) -> pa.Array:
+    if str(values.dtype) == "object":
+        rows = [None if missing else value for value, missing in zip(values, values.isna(), strict=True)]
+        return to_arrow_array(rows, dtype, what=what)
+    # pandas marks what is missing by NaN and NaT, so here they are null.
+    return to_arrow_array(pa.Array.from_pandas(values), dtype, what=what)
+
+
+def _from_array(values: arrays.NDArray, dtype: DataType | None, what: str) -> pa.Array:
+    is_pickled = dtype is not None and dtype.is_python()
+    if values.ndim and (values.dtype == object or is_pickled):
+        return to_arrow_array(values.tolist() if values.ndim == 1 else list(values), dtype, what=what)
+    try:
+        array = arrays.from_ndarray(values, dtype, what)
+    except REFUSALS as exc:
+        if isinstance(exc, TypeMismatchError):
+            raise
+        raise TypeMismatchError(f"{what}: cannot turn an array of {values.dtype} into {dtype}: {exc}") from exc
+    return array if dtype is None else cast(array, dtype, what=what)
+
+
+def _infer(values: Sequence[Any], what: str) -> pa.Array:
+    first = next((value for value in values if value is not None), None)
+    if not needs_inference(first):
+        try:
+            return normalize(_one_chunk(pa.array(values), what))
+        except REFUSALS:
+            pass  # pyarrow has no one type for them: look at each value
+    dtype = infer_dtype(values, what)
+    return pickled(values) if dtype.is_python() else _encode(values, dtype, what)
+
+
+def _encode(values: Sequence[Any], dtype: DataType, what: str) -> pa.Array:
+    try:
+        return encode(values, dtype)
+    except REFUSALS as exc:
+        raise _bad_value(values, dtype, what, exc) from exc
+
+
+def _bad_value(values: Sequence[Any], dtype: DataType, what: str, reason: Exception) -> Exception:
+    """Return the error that names the first row that does not fit."""
+    for row, value in enumerate(values):
+        try:
+            encode([value], dtype)
+        except REFUSALS as exc:
+            return TypeMismatchError(
+                f"{what}: has {short_repr(value)} of type {type(value).__name__} at row {row}, expected {dtype}; "
+                f"{shortened(str(exc), 160)}"
+            )
+    return TypeMismatchError(f"{what}: the values do not make a column of {dtype}: {reason}")

@@ -1,0 +1,399 @@
+"""``DataType``: what a column holds, as one immutable value over one Arrow type."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.errors import TypeMismatchError
+from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
+from penstock.types.normalize import normal_type
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DataType:
+    """What a column holds. Two are equal when they describe the same values; ``arrow`` is the Arrow type beneath.
+
+    The Arrow type is always normal: no large, view, dictionary or run-end encoded variants, whatever it was made from.
+
+    >>> DataType.list(DataType.string())
+    list[string]
+    >>> DataType.from_arrow_type(pa.large_string()) == DataType.string()
+    True
+    """
+
+    arrow: pa.DataType
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.arrow, pa.DataType):
+            raise TypeMismatchError(f"DataType wraps a pyarrow type, got {self.arrow!r}; use DataType.of() to convert.")
+        object.__setattr__(self, "arrow", normal_type(self.arrow))
+
+    def __repr__(self) -> str:
+        from penstock.types.names import format_dtype
+
+        return format_dtype(self)
+
+    # --- make one -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def null() -> DataType:
+        """The type of a column in which every value is missing."""
+        return DataType(pa.null())
+
+    @staticmethod
+    def bool() -> DataType:
+        """True or false."""
+        return DataType(pa.bool_())
+
+    @staticmethod
+    def int8() -> DataType:
+        """Signed integers of 8 bits."""
+        return DataType(pa.int8())
+
+    @staticmethod
+    def int16() -> DataType:
+        """Signed integers of 16 bits."""
+        return DataType(pa.int16())
+
+    @staticmethod
+    def int32() -> DataType:
+        """Signed integers of 32 bits."""
+        return DataType(pa.int32())
+
+    @staticmethod
+    def int64() -> DataType:
+        """Signed integers of 64 bits."""
+        return DataType(pa.int64())
+
+    @staticmethod
+    def uint8() -> DataType:
+        """Unsigned integers of 8 bits."""
+        return DataType(pa.uint8())
+
+    @staticmethod
+    def uint16() -> DataType:
+        """Unsigned integers of 16 bits."""
+        return DataType(pa.uint16())
+
+    @staticmethod
+    def uint32() -> DataType:
+        """Unsigned integers of 32 bits."""
+        return DataType(pa.uint32())
+
+    @staticmethod
+    def uint64() -> DataType:
+        """Unsigned integers of 64 bits."""
+        return DataType(pa.uint64())
+
+    @staticmethod
+    def float16() -> DataType:
+        """Floating point numbers of 16 bits."""
+        return DataType(pa.float16())
+
+    @staticmethod
+    def float32() -> DataType:
+        """Floating point numbers of 32 bits."""
+        return DataType(pa.float32())
+
+    @staticmethod
+    def float64() -> DataType:
+        """Floating point numbers of 64 bits."""
+        return DataType(pa.float64())
+
+    @staticmethod
+    def string() -> DataType:
+        """Text."""
+        return DataType(pa.string())
+
+    @staticmethod
+    def binary() -> DataType:
+        """Bytes of any length."""
+        return DataType(pa.binary())
+
+    @staticmethod
+    def fixed_size_binary(size: int) -> DataType:
+        """Bytes of one length."""
+        return DataType(pa.binary(size))
+
+    @staticmethod
+    def date() -> DataType:
+        """Calendar days."""
+        return DataType(pa.date32())
+
+    @staticmethod
+    def time(unit: str = "us") -> DataType:
+        """Times of day, counted in ``unit``: ``s``, ``ms``, ``us`` or ``ns``."""
+        return DataType(pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit))
+
+    @staticmethod
+    def timestamp(unit: str = "us", timezone: str | None = None) -> DataType:
+        """Points in time; with a timezone they are absolute, without one they are local."""
+        return DataType(pa.timestamp(unit, timezone))
+
+    @staticmethod
+    def duration(unit: str = "us") -> DataType:
+        """Lengths of time, counted in ``unit``: ``s``, ``ms``, ``us`` or ``ns``."""
+        return DataType(pa.duration(unit))
+
+    @staticmethod
+    def decimal128(precision: int, scale: int) -> DataType:
+        """Exact decimal numbers of ``precision`` digits, ``scale`` of them after the point."""
+        return DataType(pa.decimal128(precision, scale))
+
+    @staticmethod
+    def list(inner: Any) -> DataType:
+        """Lists of any length."""
+        return DataType(pa.list_(DataType.of(inner).arrow))
+
+    @staticmethod
+    def fixed_size_list(inner: Any, size: int) -> DataType:
+        """Lists of one length."""
+        return DataType(pa.list_(DataType.of(inner).arrow, size))
+
+    @staticmethod
+    def struct(fields: Mapping[str, Any]) -> DataType:
+        """Records of named, typed fields.
+
+        >>> DataType.struct({"a": DataType.int64(), "b": "string"})
+        struct[a: int64, b: string]
+        """
+        return DataType(pa.struct([(name, DataType.of(dtype).arrow) for name, dtype in fields.items()]))
+
+    @staticmethod
+    def map(key: Any, value: Any) -> DataType:
+        """Dictionaries whose keys are not known beforehand."""
+        return DataType(pa.map_(DataType.of(key).arrow, DataType.of(value).arrow))
+
+    @staticmethod
+    def embedding(dtype: Any, size: int) -> DataType:
+        """Vectors of one length."""
+        return DataType(EmbeddingType(DataType.of(dtype).arrow, size))
+
+    @staticmethod
+    def tensor(dtype: Any, shape: tuple[int, ...] | None = None) -> DataType:
+        """N-dimensional arrays, all of one shape if it is given."""
+        return DataType(TensorType(DataType.of(dtype).arrow, shape))
+
+    @staticmethod
+    def image(mode: str | None = None, height: int | None = None, width: int | None = None) -> DataType:
+        """Decoded images; mode, height and width are the same for all rows where given."""
+        return DataType(ImageType(mode, height, width))
+
+    @staticmethod
+    def file() -> DataType:
+        """References to files, by path or in memory."""
+        return DataType(FileType())
+
+    @staticmethod
+    def python() -> DataType:
+        """Arbitrary Python objects, pickled."""
+        return DataType(PythonType())
+
+    @staticmethod
+    def from_arrow_type(arrow_type: pa.DataType) -> DataType:
+        """Return the type for an Arrow type, normalised: ``large_string`` is ``string``, a dictionary its values."""
+        return DataType(arrow_type)
+
+    @staticmethod
+    def parse(text: str) -> DataType:
+        """Return the type that ``text`` names, such as ``int64``, ``str`` or ``list[float32]``.
+
+        >>> DataType.parse("struct[id: int, tags: list[text]]")
+        struct[id: int64, tags: list[string]]
+        """
+        from penstock.types.names import parse_dtype
+
+        return parse_dtype(text)
+
+    @staticmethod
+    def from_hint(hint: Any) -> DataType:
+        """Return the type for a Python type hint; what Arrow cannot hold is ``python``.
+
+        >>> DataType.from_hint(list[str] | None)
+        list[string]
+        """
+        from penstock.types.hints import dtype_from_hint
+
+        return dtype_from_hint(hint)
+
+    @staticmethod
+    def from_value(value: Any) -> DataType:
+        """Return the type that a column holding only ``value`` would have.
+
+        >>> DataType.from_value({"a": 1.5})
+        struct[a: float64]
+        """
+        from penstock.types.convert import to_arrow_array
+
+        return DataType(to_arrow_array([value], None, what="value").type)
+
+    @staticmethod
+    def of(source: Any) -> DataType:
+        """Return the type that ``source`` stands for: a DataType, its name, an Arrow or NumPy type, or a type hint.
+
+        >>> DataType.of("int"), DataType.of(float), DataType.of(pa.large_binary())
+        (int64, float64, binary)
+        """
+        if isinstance(source, DataType):
+            return source
+        if isinstance(source, str):
+            return DataType.parse(source)
+        if isinstance(source, pa.DataType):
+            return DataType(source)
+        return DataType.from_hint(source)
+
+    def to_arrow_dtype(self) -> pa.DataType:
+        """Return the Arrow type beneath."""
+        return self.arrow
+
+    # --- ask about it ---------------------------------------------------------------------------------------------
+
+    def is_null(self) -> builtins.bool:
+        return bool(pt.is_null(self.arrow))
+
+    def is_boolean(self) -> builtins.bool:
+        return bool(pt.is_boolean(self.arrow))
+
+    def is_integer(self) -> builtins.bool:
+        return bool(pt.is_integer(self.arrow))
+
+    def is_float(self) -> builtins.bool:
+        return bool(pt.is_floating(self.arrow))
+
+    def is_decimal(self) -> builtins.bool:
+        return bool(pt.is_decimal(self.arrow))
+
+    def is_numeric(self) -> builtins.bool:
+        """Whether it holds integers, floats or decimals; booleans are not numbers."""
+        return self.is_integer() or self.is_float() or self.is_decimal()
+
+    def is_string(self) -> builtins.bool:
+        return bool(pt.is_string(self.arrow))
+
+    def is_binary(self) -> builtins.bool:
+        """Whether it holds bytes, of any length or of one."""
+        return bool(pt.is_binary(self.arrow) or pt.is_fixed_size_binary(self.arrow))
+
+    def is_date(self) -> builtins.bool:
+        return bool(pt.is_date(self.arrow))
+
+    def is_time(self) -> builtins.bool:
+        return bool(pt.is_time(self.arrow))
+
+    def is_timestamp(self) -> builtins.bool:
+        return bool(pt.is_timestamp(self.arrow))
+
+    def is_duration(self) -> builtins.bool:
+        return bool(pt.is_duration(self.arrow))
+
+    def is_temporal(self) -> builtins.bool:
+        """Whether it holds dates, times, timestamps or durations."""
+        return self.is_date() or self.is_time() or self.is_timestamp() or self.is_duration()
+
+    def is_fixed_size_list(self) -> builtins.bool:
+        return bool(pt.is_fixed_size_list(self.arrow))
+
+    def is_list(self) -> builtins.bool:
+        """Whether it holds lists, of any length or of one."""
+        return bool(pt.is_list(self.arrow)) or self.is_fixed_size_list()
+
+    def is_struct(self) -> builtins.bool:
+        return bool(pt.is_struct(self.arrow))
+
+    def is_map(self) -> builtins.bool:
+        return bool(pt.is_map(self.arrow))
+
+    def is_nested(self) -> builtins.bool:
+        """Whether it holds lists, structs or maps."""
+        return self.is_list() or self.is_struct() or self.is_map()
+
+    def is_embedding(self) -> builtins.bool:
+        return isinstance(self.arrow, EmbeddingType)
+
+    def is_tensor(self) -> builtins.bool:
+        return isinstance(self.arrow, TensorType)
+
+    def is_image(self) -> builtins.bool:
+        return isinstance(self.arrow, ImageType)
+
+    def is_file(self) -> builtins.bool:
+        return isinstance(self.arrow, FileType)
+
+    def is_python(self) -> builtins.bool:
+        return isinstance(self.arrow, PythonType)
+
+    def is_extension(self) -> builtins.bool:
+        """Whether it is an embedding, tensor, image, file or Python object."""
+        return isinstance(self.arrow, pa.BaseExtensionType)
+
+    def is_comparable(self) -> builtins.bool:
+        """Whether its values have an order, so that they can be compared and sorted."""
+        return not (self.is_nested() or self.is_extension())
+
+    # --- take it apart --------------------------------------------------------------------------------------------
+
+    @property
+    def inner(self) -> DataType:
+        """The type of the elements of a list, embedding or tensor."""
+        return DataType(self._part("value_type", "inner"))
+
+    @property
+    def size(self) -> int:
+        """The length of every fixed-size list, embedding or fixed-size binary."""
+        name = "list_size" if self.is_fixed_size_list() else "byte_width" if self.is_binary() else "size"
+        return int(self._part(name, "size"))
+
+    @property
+    def fields(self) -> dict[str, DataType]:
+        """The name and type of each field of a struct."""
+        if not self.is_struct():
+            raise self._missing("fields")
+        return {field.name: DataType(field.type) for field in self.arrow}
+
+    @property
+    def key(self) -> DataType:
+        """The type of the keys of a map."""
+        return DataType(self._part("key_type", "key"))
+
+    @property
+    def value(self) -> DataType:
+        """The type of the values of a map."""
+        return DataType(self._part("item_type", "value"))
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of every embedding, tensor or image, or None where each row has its own."""
+        shape: tuple[int, ...] | None = self._part("shape", "shape")
+        return shape
+
+    @property
+    def timezone(self) -> str | None:
+        """The timezone of a timestamp, or None where it is local."""
+        timezone: str | None = self._part("tz", "timezone")
+        return timezone
+
+    @property
+    def unit(self) -> str:
+        """The unit of a time, timestamp or duration."""
+        return str(self._part("unit", "unit"))
+
+    @property
+    def mode(self) -> str | None:
+        """The mode of every image, or None where each row has its own."""
+        mode: str | None = self._part("mode", "mode")
+        return mode
+
+    def _part(self, arrow_name: str, name: str) -> Any:
+        try:
+            return getattr(self.arrow, arrow_name)
+        except (AttributeError, ValueError):
+            raise self._missing(name) from None
+
+    def _missing(self, name: str) -> TypeMismatchError:
+        return TypeMismatchError(f"{self} has no {name!r}.")

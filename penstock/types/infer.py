@@ -1,0 +1,122 @@
+"""The type of Python values that come without one."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import TypeMismatchError
+from penstock.types import arrays
+from penstock.types.datatype import DataType
+from penstock.types.encode import REFUSALS, is_pil_image
+from penstock.types.hints import dtype_from_hint, is_named_tuple, is_pydantic_model
+from penstock.types.supertype import supertype
+
+
+def infer_dtype(values: Sequence[Any], what: str) -> DataType:
+    """Return the type that holds all the values; ``python`` if they are objects or records too various for one type.
+
+    Scalars of types that do not mix (1 and "a") are refused: they are a mistake far more often than a wish.
+    """
+    if set(map(type, values)) <= {int, NoneType}:
+        return _integers(values)
+    merged = DataType.null()
+    for row, value in enumerate(values):
+        dtype = _dtype_of(value)
+        if dtype is merged:
+            continue
+        wider = None if dtype is None else supertype(merged, dtype)
+        if wider is None:
+            if dtype is not None and dtype.is_comparable() and merged.is_comparable():
+                raise TypeMismatchError(
+                    f"{what}: has {short_repr(value)} of type {type(value).__name__} at row {row}, expected {merged} "
+                    "like the rows before; make the values one type, or say dtype=DataType.python()."
+                )
+            return DataType.python()
+        merged = wider
+    return merged
+
+
+def needs_inference(value: Any) -> bool:
+    """Whether pyarrow would not infer for ``value`` the type that we do: arrays, images and records."""
+    cls = type(value)
+    return (
+        arrays.is_array(value)
+        or is_pil_image(value)
+        or isinstance(value, enum.Enum)
+        or dataclasses.is_dataclass(cls)
+        or is_named_tuple(cls)
+        or is_pydantic_model(cls)
+    )
+
+
+def short_repr(value: Any) -> str:
+    """Return the value for an error message, cut to one line."""
+    return shortened(repr(value), 80)
+
+
+def shortened(text: str, length: int) -> str:
+    """Return the text on one line of at most ``length`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 3] + "..."
+
+
+def _dtype_of(value: Any) -> DataType | None:
+    """Return the type of one value, or None if Arrow has none for it."""
+    if arrays.is_array(value):
+        array = arrays.as_ndarray(value)
+        return _array_dtype(array.dtype, array.shape)
+    if is_pil_image(value):
+        return DataType.image()
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            return None
+        fields = {name: _dtype_of(item) for name, item in value.items()}
+        return None if None in fields.values() else DataType.struct(fields)
+    if isinstance(value, list | set | frozenset) or (isinstance(value, tuple) and not is_named_tuple(type(value))):
+        inner = _merged(_dtype_of(item) for item in value)
+        return None if inner is None else DataType.list(inner)
+    if needs_inference(value):
+        return _known(dtype_from_hint(type(value)))
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return DataType(arrays.from_ndarray(np.asarray([value]), None, "value").type)
+    if isinstance(value, int) and 2**63 <= value < 2**64:
+        return DataType.uint64()
+    try:
+        return DataType(pa.array([value]).type)
+    except REFUSALS:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _array_dtype(numpy_dtype: np.dtype[Any], shape: tuple[int, ...]) -> DataType | None:
+    inner = _known(dtype_from_hint(numpy_dtype))
+    if inner is None or not shape:
+        return inner
+    return DataType.tensor(inner, shape if all(shape) else None)
+
+
+def _integers(values: Sequence[int | None]) -> DataType:
+    """Return the type of integers that int64 cannot all hold; as floats they would lose digits."""
+    numbers = [value for value in values if value is not None]
+    return DataType.uint64() if min(numbers) >= 0 and max(numbers) < 2**64 else DataType.python()
+
+
+def _known(dtype: DataType) -> DataType | None:
+    return None if dtype.is_python() else dtype
+
+
+def _merged(dtypes: Iterable[DataType | None]) -> DataType | None:
+    merged: DataType | None = DataType.null()
+    for dtype in dtypes:
+        if merged is None or dtype is None:
+            return None
+        merged = supertype(merged, dtype)
+    return merged

@@ -1,0 +1,116 @@
+"""One Arrow type for each kind of value: the large, view, dictionary and run-end encoded variants are translated away.
+
+Readers and users hand in every variant Arrow has. Past this module there is one string type, one list type and so on,
+so that no operator needs a case for each. What is already normal is returned as it is, without a copy.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.types.extension import EXTENSION_TYPES, TensorType
+
+# The types without parameters: asked about for every column of every batch, so they are told by one lookup.
+_NORMAL_IDS = frozenset(
+    make().id
+    for make in (
+        *(pa.null, pa.bool_, pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64),
+        *(pa.float16, pa.float32, pa.float64, pa.string, pa.binary, pa.date32),
+    )
+)
+
+ArrayLike = TypeVar("ArrayLike", pa.Array, pa.ChunkedArray)
+
+
+def normal_type(arrow_type: pa.DataType) -> pa.DataType:
+    """Return the normal Arrow type for values of ``arrow_type``.
+
+    >>> normal_type(pa.large_list(pa.dictionary(pa.int32(), pa.large_string())))
+    ListType(list<item: string>)
+    """
+    if arrow_type.id in _NORMAL_IDS or isinstance(arrow_type, EXTENSION_TYPES):
+        return arrow_type
+    if isinstance(arrow_type, pa.FixedShapeTensorType):
+        return TensorType(arrow_type.value_type, _logical_shape(arrow_type))
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return normal_type(arrow_type.storage_type)
+    if pt.is_large_string(arrow_type) or pt.is_string_view(arrow_type):
+        return pa.string()
+    if pt.is_large_binary(arrow_type) or pt.is_binary_view(arrow_type):
+        return pa.binary()
+    if pt.is_dictionary(arrow_type) or pt.is_run_end_encoded(arrow_type):
+        return normal_type(arrow_type.value_type)
+    if pt.is_date64(arrow_type):
+        return pa.date32()
+    if pt.is_decimal32(arrow_type) or pt.is_decimal64(arrow_type):
+        return pa.decimal128(arrow_type.precision, arrow_type.scale)
+    if pt.is_map(arrow_type):
+        return pa.map_(normal_type(arrow_type.key_type), normal_type(arrow_type.item_type))
+    if pt.is_fixed_size_list(arrow_type):
+        return pa.list_(normal_type(arrow_type.value_type), arrow_type.list_size)
+    if any(is_list(arrow_type) for is_list in (pt.is_list, pt.is_large_list, pt.is_list_view, pt.is_large_list_view)):
+        return pa.list_(normal_type(arrow_type.value_type))
+    if pt.is_struct(arrow_type):
+        return pa.struct([(field.name, normal_type(field.type)) for field in arrow_type])
+    if pt.is_union(arrow_type):
+        raise TypeMismatchError(f"Union columns are not supported, got {arrow_type}; split the column by type first.")
+    return arrow_type
+
+
+def normalize(array: ArrayLike) -> ArrayLike:
+    """Return ``array`` with its normal type; the same object if it has that already.
+
+    >>> normalize(pa.array(["a", "b", "a"]).dictionary_encode()).type
+    DataType(string)
+    """
+    target = normal_type(array.type)
+    # Arrow calls lists equal whatever their element field is named (Parquet says "element"), and so do we.
+    if array.type == target:
+        return array
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([_translate(chunk, target) for chunk in array.chunks], target)
+    return _translate(array, target)
+
+
+def normalize_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return ``batch`` with every column normal, nullable and without metadata; the same object if it is so already."""
+    normal = pa.schema([(field.name, normal_type(field.type)) for field in batch.schema])
+    if normal.equals(batch.schema, check_metadata=True):
+        return batch
+    return pa.RecordBatch.from_arrays([normalize(column) for column in batch.columns], schema=normal)
+
+
+def _logical_shape(tensor: pa.FixedShapeTensorType) -> tuple[int, ...]:
+    return tuple(tensor.shape[i] for i in tensor.permutation) if tensor.permutation else tuple(tensor.shape)
+
+
+def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return one array as ``target``, which is the normal type of its own."""
+    if array.type == target:
+        return array
+    if isinstance(array.type, pa.FixedShapeTensorType):
+        storage = array.storage
+        if array.type.permutation:
+            permuted = array.to_numpy_ndarray().reshape(-1)
+            mask = array.is_null() if array.null_count else None
+            storage = pa.FixedSizeListArray.from_arrays(pa.array(permuted), target.storage_type.list_size, mask=mask)
+        return pa.ExtensionArray.from_storage(target, storage)
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _translate(array.storage, target)
+    if pt.is_dictionary(array.type):
+        return _translate(array.dictionary_decode(), target)
+    if pt.is_run_end_encoded(array.type):
+        import pyarrow.compute as pc  # a third of the time it takes to import pyarrow, for a rare case
+
+        return _translate(pc.run_end_decode(array), target)
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as exc:
+        # The one thing that cannot be translated is more than 31 bits of offsets.
+        raise InvalidArgumentError(f"A column of {array.type} does not fit one batch as {target}: {exc}") from exc
+    except pa.ArrowNotImplementedError as exc:
+        raise TypeMismatchError(f"Columns of {array.type} are not supported: {exc}") from exc

@@ -1,0 +1,141 @@
+"""``Series``: one named column of values, as batch functions see it."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, overload
+
+import pyarrow as pa
+
+from penstock.errors import TypeMismatchError
+from penstock.types.arrays import NDArray, default_numpy
+from penstock.types.cast import cast
+from penstock.types.datatype import DataType
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Series:
+    """A name and one Arrow array. Immutable; slicing and renaming copy nothing.
+
+    >>> series = Series.from_pylist([1, None, 3], name="x")
+    >>> series
+    Series('x', int64, 3 rows: [1, None, 3])
+    >>> series[2], series[:2].to_pylist()
+    (3, [1, None])
+    """
+
+    __slots__ = ("_array", "_name")
+
+    _name: str
+    _array: pa.Array
+
+    def __init__(self, array: pa.Array | pa.ChunkedArray, name: str = "") -> None:
+        from penstock.types.convert import to_arrow_array
+
+        self._name = name
+        self._array = to_arrow_array(array, None, what=f"Series {name!r}")
+
+    @classmethod
+    def from_pylist(cls, values: Any, name: str = "", dtype: Any = None) -> Series:
+        """Return a list of Python values as a Series, of ``dtype`` if it is given."""
+        from penstock.types.convert import to_arrow_array
+
+        target = None if dtype is None else DataType.of(dtype)
+        return cls(to_arrow_array(values, target, what=f"Series {name!r}"), name)
+
+    @classmethod
+    def from_arrow(cls, array: pa.Array | pa.ChunkedArray, name: str = "") -> Series:
+        """Return an Arrow array as a Series; chunks are combined, types normalised."""
+        return cls(array, name)
+
+    @classmethod
+    def from_numpy(cls, array: NDArray, name: str = "", dtype: Any = None) -> Series:
+        """Return an ndarray as a Series with a row for each of its first dimension."""
+        return cls.from_pylist(array, name, dtype)
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self._name
+
+    @property
+    def dtype(self) -> DataType:
+        """The type of the values."""
+        return DataType(self._array.type)
+
+    @property
+    def null_count(self) -> int:
+        """How many values are missing."""
+        return int(self._array.null_count)
+
+    def to_arrow(self) -> pa.Array:
+        """Return the Arrow array beneath."""
+        return self._array
+
+    def to_pylist(self) -> list[Any]:
+        """Return the Python values; maps are dicts, embeddings, tensors and images are ndarrays."""
+        values: list[Any] = self._array.to_pylist(maps_as_pydicts="lossy")
+        return values
+
+    def to_numpy(self) -> NDArray:
+        """Return the values as ``default_numpy`` has them: read-only and without a copy where Arrow allows."""
+        return default_numpy(self._array)
+
+    def to_torch(self) -> torch.Tensor:
+        """Return the values as a torch tensor of its own memory, shaped as ``to_numpy`` shapes them."""
+        import torch
+
+        values = self.to_numpy()
+        if values.dtype.kind not in "biuf":
+            raise TypeMismatchError(
+                f"Series {self._name!r} of type {self.dtype} has no torch form; numbers, embeddings, tensors "
+                "and images of one shape do. Use to_pylist() and convert each value."
+            )
+        # Arrow memory is read-only, and torch has no read-only tensors.
+        return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+    def cast(self, dtype: Any) -> Series:
+        """Return the values as another type; what does not survive the conversion raises TypeMismatchError."""
+        return Series(cast(self._array, DataType.of(dtype), what=f"Series {self._name!r}"), self._name)
+
+    def rename(self, name: str) -> Series:
+        """Return the same values under another name."""
+        return Series(self._array, name)
+
+    def slice(self, start: int, end: int) -> Series:
+        """Return the rows from ``start`` up to but not including ``end``."""
+        return self[start:end]
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    @overload
+    def __getitem__(self, key: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, key: builtins.slice) -> Series: ...
+
+    def __getitem__(self, key: int | builtins.slice) -> Any:
+        if isinstance(key, builtins.slice):
+            return Series(self._array[key], self._name)
+        return self._array[key].as_py(maps_as_pydicts="lossy")
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_pylist())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        values = self.to_numpy()
+        return values if dtype is None and not copy else values.astype(dtype or values.dtype)
+
+    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
+        return self._array if type is None else self._array.cast(type)
+
+    def __reduce__(self) -> tuple[type[Series], tuple[pa.Array, str]]:
+        return Series, (self._array, self._name)
+
+    def __repr__(self) -> str:
+        rows = ", ".join(repr(value) for value in self[:8].to_pylist()) + (", ..." if len(self) > 8 else "")
+        return f"Series({self._name!r}, {self.dtype}, {len(self)} rows: [{rows}])"

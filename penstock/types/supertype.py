@@ -1,0 +1,141 @@
+"""The smallest type that holds the values of two types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.types.datatype import DataType
+
+_UNITS = ("s", "ms", "us", "ns")
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+
+
+def supertype(a: DataType, b: DataType) -> DataType | None:
+    """Return the smallest type that values of both types convert to, or None where there is none.
+
+    Integers widen; a mix of int64 and uint64, or of a float and an integer it cannot hold, is float64. Text goes with
+    nothing but text: a number never turns into text behind your back. Structs take the fields of both.
+
+    >>> supertype(DataType.int8(), DataType.uint8())
+    int16
+    >>> supertype(DataType.string(), DataType.int64()) is None
+    True
+    """
+    if a == b or b.is_null():
+        return a
+    if a.is_null():
+        return b
+    if a.is_python() or b.is_python():
+        return DataType.python()
+    if _is_number(a) and _is_number(b):
+        return _numeric(a, b)
+    if a.is_temporal() and b.is_temporal():
+        return _temporal(a, b)
+    if a.is_binary() and b.is_binary():
+        return DataType.binary()
+    if a.is_struct() and b.is_struct():
+        return _struct(a, b)
+    if a.is_map() and b.is_map():
+        key, value = supertype(a.key, b.key), supertype(a.value, b.value)
+        return DataType.map(key, value) if key and value else None
+    if a.is_tensor() and b.is_tensor():
+        inner = supertype(a.inner, b.inner)
+        return DataType.tensor(inner, a.shape if a.shape == b.shape else None) if inner else None
+    if a.is_image() and b.is_image():
+        return DataType.image(*(_same(getattr(a.arrow, n), getattr(b.arrow, n)) for n in ("mode", "height", "width")))
+    if _is_vector(a) and _is_vector(b):
+        return _vector(a, b)
+    return None
+
+
+def _same(x: Any, y: Any) -> Any:
+    return x if x == y else None
+
+
+def _is_number(dtype: DataType) -> bool:
+    return dtype.is_numeric() or dtype.is_boolean()
+
+
+def _numeric(a: DataType, b: DataType) -> DataType | None:
+    if a.is_boolean():
+        return b
+    if b.is_boolean():
+        return a
+    if a.is_decimal() or b.is_decimal():
+        return _decimal(a, b)
+    if a.is_float() and b.is_float():
+        return a if a.arrow.bit_width > b.arrow.bit_width else b
+    if a.is_float() or b.is_float():
+        real, whole = (a, b) if a.is_float() else (b, a)
+        # A float holds every integer of less than half its width exactly.
+        width = max(real.arrow.bit_width, 2 * whole.arrow.bit_width)
+        return {16: DataType.float16(), 32: DataType.float32()}.get(width, DataType.float64())
+    return _integer(a, b)
+
+
+def _integer(a: DataType, b: DataType) -> DataType:
+    signed = [pt.is_signed_integer(dtype.arrow) for dtype in (a, b)]
+    if all(signed) or not any(signed):
+        return a if a.arrow.bit_width > b.arrow.bit_width else b
+    positive, whole = (b, a) if signed[0] else (a, b)
+    width = max(2 * positive.arrow.bit_width, whole.arrow.bit_width)
+    return {16: DataType.int16(), 32: DataType.int32(), 64: DataType.int64()}.get(width, DataType.float64())
+
+
+def _decimal(a: DataType, b: DataType) -> DataType | None:
+    if a.is_float() or b.is_float():
+        return DataType.float64()
+    digits, scales = [], []
+    for dtype in (a, b):
+        scale = dtype.arrow.scale if dtype.is_decimal() else 0
+        precision = dtype.arrow.precision if dtype.is_decimal() else _INTEGER_DIGITS[dtype.arrow.bit_width]
+        digits.append(precision - scale)
+        scales.append(scale)
+    precision, scale = max(digits) + max(scales), max(scales)
+    if precision > 76:
+        return None
+    is_wide = precision > 38 or any(pt.is_decimal256(dtype.arrow) for dtype in (a, b))
+    return DataType(pa.decimal256(precision, scale) if is_wide else pa.decimal128(precision, scale))
+
+
+def _temporal(a: DataType, b: DataType) -> DataType | None:
+    if a.is_date() and b.is_timestamp():
+        return b
+    if a.is_timestamp() and b.is_date():
+        return a
+    if a.is_date() or b.is_date():
+        return None
+    unit = max(a.unit, b.unit, key=_UNITS.index)
+    if a.is_timestamp() and b.is_timestamp():
+        return DataType.timestamp(unit, a.timezone) if a.timezone == b.timezone else None
+    if a.is_time() and b.is_time():
+        return DataType.time(unit)
+    return DataType.duration(unit) if a.is_duration() and b.is_duration() else None
+
+
+def _struct(a: DataType, b: DataType) -> DataType | None:
+    fields = dict(a.fields)
+    for name, dtype in b.fields.items():
+        merged = supertype(fields[name], dtype) if name in fields else dtype
+        if merged is None:
+            return None
+        fields[name] = merged
+    return DataType.struct(fields)
+
+
+def _is_vector(dtype: DataType) -> bool:
+    return dtype.is_list() or dtype.is_embedding()
+
+
+def _vector(a: DataType, b: DataType) -> DataType | None:
+    inner = supertype(a.inner, b.inner)
+    if inner is None:
+        return None
+    is_fixed = all(dtype.is_fixed_size_list() or dtype.is_embedding() for dtype in (a, b))
+    if not is_fixed or a.size != b.size:
+        return DataType.list(inner)
+    both_embeddings = a.is_embedding() and b.is_embedding()
+    return DataType.embedding(inner, a.size) if both_embeddings else DataType.fixed_size_list(inner, a.size)

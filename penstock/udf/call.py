@@ -1,0 +1,164 @@
+"""Handlers that run ``func``, ``cls`` and their methods: over rows, batches, generators."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import QueryCancelledError, TypeMismatchError, UdfError
+from penstock.expr.evaluate import repeat
+from penstock.expr.udf import UdfSpec
+from penstock.plan.stages import CallUdf
+from penstock.types import to_arrow_array
+from penstock.udf.arguments import Arguments
+from penstock.udf.retry import retrying
+from penstock.udf.target import built_target, close_instance
+
+log = logging.getLogger("penstock.udf")
+
+IsCancelled = Callable[[], bool]
+ApplySteps = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+
+CANCEL_CHECK_S = 0.02  # how long rows run between two looks at the cancel flag
+
+
+class UdfHandler:
+    """One UDF call over batches: appends (or replaces) one column, then applies the stage's steps."""
+
+    def __init__(self, work: CallUdf, steps: ApplySteps, is_cancelled: IsCancelled) -> None:
+        self._work = work
+        self._steps = steps
+        self._is_cancelled = is_cancelled
+        self._spec = work.call.udf
+        self._arguments = Arguments(work.call)
+        target, self._instance = built_target(self._spec)
+        self._function = retrying(target, self._spec.policy)
+
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        parents: pa.Array | None = None
+        if self._spec.is_batch:
+            column = self._call_batch(item)
+        else:
+            results = self._call_rows(item)
+            if self._spec.is_generator:
+                results, parents = _flattened(results)
+            column = to_arrow_array(results, self._spec.return_dtype, what=f"UDF {self._spec.name!r}")
+        return self._steps(with_column(item, self._work, column, parents), first_row)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def close(self) -> None:
+        close_instance(self._instance)
+
+    def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
+        args, kwargs = self._arguments.series(batch)
+        try:
+            result = self._function(*args, **kwargs)
+        except Exception as exc:
+            if self._spec.policy.on_error == "raise":
+                raise batch_error(self._spec, batch.num_rows, exc) from exc
+            log_failure(self._spec, exc)
+            return pa.nulls(batch.num_rows, self._spec.return_dtype.arrow)
+        return batch_result(result, self._spec, batch.num_rows)
+
+    def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
+        """Call the function on every row; where one fails, raise, or record null and go on with the next."""
+        function = _drained(self._function) if self._spec.is_generator else self._function
+        results: list[Any] = []
+        calls = self._arguments.rows(batch, function)  # a map, which goes on with the next row after an exception
+        while len(results) < batch.num_rows:
+            try:
+                self._run(calls, batch.num_rows, results)
+            except QueryCancelledError:
+                raise
+            except Exception as exc:
+                if self._spec.policy.on_error == "raise":
+                    values = self._arguments.at(batch, len(results))
+                    raise row_error(self._spec, values, exc) from exc
+                log_failure(self._spec, exc)
+                results.append(None)
+        return results
+
+    def _run(self, calls: Iterator[Any], num_rows: int, results: list[Any]) -> None:
+        """Draw ``calls`` into ``results``, in chunks that are timed so that a cancelled query stops soon.
+
+        ``list.extend`` keeps what it drew before an exception, so ``len(results)`` is the row that failed.
+        """
+        size = 1
+        while len(results) < num_rows:
+            if self._is_cancelled():
+                raise QueryCancelledError("the query was stopped")
+            started = time.perf_counter()
+            results.extend(itertools.islice(calls, size))
+            if time.perf_counter() - started < CANCEL_CHECK_S / 2:
+                size *= 2
+
+
+def with_column(
+    batch: pa.RecordBatch, work: CallUdf, column: pa.Array, parents: pa.Array | None = None
+) -> pa.RecordBatch:
+    """Return the kept columns and the computed one; with ``parents``, each kept row as often as it is named there."""
+    keep = batch.schema.names if work.keep is None else work.keep
+    columns = {name: batch.column(name) for name in keep if name != work.column}
+    if parents is not None:
+        columns = {name: array.take(parents) for name, array in columns.items()}
+    columns[work.column] = column
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def batch_result(result: Any, spec: UdfSpec, num_rows: int) -> pa.Array:
+    """Return what a batch function gave as one column, or say what is wrong with it."""
+    if isinstance(result, (str, bytes, dict)) or not hasattr(result, "__len__"):
+        raise TypeMismatchError(
+            f"Batch UDF {spec.name!r} returned {type(result).__name__}; "
+            "return a Series, list, ndarray, torch tensor or pyarrow Array with one value a row"
+        )
+    column = to_arrow_array(result, spec.return_dtype, what=f"batch UDF {spec.name!r}")
+    if len(column) == num_rows:
+        return column
+    if len(column) == 1:
+        return repeat(column[0], num_rows)
+    raise TypeMismatchError(f"Batch UDF {spec.name!r} returned {len(column)} values for a batch of {num_rows} rows")
+
+
+def row_error(spec: UdfSpec, values: dict[str, Any], exc: BaseException) -> UdfError:
+    shown = ", ".join(f"{name}={_shortened(value)}" for name, value in values.items())
+    return UdfError(
+        f"UDF {spec.name!r} failed on the row {shown or '(no columns)'}: {type(exc).__name__}: {exc}\n"
+        'To go on with null for such rows, set on_error="log" or "ignore".'
+    )
+
+
+def batch_error(spec: UdfSpec, num_rows: int, exc: BaseException) -> UdfError:
+    return UdfError(
+        f"Batch UDF {spec.name!r} failed on a batch of {num_rows} rows: {type(exc).__name__}: {exc}\n"
+        'To go on with null for such rows, set on_error="log" or "ignore".'
+    )
+
+
+def log_failure(spec: UdfSpec, exc: BaseException) -> None:
+    if spec.policy.on_error == "log":
+        log.warning("UDF %r failed, its result is null: %s: %s", spec.name, type(exc).__name__, exc)
+
+
+def _drained(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    return lambda *args, **kwargs: list(function(*args, **kwargs))
+
+
+def _flattened(results: Sequence[list[Any] | None]) -> tuple[list[Any], pa.Array]:
+    """Return the values of all rows after one another, and the row each came from; a failed row stays one null."""
+    lists = [[None] if values is None else values for values in results]
+    parents = np.repeat(np.arange(len(lists)), [len(values) for values in lists])
+    return [value for values in lists for value in values], pa.array(parents)
+
+
+def _shortened(value: Any, width: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= width else text[: width - 3] + "..."

@@ -1,0 +1,165 @@
+"""A module imports only from lower layers, the imports form no cycle, and heavy packages wait until they are used."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests.architecture.imports import Import, imports_of, package_modules, resolve
+
+# A top-level module or folder of the package stands in exactly one layer. A new one is added here, as low as it can be.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "config", "types", "events"),
+    ("protocols",),
+    ("expr",),
+    ("plan",),
+    ("udf", "io", "execution", "observe"),
+    ("ai", "runners"),
+    ("functions", "dataframe", "readers", "sql", "llm", "display", "testing"),
+    ("__init__", "cli"),
+)
+LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}
+
+# Layers whose members may import each other; in the others they are independent.
+SHARED_LAYERS = {1, 7, 8}
+
+# Lower parts that a part must still do without.
+FORBIDDEN = {"ai": {"io", "execution", "observe"}}
+
+# Packages that cost an import too much. Only the modules named below load one when they are imported themselves;
+# everywhere else the import stands inside the function that uses it.
+HEAVY = {
+    *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "pandas", "PIL", "cv2"),
+    *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "pyarrow.dataset"),
+}
+OWN_FILE: dict[str, set[str]] = {
+    "penstock.runners.ray": {"ray"},
+}
+
+MODULES = package_modules()
+
+
+def part_of(module: str) -> str:
+    """Return the top-level part that a module belongs to: ``penstock.expr.nodes`` is in ``expr``."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def layer_error(importer: str, imported: str) -> str | None:
+    """Return what is wrong when part ``importer`` imports from part ``imported``, or None if nothing is."""
+    for part in (importer, imported):
+        if part not in LAYER:
+            return f"{part!r} is in no layer: add it to LAYERS in tests/architecture/test_layers.py"
+    if importer == imported:
+        return None
+    if imported in FORBIDDEN.get(importer, ()):
+        return f"{importer!r} must do without {imported!r}"
+    above, below = LAYER[importer], LAYER[imported]
+    if above > below or (above == below and above in SHARED_LAYERS):
+        return None
+    return f"{importer!r} is in layer {above} and may not import {imported!r} of layer {below}"
+
+
+def is_heavy(target: str, package: str) -> bool:
+    return target == package or target.startswith(f"{package}.")
+
+
+def find_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules of one import cycle, or an empty list."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_imports_only_from_lower_layers(module: str) -> None:
+    assert part_of(module) in LAYER, layer_error(part_of(module), part_of(module))
+    errors = [
+        f"line {found.line}: {error}"
+        for found in imports_of(MODULES[module])
+        if (imported := resolve(found.target, MODULES))
+        if (error := layer_error(part_of(module), part_of(imported)))
+    ]
+    assert not errors, f"{module}: " + "; ".join(errors)
+
+
+def test_imports_form_no_cycle() -> None:
+    graph = {
+        module: {
+            imported
+            for found in imports_of(tree)
+            if not found.is_typing and (imported := resolve(found.target, MODULES)) and imported != module
+        }
+        for module, tree in MODULES.items()
+    }
+    assert not (cycle := find_cycle(graph)), " -> ".join(cycle)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_heavy_packages_are_imported_when_used(module: str) -> None:
+    eager = [found for found in imports_of(MODULES[module]) if not (found.is_lazy or found.is_typing)]
+    errors = [
+        f"line {found.line} imports {package} at module level"
+        for found in eager
+        for package in HEAVY - OWN_FILE.get(module, set())
+        if is_heavy(found.target, package)
+    ]
+    assert not errors, f"{module}: {'; '.join(errors)}; move it into the function that uses it"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_are_absolute(module: str) -> None:
+    relative = [node.lineno for node in ast.walk(MODULES[module]) if isinstance(node, ast.ImportFrom) and node.level]
+    assert not relative, f"{module}: relative imports on lines {relative}; write 'from penstock...'"
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "is_allowed"),
+    [
+        ("config", "errors", True),
+        ("plan", "expr", True),
+        ("runners", "observe", True),
+        ("ai", "udf", True),
+        ("dataframe", "functions", True),
+        ("expr", "functions", False),
+        ("expr", "__init__", False),
+        ("udf", "io", False),
+        ("ai", "execution", False),
+        ("errors", "new_part", False),
+    ],
+)
+def test_layer_table(importer: str, imported: str, is_allowed: bool) -> None:
+    assert (layer_error(importer, imported) is None) == is_allowed
+
+
+def test_every_kind_of_import_is_seen() -> None:
+    source = """
+import ray.data
+from penstock import errors as e
+if TYPE_CHECKING:
+    from penstock.plan.nodes import Plan
+try:
+    import pandas
+except ImportError:
+    pass
+class A:
+    async def f(self):
+        import torch
+        importlib.import_module("penstock.sql")
+"""
+    assert list(imports_of(ast.parse(source))) == [
+        Import("ray.data", 2),
+        Import("penstock.errors", 3),
+        Import("penstock.plan.nodes.Plan", 5, is_typing=True),
+        Import("pandas", 7),
+        Import("torch", 12, is_lazy=True),
+        Import("penstock.sql", 13, is_lazy=True),
+    ]
+
+
+def test_a_cycle_is_found() -> None:
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert sorted(set(find_cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}}))) == ["a", "b", "c"]

@@ -1,0 +1,45 @@
+"""What the README shows runs, and what it links to exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.imports import ROOT
+
+README = (ROOT / "README.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with the examples, where output may be written."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    return tmp_path
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_readme_example_runs(number: int, checkout: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", EXAMPLES[number]], cwd=checkout, capture_output=True, text=True, timeout=50
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout, "an example shows something"
+
+
+def test_quickstart_shows_the_table_and_writes_parquet() -> None:
+    script = ROOT / "examples" / "quickstart.py"
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=50)
+    assert result.returncode == 0, result.stderr
+    assert "sentiment" in result.stdout
+    assert "240 reviews scored" in result.stdout
+    assert list((ROOT / "demo-output" / "sentiment").glob("**/*.parquet"))
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
+def test_readme_link_leads_somewhere(link: str) -> None:
+    assert (ROOT / link).exists()

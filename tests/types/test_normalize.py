@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock.errors import TypeMismatchError
+from penstock.types import DataType, normalize, normalize_batch
+
+
+@pytest.mark.parametrize(
+    ("array", "normal"),
+    [
+        (pa.array(["a", None], pa.large_string()), pa.string()),
+        (pa.array(["a", None], pa.string_view()), pa.string()),
+        (pa.array([b"a"], pa.large_binary()), pa.binary()),
+        (pa.array([b"a"], pa.binary_view()), pa.binary()),
+        (pa.array(["a", "b", None, "a"]).dictionary_encode(), pa.string()),
+        (pa.array([["a"], None], pa.large_list(pa.large_string())), pa.list_(pa.string())),
+        (pa.array([["a"], None], pa.list_view(pa.string_view())), pa.list_(pa.string())),
+        (pa.array([["a"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))), pa.list_(pa.string())),
+        (pa.array([["a", "b"]], pa.list_(pa.large_string(), 2)), pa.list_(pa.string(), 2)),
+        (pa.array([{"a": "x"}], pa.struct([("a", pa.large_string())])), pa.struct([("a", pa.string())])),
+        (pa.array([[("k", "v")]], pa.map_(pa.large_string(), pa.large_string())), pa.map_(pa.string(), pa.string())),
+        (pc.run_end_encode(pa.array(["a", "a", None])), pa.string()),
+        (pa.array([0, 86_400_000], pa.date64()), pa.date32()),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_variants_become_normal(array: pa.Array, normal: pa.DataType) -> None:
+    result = normalize(array)
+    assert result.type == normal
+    assert result.to_pylist() == array.to_pylist()
+    chunked = pa.chunked_array([array, array])
+    assert normalize(chunked).type == normal
+    assert normalize(chunked).to_pylist() == 2 * array.to_pylist()
+
+
+def test_what_is_normal_is_not_copied() -> None:
+    array = pa.array(["a", "b"])
+    chunked = pa.chunked_array([array])
+    batch = pa.record_batch({"a": array, "b": pa.array([[1], [2]])})
+    assert normalize(array) is array
+    assert normalize(chunked) is chunked
+    assert normalize_batch(batch) is batch
+
+
+def test_a_batch_loses_variants_metadata_and_not_null() -> None:
+    schema = pa.schema([pa.field("a", pa.large_string(), nullable=False, metadata={"k": "v"})], metadata={"m": "n"})
+    batch = normalize_batch(pa.RecordBatch.from_arrays([pa.array(["x"], pa.large_string())], schema=schema))
+    assert batch.schema.equals(pa.schema([("a", pa.string())]), check_metadata=True)
+    assert not batch.schema.metadata
+
+
+def test_canonical_tensors_become_ours() -> None:
+    values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    ours = normalize(pa.FixedShapeTensorArray.from_numpy_ndarray(values))
+    assert DataType(ours.type) == DataType.tensor("float32", (3, 4))
+    assert np.array_equal(np.stack(ours.to_pylist()), values)
+
+
+def test_permuted_tensors_keep_their_logical_order() -> None:
+    values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    storage = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 12)
+    permuted = pa.fixed_shape_tensor(pa.float32(), [3, 4], permutation=[1, 0])
+    ours = normalize(pa.ExtensionArray.from_storage(permuted, storage))
+    assert np.array_equal(np.stack(ours.to_pylist()), values.transpose(0, 2, 1))
+
+
+def test_unions_are_refused() -> None:
+    union = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])])
+    with pytest.raises(TypeMismatchError, match="Union"):
+        normalize(union)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import datetime
+import pickle
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.errors import TypeMismatchError
+from penstock.types import DataType, Series
+
+D = DataType
+
+
+def test_a_series_is_a_named_column() -> None:
+    series = Series.from_pylist([1, None, 3], name="x")
+    assert (series.name, series.dtype, len(series), series.null_count) == ("x", D.int64(), 3, 1)
+    assert (series[0], series[-1], series[1]) == (1, 3, None)
+    assert list(series) == series.to_pylist() == [1, None, 3]
+    assert series.rename("y").name == "y"
+    assert series.slice(1, 3).to_pylist() == series[1:].to_pylist() == [None, 3]
+    assert series.cast("float32").dtype == D.float32()
+    assert repr(series) == "Series('x', int64, 3 rows: [1, None, 3])"
+    assert repr(Series.from_pylist(list(range(9)))).endswith("7, ...])")
+    with pytest.raises(IndexError):
+        series[3]
+    back = pickle.loads(pickle.dumps(series))
+    assert (back.name, back.to_pylist()) == ("x", [1, None, 3])
+
+
+def test_chunks_are_combined_and_types_normal() -> None:
+    series = Series.from_arrow(pa.chunked_array([["a"], ["b"]], pa.large_string()), "s")
+    assert isinstance(series.to_arrow(), pa.Array)
+    assert series.dtype == D.string()
+
+
+def test_numpy_shares_memory() -> None:
+    for dtype, shape in (
+        (D.embedding("float32", 3), (4, 3)),
+        (D.tensor("int16", (2, 3)), (4, 2, 3)),
+        (D.image("RGB", 2, 5), (4, 2, 5, 3)),
+        (D.fixed_size_list("int64", 3), (4, 3)),
+        (D.float32(), (4,)),
+    ):
+        inner = np.uint8 if dtype.is_image() else (dtype.inner if len(shape) > 1 else dtype).arrow.to_pandas_dtype()
+        source = np.arange(np.prod(shape)).astype(inner).reshape(shape)
+        series = Series.from_numpy(source, dtype=dtype)
+        assert series.dtype == dtype
+        assert np.shares_memory(series.to_numpy(), source), dtype
+        assert np.array_equal(series[1:3].to_numpy(), source[1:3]), dtype
+        assert np.shares_memory(series[1:3].to_numpy(), source), dtype
+        assert np.array_equal(np.asarray(series), source)
+
+
+def test_numpy_with_nulls() -> None:
+    assert np.array_equal(Series.from_pylist([1, None]).to_numpy(), [1.0, np.nan], equal_nan=True)
+    floats = Series.from_pylist([[1.0, 2.0], None], dtype=D.embedding("float32", 2)).to_numpy()
+    assert floats.dtype == np.float32
+    assert np.array_equal(floats, [[1, 2], [np.nan, np.nan]], equal_nan=True)
+    ints = Series.from_pylist([None, [1, 2]], dtype=D.fixed_size_list("int64", 2)).to_numpy()
+    assert ints.dtype == object
+    assert ints[0] is None
+    assert ints[1].dtype == np.int64
+    image = np.zeros((1, 1, 3), np.uint8)
+    images = Series.from_pylist([image, None], dtype=D.image("RGB", 1, 1)).to_numpy()
+    assert (images[0].shape, images[1]) == ((1, 1, 3), None)
+
+
+def test_numpy_of_what_numpy_has_no_type_for() -> None:
+    assert Series.from_pylist(["a", None]).to_numpy().tolist() == ["a", None]
+    assert Series.from_pylist([[1], [2, 3]]).to_numpy()[1].tolist() == [2, 3]
+    assert Series.from_pylist([{"a": 1}]).to_numpy().tolist() == [{"a": 1}]
+    assert Series.from_pylist([{"a": 1}], dtype=D.map("str", "int")).to_numpy().tolist() == [{"a": 1}]
+    ragged = Series.from_pylist([np.zeros((1, 2)), np.zeros(3)]).to_numpy()
+    assert [row.shape for row in ragged] == [(1, 2), (3,)]
+    nested = Series.from_pylist([[np.zeros(2)]], dtype=D.list(D.tensor("float64"))).to_numpy()
+    assert nested[0][0].shape == (2,)
+    days = Series.from_pylist([datetime.date(2020, 1, 1)]).to_numpy()
+    assert days.dtype == np.dtype("M8[D]")
+
+
+def test_torch_owns_its_memory_and_does_not_warn() -> None:
+    import torch
+
+    series = Series.from_numpy(np.ones((2, 3), np.float32), dtype=D.embedding("float32", 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tensor = series.to_torch()
+    tensor += 1
+    assert tensor.shape == (2, 3)
+    assert torch.equal(series.to_torch(), torch.ones(2, 3))
+    assert Series.from_pylist([True, False]).to_torch().dtype == torch.bool
+    with pytest.raises(TypeMismatchError, match="'s' of type string has no torch form"):
+        Series.from_pylist(["a"], name="s").to_torch()
