@@ -3,8 +3,70 @@
 from penstock.config import config, get_config, set_config
 from penstock.dataframe import DataFrame
 from penstock.expr.column import Expression, col, element, lit, when
+from penstock.functions import coalesce, format, unnest
 from penstock.protocols import ReadRequest, ReadTask, Sink, Source, Writer
+from penstock.readers import (
+    from_arrow,
+    from_glob_path,
+    from_items,
+    from_numpy,
+    from_pandas,
+    from_pydict,
+    from_pylist,
+    range,
+    read_csv,
+    read_json,
+    read_parquet,
+    read_source,
+    read_text,
+)
 from penstock.runners import set_runner_local, set_runner_ray
 from penstock.types import DataType, Field, Schema, Series
 from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ActorPoolStrategy",
+    "DataFrame",
+    "DataType",
+    "Expression",
+    "Field",
+    "ReadRequest",
+    "ReadTask",
+    "Schema",
+    "Series",
+    "Sink",
+    "Source",
+    "TaskPoolStrategy",
+    "Writer",
+    "cls",
+    "coalesce",
+    "col",
+    "config",
+    "element",
+    "format",
+    "from_arrow",
+    "from_glob_path",
+    "from_items",
+    "from_numpy",
+    "from_pandas",
+    "from_pydict",
+    "from_pylist",
+    "func",
+    "get_config",
+    "lit",
+    "method",
+    "range",
+    "read_csv",
+    "read_json",
+    "read_parquet",
+    "read_source",
+    "read_text",
+    "set_config",
+    "set_runner_local",
+    "set_runner_ray",
+    "unnest",
+    "when",
+]

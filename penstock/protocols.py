@@ -39,8 +39,11 @@ class ReadTask(Protocol):
     num_rows: int | None  # before any predicate; None: not known
     nbytes: int | None  # an estimate of what it holds in memory; None: not known
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as batches of moderate size. May block; closed early when no more rows are wanted."""
+    def read(self) -> Iterable[pa.RecordBatch]:
+        """Give the rows as batches of moderate size, best as a generator, which is closed when no more are wanted.
+
+        May block.
+        """
         ...
 
 

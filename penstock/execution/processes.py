@@ -13,12 +13,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from penstock.errors import QueryCancelledError, WorkerDiedError
-from penstock.execution.threads import IsCancelled, OpenHandler, ThreadPool
+from penstock.execution.threads import IsCancelled, OpenHandler, ThreadPool, Threads
 from penstock.execution.transport import Closed, receive, send
 from penstock.protocols import Emit
 
@@ -28,7 +27,7 @@ CLOSE_TIMEOUT_S = 5.0
 class ProcessPool(ThreadPool):
     """A thread pool whose handlers stand for worker processes. ``open_handler`` travels there by cloudpickle."""
 
-    def __init__(self, open_handler: OpenHandler, capacity: int, threads: ThreadPoolExecutor, emit: Emit) -> None:
+    def __init__(self, open_handler: OpenHandler, capacity: int, threads: Threads, emit: Emit) -> None:
         import cloudpickle
 
         self._packed = cloudpickle.dumps(open_handler)

@@ -89,7 +89,9 @@ class StageState:
     @property
     def nbytes_held(self) -> int:
         """Everything this stage keeps alive, with what its running tasks are expected to give."""
-        return self.inbox.nbytes + self.nbytes_unreleased + self.nbytes_running + self._nbytes_coming
+        num_running = len(self.in_flight) - len(self.resting)
+        coming = num_running * self.nbytes_expected if num_running else 0
+        return self.inbox.nbytes + self.nbytes_unreleased + self.nbytes_running + coming
 
     @property
     def nbytes_from_here(self) -> int:
@@ -169,6 +171,3 @@ class StageState:
         """Whether the task to be carried on is the one whose outputs all others wait for."""
         return bool(self.resting) and self.resting[0] is self.in_flight[0]
 
-    @property
-    def _nbytes_coming(self) -> int:
-        return self.num_running * self.nbytes_expected if self.num_running else 0

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -29,10 +30,49 @@ class Slot:
         self.outputs: Iterator[pa.RecordBatch] | None = None
 
 
-class ThreadPool:
-    """Implements ``WorkerPool`` on threads of ``threads``, which the caller owns and shuts down last."""
+class Threads:
+    """Threads that run pieces of work, made when none is free. A hand-over is one queue operation.
 
-    def __init__(self, open_handler: OpenHandler, capacity: int, threads: ThreadPoolExecutor, emit: Emit) -> None:
+    ``concurrent.futures`` would make a Future with its lock for each piece, several times the cost of the hand-over.
+    """
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._num_free = 0
+        self._lock = threading.Lock()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Run ``work``, which must not raise, on a free thread or a new one."""
+        with self._lock:
+            is_new_needed = self._num_free == 0
+            self._num_free -= 0 if is_new_needed else 1
+        if is_new_needed:
+            thread = threading.Thread(target=self._serve, name=f"penstock-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._work.put(work)
+
+    def close(self) -> None:
+        """Wait for all work given so far and end the threads."""
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+            del work  # it may hold a batch
+            with self._lock:
+                self._num_free += 1
+
+
+class ThreadPool:
+    """Implements ``WorkerPool`` on ``threads``, which the caller owns and closes last."""
+
+    def __init__(self, open_handler: OpenHandler, capacity: int, threads: Threads, emit: Emit) -> None:
         self.capacity = capacity
         self._open_handler = open_handler
         self._threads = threads
@@ -49,7 +89,7 @@ class ThreadPool:
             # Prefer a worker that is open already: a model is loaded as often as needed, not as often as allowed.
             self._free.sort(key=lambda s: s.handler is not None)
             slot = self._busy[id(task)] = self._free.pop()
-        self._start(self._advance, slot, task)
+        self._start(partial(self._advance, slot, task))
 
     def finish(self) -> None:
         self._start(self._finish)
@@ -66,14 +106,14 @@ class ThreadPool:
     def _interrupt(self) -> None:
         """Make running handlers return soon. Those in this process look at the cancel flag themselves."""
 
-    def _start(self, work: Callable[..., None], *args: Any) -> None:
+    def _start(self, work: Callable[[], None]) -> None:
         self._running.add()
-        self._threads.submit(self._run, work, *args)
+        self._threads.start(partial(self._run, work))
 
-    def _run(self, work: Callable[..., None], *args: Any) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         try:
             if not self._cancelled.is_set():
-                work(*args)
+                work()
         finally:
             self._running.remove()
 
@@ -125,7 +165,7 @@ class RunningCount:
 
     def __init__(self) -> None:
         self._count = 0
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.Lock())
 
     def add(self) -> None:
         with self._changed:
@@ -134,7 +174,8 @@ class RunningCount:
     def remove(self) -> None:
         with self._changed:
             self._count -= 1
-            self._changed.notify_all()
+            if self._count == 0:
+                self._changed.notify_all()
 
     @property
     def is_none(self) -> bool:

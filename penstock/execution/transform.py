@@ -61,9 +61,11 @@ class ReadHandler:
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = Steps(steps)
 
-    def process(self, item: ReadTask, first_row: int) -> Iterator[pa.RecordBatch]:
-        for batch in item.read():
-            yield self._steps(batch, first_row)
+    def process(self, item: ReadTask, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        batches = item.read()
+        if isinstance(batches, Sequence) and len(batches) == 1:
+            return self._steps(batches[0], first_row)  # known to be all: no need to be asked again
+        return (self._steps(batch, first_row) for batch in batches)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())

@@ -8,24 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.access import element_at
-from penstock.expr.arrays import broadcast, elements_of, on_arrays, to_lists, validity
-from penstock.expr.casting import cast
-from penstock.expr.column import Expression, call, col, lit, method
+from penstock.expr.arrays import elements_of, masked, on_arrays, to_lists, validity
+from penstock.expr.column import Expression, call, col, method
 from penstock.expr.conditions import compare, comparison_problem
 from penstock.expr.nodes import Unnest
 from penstock.expr.registry import Value, kernel
-from penstock.expr.signatures import (
-    INTEGER,
-    LIST,
-    MAP,
-    common_type,
-    dtypes_of,
-    element_type,
-    strict,
-    takes,
-)
+from penstock.expr.signatures import INTEGER, LIST, MAP, element_type, strict, takes
 from penstock.types import DataType
 
 # --- structs ----------------------------------------------------------------------------------------------------------
@@ -49,6 +39,8 @@ def to_struct(*fields: Expression | str, **named_fields: Any) -> Expression:
     {'s': [{'a': 1, 'c': 'x'}]}
     """
     exprs = [col(field) if isinstance(field, str) else field for field in fields]
+    if not exprs and not named_fields:
+        raise InvalidArgumentError("to_struct takes one or more fields")
     names = [expr.name() for expr in exprs] + list(named_fields)
     for name in names:
         if names.count(name) > 1:
@@ -77,41 +69,122 @@ def struct_get(expr: Expression, name: str) -> Expression:
 
 @method
 def get(expr: Expression, key: int | str | Expression, default: Any = None) -> Expression:
-    """Take an element of a list, a field of a struct, or the value of a map key; ``default`` where there is none.
+    """Take an element of a list, a field of a struct, or the value of a map key; ``default`` where that is null.
 
     >>> ps.from_pydict({"a": [[1, 2], []]}).select(get(ps.col("a"), 0, default=-1)).to_pydict()
     {'a': [1, -1]}
     """
-    if key == "*" and isinstance(key, str):
-        return unnest(expr)
-    if isinstance(key, Expression) or (isinstance(key, int) and default is not None):
+    if isinstance(key, Expression):
         return list_get(expr, key, default)
+    if key == "*":
+        return unnest(expr)
     found = expr[key]
     return found if default is None else found.fill_null(default)
 
 
 @method
 def list_get(list_expr: Expression, index: int | Expression, default: Any = None) -> Expression:
-    """Take the element at a position, counted from the end if negative; ``default`` where the list is too short.
+    """Take the element at a position, counted from the end if negative; ``default`` where there is none.
 
     >>> ps.from_pydict({"a": [[1, 2], []]}).select(list_get(ps.col("a"), -1, default=0)).to_pydict()
     {'a': [2, 0]}
     """
-    if default is None:
-        return call("list_get", list_expr, index)
-    return call("list_get", list_expr, index, default)
+    found = call("list_get", list_expr, index)
+    return found if default is None else found.fill_null(default)
 
 
-def _list_get_type(dtype: DataType, index: DataType, default: DataType | None = None) -> DataType:
-    element = element_type(dtype)
-    return element if default is None else common_type(element, default)
+@strict("list_get", takes(LIST, INTEGER, returns=element_type))
+def _list_get(lists: Value, index: Value) -> Value:
+    return element_at(lists, pc.cast(index, pa.int64()))
 
 
-@strict("list_get", takes(LIST, INTEGER, LIST_DEFAULT := LIST.__class__("any type", lambda d: True), returns=_list_get_type))
-def _list_get(lists: Value, index: Value, default: Value | None = None) -> Value:
-    found = element_at(lists, pc.cast(index, pa.int64()))
-    if default is None:
-        return found
-    dtype = common_type(*dtypes_of(found, default))
-    lists, index, found, default = broadcast(lists, index, found, default)
-    return found
+@method
+def list_slice(list_expr: Expression, start: int, end: int | None = None) -> Expression:
+    """Take the elements from ``start`` up to ``end``, with Python's meaning of negative numbers.
+
+    >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(list_slice(ps.col("a"), 1)).to_pydict()
+    {'a': [[2, 3]]}
+    """
+    return call("list_slice", list_expr, start=start, stop=end)
+
+
+@method
+def slice(expr: Expression, start: int, end: int | None = None) -> Expression:
+    """Take the elements of a list from ``start`` up to ``end``, with Python's meaning of negative numbers.
+
+    >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(slice(ps.col("a"), 0, -1)).to_pydict()
+    {'a': [[1, 2]]}
+    """
+    return call("list_slice", expr, start=start, stop=end)
+
+
+# --- maps -------------------------------------------------------------------------------------------------------------
+
+
+@method
+def map_get(expr: Expression, key: Any) -> Expression:
+    """Take the value of a key of a map; null where the map has no such key.
+
+    >>> scores = pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64()))
+    >>> ps.from_arrow(pa.table({"m": scores})).select(map_get(ps.col("m"), "a")).to_pydict()
+    {'m': [1, None]}
+    """
+    return call("map_get", expr, key)
+
+
+def _map_get_type(dtype: DataType, key: DataType) -> DataType:
+    MAP.check(dtype)
+    if dtype.is_null():
+        return dtype
+    if problem := comparison_problem(dtype.key, key):
+        raise TypeMismatchError(f"the keys of the map are {dtype.key}: {problem}")
+    return dtype.value
+
+
+@strict("map_get", _map_get_type)
+@on_arrays
+def _map_get(maps: pa.Array, keys: pa.Array) -> pa.Array:
+    entries, lengths = elements_of(maps)
+    parents = np.repeat(np.arange(len(maps)), lengths)
+    is_key = compare("equal", entries.field(0), keys.take(pa.array(parents)))
+    hits = np.flatnonzero(is_key.fill_null(False).to_numpy(zero_copy_only=False))[::-1]
+    slots = np.full(len(maps), -1, np.int64)
+    slots[parents[hits]] = hits  # the first of two equal keys is written last
+    return entries.field(1).take(masked(slots, slots >= 0))
+
+
+@method
+def map_keys(expr: Expression) -> Expression:
+    """Return the keys of a map as a list.
+
+    >>> scores = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    >>> ps.from_arrow(pa.table({"m": scores})).select(map_keys(ps.col("m"))).to_pydict()
+    {'m': [['a']]}
+    """
+    return call("map_keys", expr)
+
+
+@method
+def map_values(expr: Expression) -> Expression:
+    """Return the values of a map as a list.
+
+    >>> scores = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    >>> ps.from_arrow(pa.table({"m": scores})).select(map_values(ps.col("m"))).to_pydict()
+    {'m': [[1]]}
+    """
+    return call("map_values", expr)
+
+
+def _map_part(name: str, part: int) -> None:
+    def returns(dtype: DataType) -> DataType:
+        return dtype if dtype.is_null() else DataType.list((dtype.key, dtype.value)[part])
+
+    @strict(name, takes(MAP, returns=returns))
+    @on_arrays
+    def _kernel(maps: pa.Array) -> pa.Array:
+        entries, lengths = elements_of(maps)
+        return to_lists(entries.field(part), lengths, validity(maps))
+
+
+_map_part("map_keys", 0)
+_map_part("map_values", 1)

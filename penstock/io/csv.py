@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +16,9 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatch
 from penstock.io.csv_errors import locate_error
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.json import check_compression
-from penstock.io.lines import BLOCK_NBYTES, COMPRESSIONS, with_compressed
+from penstock.io.lines import BLOCK_NBYTES, COMPRESSIONS, check_compression, with_compressed
+from penstock.io.writer import FileSink, file_sink
+from penstock.types import DataType
 
 _MAX_BLOCK_NBYTES = 2**30
 
@@ -48,8 +49,7 @@ class CsvFormat:
                 raise InvalidArgumentError(f"{option}={value!r} must be a single ASCII character.")
 
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
-        head = self._head(file)
-        if not head.strip():
+        if not self._first_row(file):
             return None
         found = next(_with_growing_blocks(lambda block_nbytes: self._schemas(file, block_nbytes)))
         if any(pa.types.is_binary(column.type) for column in found):  # what Arrow infers where it is not UTF-8
@@ -60,7 +60,7 @@ class CsvFormat:
         yield FilePart(nbytes=file.size)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if not self._head(file).strip():
+        if not self._first_row(file):
             return
         num_read = 0
 
@@ -75,9 +75,11 @@ class CsvFormat:
             num_read += batch.num_rows
             yield batch
 
-    def names_of(self, count: int) -> list[str]:
-        """Return the names of the columns of a file without headers."""
-        return list(self.column_names or (f"column_{number}" for number in range(1, count + 1)))
+    def names_of(self, first_row: Sequence[str]) -> list[str]:
+        """Return the names of the columns of a file that begins with this row."""
+        if self.has_headers:
+            return list(first_row)
+        return list(self.column_names or (f"column_{number}" for number in range(1, len(first_row) + 1)))
 
     def lines(self, stream: Any) -> Iterator[bytes]:
         """Yield the lines, those that are comments as empty ones so that the count stays right."""
@@ -87,6 +89,7 @@ class CsvFormat:
 
     def rows(self, lines: Iterator[bytes]) -> Any:
         """Return Python's own reader over lines, with this dialect; bytes that are not UTF-8 become surrogates."""
+        csv.field_size_limit(2**31 - 1)  # Python's own limit is 128 kB
         return csv.reader(
             (line.decode("utf-8-sig", "surrogateescape") for line in lines),
             delimiter=self.delimiter,
@@ -97,24 +100,25 @@ class CsvFormat:
 
     def _schemas(self, file: DataFile, block_nbytes: int) -> Iterator[pa.Schema]:
         with self._opened(file, None, block_nbytes) as reader:
-            yield self._renamed(reader.schema)
+            yield reader.schema
 
     def _batches(self, file: DataFile, schema: pa.Schema, block_nbytes: int) -> Iterator[pa.RecordBatch]:
         with self._opened(file, schema, block_nbytes) as reader:
-            names = self._renamed(reader.schema).names
-            for batch in reader:
-                yield batch.rename_columns(names)
+            yield from reader
 
     @contextmanager
     def _opened(self, file: DataFile, schema: pa.Schema | None, block_nbytes: int) -> Iterator[Any]:
         import pyarrow.csv
 
+        first_row = self._first_row(file)
         try:
             with reading(file), self._content(file) as content:
                 yield pyarrow.csv.open_csv(
                     content,
                     pyarrow.csv.ReadOptions(
-                        use_threads=False, block_size=block_nbytes, autogenerate_column_names=not self.has_headers
+                        use_threads=False,
+                        block_size=block_nbytes,
+                        column_names=None if self.has_headers else self.names_of(first_row),
                     ),
                     pyarrow.csv.ParseOptions(
                         delimiter=self.delimiter,
@@ -123,13 +127,13 @@ class CsvFormat:
                         escape_char=self.escape_char or False,
                         newlines_in_values=True,
                         # In a file of one column an empty line is a row: the null that was written there.
-                        ignore_empty_lines=self.delimiter.encode() in self._head(file).lstrip().split(b"\n")[0],
+                        ignore_empty_lines=len(first_row) > 1 or self.comment is not None,
                     ),
                     pyarrow.csv.ConvertOptions(
                         null_values=list(self.null_values),
                         strings_can_be_null=True,
                         quoted_strings_can_be_null=False,
-                        **({} if schema is None else self._conversion(schema)),
+                        **_conversion(schema),
                     ),
                 )
         except CorruptFileError as exc:
@@ -137,21 +141,10 @@ class CsvFormat:
                 raise _RowTooLongError from exc
             raise locate_error(self, file, schema, str(exc)) from exc
 
-    def _conversion(self, schema: pa.Schema) -> dict[str, Any]:
-        """Return the options that take the columns of ``schema`` only; all of them where it has none."""
-        as_in_file = {name: f"f{i}" for i, name in enumerate(self.names_of(_MAX_COLUMNS))} if not self.has_headers else {}
-        types = {as_in_file.get(c.name, c.name): c.type if is_csv_type(c.type) else pa.string() for c in schema}
-        return {"column_types": types, "include_columns": list(types), "include_missing_columns": True}
-
-    def _renamed(self, schema: pa.Schema) -> pa.Schema:
-        if self.has_headers:
-            return schema
-        names = self.names_of(_MAX_COLUMNS)
-        return pa.schema([pa.field(names[int(c.name[1:])], c.type) for c in schema])
-
-    def _head(self, file: DataFile) -> bytes:
-        with reading(file), self._content(file) as content:
-            return bytes(content.read(_HEAD_NBYTES)).removeprefix(codecs.BOM_UTF8)
+    def _first_row(self, file: DataFile) -> list[str]:
+        """Return the first row that is not empty, or nothing."""
+        with reading(file), file.open_stream() as stream:
+            return next((row for row in self.rows(self.lines(stream)) if row), [])
 
     def _content(self, file: DataFile) -> pa.NativeFile:
         """Return what the parser shall see: the file, or its lines with comments and uneven rows dealt with."""
@@ -197,15 +190,91 @@ class _Joined(io.RawIOBase):
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines
+        self._rest = b""
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        parts, length = [], 0
-        for line in self._lines:
+        parts = [self._rest]
+        length = len(self._rest)
+        while (size < 0 or length < size) and (line := next(self._lines, b"")):
             parts.append(line)
             length += len(line)
-            if 0 <= size <= length:
-                break
-        return b"".join(parts)
+        content = b"".join(parts)
+        end = len(content) if size < 0 else size
+        self._rest = content[end:]
+        return content[:end]
+
+
+def _conversion(schema: pa.Schema | None) -> dict[str, Any]:
+    """Return the options that take the columns of ``schema`` only; all of them where it has none."""
+    if schema is None or not len(schema):
+        return {}
+    types = {column.name: column.type if is_csv_type(column.type) else pa.string() for column in schema}
+    return {"column_types": types, "include_columns": list(types), "include_missing_columns": True}
+
+
+def is_csv_type(dtype: pa.DataType) -> bool:
+    """Return whether a field of a CSV file can hold such a value as text."""
+    is_nested = pa.types.is_nested(dtype) or isinstance(dtype, pa.BaseExtensionType)
+    return not (is_nested or pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
+
+
+@dataclass(frozen=True)
+class CsvEncoding:
+    """How CSV is written: nulls are empty fields, the empty text is ``""``."""
+
+    delimiter: str = ","
+    header: bool = True
+    compression: str | None = None
+    replaces: ClassVar[tuple[str, ...]] = CsvFormat.suffixes
+
+    def __post_init__(self) -> None:
+        check_compression(self.compression)
+
+    @property
+    def suffix(self) -> str:
+        return ".csv" + COMPRESSIONS[self.compression]
+
+    def check(self, schema: pa.Schema) -> None:
+        for column in schema:
+            if not is_csv_type(column.type):
+                raise TypeMismatchError(
+                    f"Column {column.name!r} of type {DataType(column.type)} does not fit into CSV, which holds text, "
+                    f"numbers and times; leave it out with exclude({column.name!r}), turn it into text first, "
+                    "or use write_parquet or write_json."
+                )
+
+    def open(self, path: str, schema: pa.Schema) -> CsvEncoder:
+        return CsvEncoder(path, schema, self)
+
+
+class CsvEncoder:
+    """One open CSV file."""
+
+    def __init__(self, path: str, schema: pa.Schema, encoding: CsvEncoding) -> None:
+        import pyarrow.csv
+
+        self.nbytes_held = 0
+        self._stream = pa.output_stream(path, compression=encoding.compression)
+        self._writer = pyarrow.csv.CSVWriter(
+            self._stream,
+            schema,
+            write_options=pyarrow.csv.WriteOptions(include_header=encoding.header, delimiter=encoding.delimiter),
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        self._writer.close()
+        self._stream.close()
+
+
+def csv_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:
+    """Return the sink for CSV files below ``path``; the options are those of ``file_sink``."""
+    return file_sink(path, CsvEncoding(compression=compression), **options)

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CorruptFileError, InvalidArgumentError, WriteError
+from penstock.errors import CorruptFileError, WriteError
 from penstock.io.batches import BATCH_ROWS
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.lines import COMPRESSIONS, line_blocks, shortened, with_compressed
+from penstock.io.lines import COMPRESSIONS, check_compression, line_blocks, shortened, with_compressed
+from penstock.io.writer import FileSink, file_sink
 
 _ARRAY_ROWS = 16 * 1024  # elements of an array that are parsed at once
 
@@ -160,7 +161,7 @@ def _parsed_type(dtype: pa.DataType) -> pa.DataType:
 
 def _is_json_leaf(dtype: pa.DataType) -> bool:
     is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
-    return is_number or pa.types.is_boolean(dtype) or pa.types.is_timestamp(dtype)
+    return bool(is_number or pa.types.is_boolean(dtype) or pa.types.is_timestamp(dtype))
 
 
 def _mapped(dtype: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
@@ -220,13 +221,6 @@ class JsonEncoder:
         self._stream.close()
 
 
-def check_compression(compression: str | None) -> None:
-    """Refuse a compression that text files cannot have."""
-    if compression not in COMPRESSIONS:
-        known = ", ".join(map(repr, COMPRESSIONS))
-        raise InvalidArgumentError(f"compression={compression!r} is not known; use one of {known}.")
-
-
 def _jsonable(value: Any) -> Any:
     """Return a form that orjson knows for what it does not."""
     import orjson
@@ -259,3 +253,8 @@ def _without_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
             column = column.cast(pa.duration("us"), safe=False)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def json_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:
+    """Return the sink for JSON files below ``path``; the options are those of ``file_sink``."""
+    return file_sink(path, JsonEncoding(compression=compression), **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.errors import CorruptFileError
+from penstock.errors import CorruptFileError, InvalidArgumentError
 from penstock.io.files import DataFile
 
 BLOCK_NBYTES = 4 * 2**20
@@ -21,6 +21,13 @@ def with_compressed(*suffixes: str) -> tuple[str, ...]:
     ('.csv', '.csv.gz', '.csv.bz2', '.csv.zst', '.csv.lz4')
     """
     return tuple(suffix + packed for suffix in suffixes for packed in COMPRESSIONS.values())
+
+
+def check_compression(compression: str | None) -> None:
+    """Refuse a compression that text files cannot have."""
+    if compression not in COMPRESSIONS:
+        known = ", ".join(map(repr, COMPRESSIONS))
+        raise InvalidArgumentError(f"compression={compression!r} is not known; use one of {known}.")
 
 
 def line_blocks(stream: Any) -> Iterator[tuple[int, bytes]]:

@@ -14,6 +14,7 @@ from penstock.errors import CorruptFileError, InvalidArgumentError
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_per_batch
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
+from penstock.io.writer import FileSink, file_sink
 
 ROW_GROUP_ROWS = 2**20
 ROW_GROUP_NBYTES = 32 * 2**20
@@ -159,3 +160,8 @@ class ParquetEncoder:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def parquet_sink(path: str, *, compression: str | None = "snappy", **options: Any) -> FileSink:
+    """Return the sink for Parquet files below ``path``; the options are those of ``file_sink``."""
+    return file_sink(path, ParquetEncoding(compression=compression), **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,8 +77,6 @@ class FileSink:
     run_id: str = field(default_factory=new_run_id)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "root", _local_folder(self.root))
-        object.__setattr__(self, "partition_cols", tuple(self.partition_cols))
         if self.mode not in MODES:
             raise InvalidArgumentError(
                 f"mode={self.mode!r} is not known; use one of {', '.join(MODES)}.{did_you_mean(self.mode, MODES)}"
@@ -87,6 +85,10 @@ class FileSink:
             raise InvalidArgumentError(f"rows_per_file={self.rows_per_file!r} must be at least 1.")
         if self.schema is not None:
             self.content_schema(self.schema.to_arrow())
+
+    @property
+    def name(self) -> str:
+        return f"{self.encoding.suffix[1:]} files to {self.root}"
 
     @property
     def staging(self) -> Staging:
@@ -254,11 +256,22 @@ class FileWriter:
             encoder.flush()
 
 
-def _local_folder(root: str | os.PathLike[str]) -> str:
-    name = os.fspath(root)
-    if "://" in name and not name.startswith("file://"):
+def file_sink(
+    path: str | os.PathLike[str],
+    encoding: FileEncoding,
+    *,
+    mode: str = "create",
+    partition_cols: Sequence[str] = (),
+    rows_per_file: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    schema: Schema | None = None,
+) -> FileSink:
+    """Return the sink for a folder as the user names it."""
+    name = os.fspath(path)
+    if ("://" in name and not name.startswith("file://")) or storage_options:
         raise InvalidArgumentError(f"Cannot write to {name!r}: files are written to local folders only, so far.")
-    return os.path.abspath(os.path.expanduser(name.removeprefix("file://")))
+    root = os.path.abspath(os.path.expanduser(name.removeprefix("file://")))
+    return FileSink(root, encoding, mode, tuple(partition_cols), rows_per_file, schema)
 
 
 def _visible_files(root: Path) -> Iterator[str]:

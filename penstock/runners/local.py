@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -12,14 +11,13 @@ from penstock.config import Config
 from penstock.execution.aio import AsyncPool
 from penstock.execution.executor import MakePool, PoolChoice
 from penstock.execution.processes import ProcessPool
-from penstock.execution.threads import ThreadPool
+from penstock.execution.threads import ThreadPool, Threads
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.stages import CallBatch, CallUdf, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit
 from penstock.runners.handlers import async_opener, opener
 
 ASYNC_BATCHES = 8  # batches of an async stage in flight at once, so that the tail of one does not idle the loop
-MAX_THREADS = 10_000  # threads are made when needed; the executor bounds how many that is
 
 
 class LocalRunner:
@@ -27,17 +25,17 @@ class LocalRunner:
 
     @contextmanager
     def open(self, config: Config) -> Iterator[MakePool]:
-        threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="penstock")
+        threads = Threads()
         try:
             yield lambda stage, work, emit: make_pool(stage, work, emit, threads, config.thread_count)
         finally:
-            threads.shutdown(wait=True)
+            threads.close()
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
         return bundle.handle.slice(bundle.offset, bundle.num_rows)
 
 
-def make_pool(stage: Stage, work: Work, emit: Emit, threads: ThreadPoolExecutor, num_cores: int) -> PoolChoice:
+def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores: int) -> PoolChoice:
     """Return the pool that suits a stage: by the kind of its function and by what the user asked for."""
     match work:
         case CallUdf(call) if call.udf.is_async:

@@ -27,9 +27,15 @@ class BatchHandler:
         target, self._instance = built_target(self._spec)
         self._function = retrying(target, self._spec.policy)
 
-    def process(self, item: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._outputs(item):
-            yield self._steps(batch, first_row)
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        if self._spec.verb != "map_batches":
+            return self._steps(self._over_rows(item), first_row)
+        given = batch_in_format(item, self._spec.batch_format)
+        with self._translated_errors(item.num_rows):
+            result = self._function(given, *self._spec.args, **dict(self._spec.kwargs))
+        if isinstance(result, Iterator):
+            return self._drawn(result, item.num_rows, first_row)
+        return self._steps(to_batch(result, self._what), first_row)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
@@ -37,32 +43,24 @@ class BatchHandler:
     def close(self) -> None:
         close_instance(self._instance)
 
-    def _outputs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if self._spec.verb == "map_batches":
-            yield from self._map_batches(batch)
-            return
-        rows = batch_in_format(batch, "pylist")
-        if self._spec.verb == "filter":
-            kept = [bool(result) for result in self._call_rows(rows)]
-            yield batch.filter(pa.array(kept, pa.bool_()))
-        elif self._spec.verb == "map":
-            yield rows_to_batch(list(self._call_rows(rows)), self._what)
-        else:
-            yield rows_to_batch([row for result in self._call_rows(rows) for row in self._several(result)], self._what)
-
-    def _map_batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        given = batch_in_format(batch, self._spec.batch_format)
-        with self._translated_errors(batch.num_rows):
-            result = self._function(given, *self._spec.args, **dict(self._spec.kwargs))
-        if not isinstance(result, Iterator):
-            yield to_batch(result, self._what)
-            return
+    def _drawn(self, parts: Iterator[Any], num_rows: int, first_row: int) -> Iterator[pa.RecordBatch]:
+        """Yield what a generator gives, one part at a time."""
         while True:
-            with self._translated_errors(batch.num_rows):
-                part = next(result, None)
+            with self._translated_errors(num_rows):
+                part = next(parts, None)
             if part is None:
                 return
-            yield to_batch(part, self._what)
+            yield self._steps(to_batch(part, self._what), first_row)
+
+    def _over_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        results = self._call_rows(batch_in_format(batch, "pylist"))
+        match self._spec.verb:
+            case "filter":
+                return batch.filter(pa.array([bool(result) for result in results], pa.bool_()))
+            case "map":
+                return rows_to_batch(list(results), self._what)
+            case _:
+                return rows_to_batch([row for result in results for row in self._several(result)], self._what)
 
     def _call_rows(self, rows: list[dict[str, Any]]) -> Iterator[Any]:
         for row in rows:

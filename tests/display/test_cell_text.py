@@ -174,5 +174,5 @@ def test_a_pickle_that_unfolds_without_end_is_cut() -> None:
 
 
 def test_nested_text_is_json() -> None:
-    value = {"a": [1, 2.5, None, "x\ty"], "b": {"c": True}}
+    value = {"a": [1, 2, None], "b": {"c": True, "d": 'x\ty "z"'}, "e": [{"f": 0.5}]}
     assert json.loads(cell_text(pa.scalar(value), 100)) == value

@@ -1,0 +1,381 @@
+"""Functions of whole lists. They work on the elements of all rows at once, and never row by row."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.expr.arrays import Numbers, elements_of, masked, on_arrays, to_lists, validity
+from penstock.expr.casting import cast
+from penstock.expr.column import Expression, call, method
+from penstock.expr.conditions import compare, comparison_problem
+from penstock.expr.nodes import ListApply
+from penstock.expr.registry import kernel
+from penstock.expr.signatures import (
+    BOOL,
+    FLOAT64,
+    INT64,
+    LIST,
+    LISTS,
+    STRING,
+    TEXT,
+    UINT64,
+    Kind,
+    common_type,
+    dtypes_of,
+    element_type,
+    strict,
+    takes,
+)
+from penstock.types import DataType
+
+NUMBERS = Kind("a list of numbers", lambda d: LIST.accepts(d) and (d.inner.is_numeric() or d.inner.is_null()))
+BOOLEANS = Kind("a list of bools", lambda d: LIST.accepts(d) and (d.inner.is_boolean() or d.inner.is_null()))
+ORDERED = Kind("a list whose elements can be compared", lambda d: LIST.accepts(d) and d.inner.is_comparable())
+TEXTS = Kind(
+    "a list of strings",
+    lambda d: LIST.accepts(d) and (d.inner.is_string() or d.inner.is_null()),
+    'convert it with .cast("list[string]")',
+)
+
+
+def _list_type(dtype: DataType, *_: DataType, **__: Any) -> DataType:
+    return dtype if dtype.is_null() else DataType.list(dtype.inner)
+
+
+def _parents(lengths: Numbers) -> Numbers:
+    """Return the row that each element belongs to."""
+    return np.repeat(np.arange(len(lengths)), lengths)
+
+
+# --- making and changing ----------------------------------------------------------------------------------------------
+
+
+def to_list(*items: Any) -> Expression:
+    """Make a list of several values.
+
+    >>> ps.from_pydict({"x": [1, 2], "y": [3, None]}).select(to_list(ps.col("x"), ps.col("y"))).to_pydict()
+    {'x': [[1, 3], [2, None]]}
+    """
+    if not items:
+        raise InvalidArgumentError("to_list takes one or more items")
+    return call("to_list", *items)
+
+
+@kernel("to_list", lambda *dtypes: DataType.list(common_type(*dtypes)))
+@on_arrays
+def _to_list(*arrays: pa.Array) -> pa.Array:
+    dtype = common_type(*dtypes_of(*arrays))
+    num_rows = len(arrays[0])
+    laid_out = pa.concat_arrays([cast(array, dtype=dtype, is_strict=True) for array in arrays])
+    by_row = np.arange(len(laid_out)).reshape(len(arrays), num_rows).T.reshape(-1)
+    return to_lists(laid_out.take(pa.array(by_row)), np.full(num_rows, len(arrays)))
+
+
+@method
+def list_append(list_expr: Expression, other: Any) -> Expression:
+    """Add a value at the end of each list.
+
+    >>> ps.from_pydict({"a": [[1], []], "b": [2, 3]}).select(list_append(ps.col("a"), ps.col("b"))).to_pydict()
+    {'a': [[1, 2], [3]]}
+    """
+    return call("list_append", list_expr, other)
+
+
+def _append_type(dtype: DataType, other: DataType) -> DataType:
+    LIST.check(dtype)
+    return DataType.list(common_type(element_type(dtype), other))
+
+
+@kernel("list_append", _append_type)
+@on_arrays
+def _list_append(lists: pa.Array, others: pa.Array) -> pa.Array:
+    dtype = _append_type(*dtypes_of(lists, others))
+    lists = cast(lists, dtype=dtype, is_strict=True)
+    elements, lengths = elements_of(lists)
+    valid = validity(lists)
+    both = pa.concat_arrays([elements, cast(others, dtype=dtype.inner, is_strict=True)])
+    order = np.insert(np.arange(len(elements)), np.cumsum(lengths), len(elements) + np.arange(len(lists)))
+    kept = valid[np.insert(_parents(lengths), np.cumsum(lengths), np.arange(len(lists)))]
+    return to_lists(both.take(pa.array(order[kept])), np.where(valid, lengths + 1, 0), valid)
+
+
+@method
+def list_map(list_expr: Expression, mapper: Expression) -> Expression:
+    """Compute an expression over ``element()`` for every element.
+
+    >>> ps.from_pydict({"a": [[1, 2]]}).select(list_map(ps.col("a"), ps.element() * 10)).to_pydict()
+    {'a': [[10, 20]]}
+    """
+    return Expression(ListApply(list_expr._node, mapper._node, "map"))
+
+
+@method
+def list_filter(list_expr: Expression, predicate: Expression) -> Expression:
+    """Keep the elements for which an expression over ``element()`` holds.
+
+    >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(list_filter(ps.col("a"), ps.element() > 1)).to_pydict()
+    {'a': [[2, 3]]}
+    """
+    return Expression(ListApply(list_expr._node, predicate._node, "filter"))
+
+
+@method
+def list_sort(list_expr: Expression, desc: bool = False, nulls_first: bool = False) -> Expression:
+    """Sort each list; nulls come last unless ``nulls_first``.
+
+    >>> ps.from_pydict({"a": [[3, 1, 2]]}).select(list_sort(ps.col("a"), desc=True)).to_pydict()
+    {'a': [[3, 2, 1]]}
+    """
+    return call("list_sort", list_expr, desc=desc, nulls_first=nulls_first)
+
+
+@strict("list_sort", takes(ORDERED, returns=_list_type))
+@on_arrays
+def _list_sort(lists: pa.Array, *, desc: bool, nulls_first: bool) -> pa.Array:
+    elements, lengths = elements_of(lists)
+    table = pa.table({"row": _parents(lengths), "value": _sortable(elements)})
+    order = pc.sort_indices(
+        table,
+        sort_keys=[("row", "ascending"), ("value", "descending" if desc else "ascending")],
+        null_placement="at_start" if nulls_first else "at_end",
+    )
+    return to_lists(elements.take(order), lengths, validity(lists))
+
+
+def _sortable(elements: pa.Array) -> pa.Array:
+    """Return the elements in a type that Arrow compares; it does not compare float16."""
+    return elements.cast(pa.float32()) if pa.types.is_float16(elements.type) else elements
+
+
+@method
+def list_distinct(list_expr: Expression) -> Expression:
+    """Keep the first of equal elements, and no nulls.
+
+    >>> ps.from_pydict({"a": [[2, 1, 2, None]]}).select(list_distinct(ps.col("a"))).to_pydict()
+    {'a': [[2, 1]]}
+    """
+    return call("list_distinct", list_expr)
+
+
+@strict("list_distinct", takes(ORDERED, returns=_list_type))
+@on_arrays
+def _list_distinct(lists: pa.Array) -> pa.Array:
+    elements, lengths = elements_of(lists)
+    if pa.types.is_null(elements.type):
+        return to_lists(elements[:0], np.zeros_like(lengths), validity(lists))
+    codes = elements.dictionary_encode().indices
+    rows = _parents(lengths)
+    keys = rows * (len(elements) + 1) + codes.fill_null(len(elements)).to_numpy(zero_copy_only=False)
+    firsts = np.sort(np.unique(keys, return_index=True)[1])
+    firsts = firsts[validity(elements)[firsts]]
+    return to_lists(elements.take(pa.array(firsts)), np.bincount(rows[firsts], minlength=len(lists)), validity(lists))
+
+
+@method
+def list_flatten(list_expr: Expression) -> Expression:
+    """Join the inner lists of each list of lists; inner nulls are left out.
+
+    >>> ps.from_pydict({"a": [[[1], None, [2, 3]]]}).select(list_flatten(ps.col("a"))).to_pydict()
+    {'a': [[1, 2, 3]]}
+    """
+    return call("list_flatten", list_expr)
+
+
+@strict("list_flatten", takes(LISTS, returns=lambda dtype: _list_type(element_type(dtype))))
+@on_arrays
+def _list_flatten(lists: pa.Array) -> pa.Array:
+    inner, lengths = elements_of(lists)
+    if pa.types.is_null(inner.type):
+        return pa.array([None if row is None else [] for row in lists.to_pylist()], pa.list_(pa.null()))
+    elements, inner_lengths = elements_of(inner)
+    before = np.concatenate([[0], np.cumsum(inner_lengths)])
+    ends = np.cumsum(lengths)
+    return to_lists(elements, before[ends] - before[ends - lengths], validity(lists))
+
+
+@method
+def list_join(list_expr: Expression, delimiter: str | Expression) -> Expression:
+    """Join the texts of each list, leaving out nulls.
+
+    >>> ps.from_pydict({"a": [["x", None, "y"]]}).select(list_join(ps.col("a"), "-")).to_pydict()
+    {'a': ['x-y']}
+    """
+    return call("list_join", list_expr, delimiter)
+
+
+@strict("list_join", takes(TEXTS, TEXT, returns=STRING))
+@on_arrays
+def _list_join(lists: pa.Array, delimiters: pa.Array) -> pa.Array:
+    elements, lengths = elements_of(lists)
+    if elements.null_count:
+        rows = _parents(lengths)[validity(elements)]
+        elements, lengths = elements.drop_null(), np.bincount(rows, minlength=len(lists))
+    return pc.binary_join(to_lists(elements.cast(pa.string()), lengths, validity(lists)), delimiters)
+
+
+# --- asking about them ------------------------------------------------------------------------------------------------
+
+
+@method
+def list_length(list_expr: Expression) -> Expression:
+    """Count the elements of each list, nulls among them.
+
+    >>> ps.from_pydict({"a": [[1, None], []]}).select(list_length(ps.col("a"))).to_pydict()
+    {'a': [2, 0]}
+    """
+    return call("list_count", list_expr, mode="all")
+
+
+@method
+def list_count(list_expr: Expression, mode: Literal["all", "valid", "null"] = "valid") -> Expression:
+    """Count the elements of each list: all of them, those that are not null, or the nulls.
+
+    >>> ps.from_pydict({"a": [[1, None], []]}).select(list_count(ps.col("a"))).to_pydict()
+    {'a': [1, 0]}
+    """
+    if mode not in ("all", "valid", "null"):
+        raise InvalidArgumentError(f"list_count: mode is 'all', 'valid' or 'null', got {mode!r}")
+    return call("list_count", list_expr, mode=mode)
+
+
+@strict("list_count", takes(LIST, returns=INT64))
+@on_arrays
+def _list_count(lists: pa.Array, *, mode: str) -> pa.Array:
+    elements, lengths = elements_of(lists)
+    if mode != "all":
+        wanted = validity(elements) if mode == "valid" else ~validity(elements)
+        lengths = np.bincount(_parents(lengths)[wanted], minlength=len(lists))
+    return masked(lengths, validity(lists), pa.int64())
+
+
+@method
+def list_contains(list_expr: Expression, item: Any) -> Expression:
+    """Say whether each list has an element equal to ``item``.
+
+    >>> ps.from_pydict({"a": [[1, 2], [3]]}).select(list_contains(ps.col("a"), 2)).to_pydict()
+    {'a': [True, False]}
+    """
+    return call("list_contains", list_expr, item)
+
+
+def _contains_type(dtype: DataType, item: DataType) -> DataType:
+    LIST.check(dtype)
+    if problem := comparison_problem(element_type(dtype), item):
+        raise TypeMismatchError(problem)
+    return BOOL
+
+
+@strict("list_contains", _contains_type)
+@on_arrays
+def _list_contains(lists: pa.Array, items: pa.Array) -> pa.Array:
+    elements, lengths = elements_of(lists)
+    rows = _parents(lengths)
+    valid = validity(lists, items)
+    if pa.types.is_null(elements.type):
+        return masked(np.zeros(len(lists), bool), valid)
+    is_item = compare("equal", elements, items.take(pa.array(rows))).fill_null(False).to_numpy(zero_copy_only=False)
+    return masked(np.bincount(rows[is_item], minlength=len(lists)) > 0, valid)
+
+
+# --- reducing ---------------------------------------------------------------------------------------------------------
+
+
+@method
+def list_sum(list_expr: Expression) -> Expression:
+    """Add up each list, leaving out nulls; null if nothing is left. Integers give int64, or uint64 if unsigned.
+
+    >>> ps.from_pydict({"a": [[1, 2, None], []]}).select(list_sum(ps.col("a"))).to_pydict()
+    {'a': [3, None]}
+    """
+    return call("list_sum", list_expr)
+
+
+@method
+def list_mean(list_expr: Expression) -> Expression:
+    """Return the mean of each list, leaving out nulls; null if nothing is left.
+
+    >>> ps.from_pydict({"a": [[1, 2, None], []]}).select(list_mean(ps.col("a"))).to_pydict()
+    {'a': [1.5, None]}
+    """
+    return call("list_mean", list_expr)
+
+
+@method
+def list_min(list_expr: Expression) -> Expression:
+    """Return the smallest element of each list, leaving out nulls; null if nothing is left.
+
+    >>> ps.from_pydict({"a": [[2, 1, None], []]}).select(list_min(ps.col("a"))).to_pydict()
+    {'a': [1, None]}
+    """
+    return call("list_min", list_expr)
+
+
+@method
+def list_max(list_expr: Expression) -> Expression:
+    """Return the largest element of each list, leaving out nulls; null if nothing is left.
+
+    >>> ps.from_pydict({"a": [[2, 1, None], []]}).select(list_max(ps.col("a"))).to_pydict()
+    {'a': [2, None]}
+    """
+    return call("list_max", list_expr)
+
+
+@method
+def list_bool_and(list_expr: Expression) -> Expression:
+    """Say whether all elements of each list hold, leaving out nulls; null if nothing is left.
+
+    >>> ps.from_pydict({"a": [[True, False], [True]]}).select(list_bool_and(ps.col("a"))).to_pydict()
+    {'a': [False, True]}
+    """
+    return call("list_bool_and", list_expr)
+
+
+@method
+def list_bool_or(list_expr: Expression) -> Expression:
+    """Say whether some element of each list holds, leaving out nulls; null if nothing is left.
+
+    >>> ps.from_pydict({"a": [[True, False], [False]]}).select(list_bool_or(ps.col("a"))).to_pydict()
+    {'a': [True, False]}
+    """
+    return call("list_bool_or", list_expr)
+
+
+def _sum_type(dtype: DataType) -> DataType:
+    inner = element_type(dtype)
+    if inner.is_integer():
+        return UINT64 if str(inner).startswith("uint") else INT64
+    return inner if inner.is_decimal() else FLOAT64
+
+
+def _reduce(name: str, aggregate: str, kind: Kind, returns: Any) -> None:
+    @strict(name, takes(kind, returns=returns))
+    @on_arrays
+    def _kernel(lists: pa.Array) -> pa.Array:
+        dtype = DataType(lists.type)
+        result_type = (returns if isinstance(returns, DataType) else returns(dtype)).arrow
+        elements, lengths = elements_of(lists)
+        if pa.types.is_null(elements.type):
+            return pa.nulls(len(lists), result_type)
+        table = pa.table({"row": _parents(lengths), "value": _sortable(elements)})
+        reduced = table.group_by("row", use_threads=False).aggregate([("value", aggregate)]).combine_chunks()
+        values = cast(_one(reduced.column(f"value_{aggregate}")), dtype=DataType(result_type), is_strict=True)
+        slots = np.full(len(lists), -1, np.int64)
+        slots[_one(reduced.column("row")).to_numpy()] = np.arange(len(values))
+        return values.take(masked(slots, slots >= 0))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+_reduce("list_sum", "sum", NUMBERS, _sum_type)
+_reduce("list_mean", "mean", NUMBERS, FLOAT64)
+_reduce("list_min", "min", ORDERED, element_type)
+_reduce("list_max", "max", ORDERED, element_type)
+_reduce("list_bool_and", "all", BOOLEANS, BOOL)
+_reduce("list_bool_or", "any", BOOLEANS, BOOL)

@@ -1,0 +1,394 @@
+"""Progress as a person at a terminal sees it: what the screen holds after every byte has been obeyed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+import pytest
+from rich.cells import cell_len
+
+import penstock.observe.progress as progress_module
+from penstock.config import config
+from penstock.errors import QueryCancelledError
+from penstock.events import BundleProduced, QueryFinished, QueryStarted, StageFinished, StageInfo
+from penstock.observe.progress import Progress, StageCount, stage_lines
+
+STAGES = (StageInfo(0, "Scan", 1000), StageInfo(1, "Map(Predictor)"))
+STARTED = QueryStarted(STAGES, time_s=0.0)
+FINISHED = QueryFinished(None, time_s=1.0)
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class FakeTerminal:
+    """A pseudo-terminal: ``stream`` is written to, ``screen`` gives the lines that it shows."""
+
+    def __init__(self, width: int) -> None:
+        self._controller, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        self.stream: TextIO = os.fdopen(terminal, "w", encoding="utf-8")
+        self.received = ""
+        self._has_news = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        pending = b""
+        while True:
+            try:
+                data = os.read(self._controller, 1 << 16)
+            except OSError:  # the terminal was closed
+                return
+            pending += data
+            try:
+                text, pending = pending.decode(), b""
+            except UnicodeDecodeError:
+                continue
+            with self._has_news:
+                self.received += text
+                self._has_news.notify_all()
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        """Return when the terminal has received ``text`` so many times."""
+        with self._has_news:
+            assert self._has_news.wait_for(lambda: self.received.count(text) >= times, timeout=20), self.received
+
+    def screen(self) -> list[str]:
+        """Return what is to be seen. A mark is written first: what was sent before it has then arrived."""
+        mark = f"<{time.monotonic_ns()}>"
+        self.stream.write(mark)
+        self.stream.flush()
+        self.wait_for(mark)
+        lines = obeyed(self.received.replace(mark, ""))
+        self.received = self.received.replace(mark, "")
+        return lines
+
+    def close(self) -> None:
+        self.stream.close()
+        self._reader.join(20)
+        assert not self._reader.is_alive()
+        os.close(self._controller)
+
+
+def obeyed(received: str) -> list[str]:
+    """Return the lines on a screen that has obeyed every command it received."""
+    lines, row, column = [""], 0, 0
+    for token in re.findall(r"\x1b\[\??\d*[A-Za-z]|[^\x1b]|\x1b", received, re.DOTALL):
+        if token == "\r":
+            column = 0
+        elif token == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif token.endswith("A") and token.startswith("\x1b["):
+            row = max(row - int(token[2:-1] or 1), 0)
+        elif token == "\x1b[2K":
+            lines[row] = ""
+        elif token.startswith("\x1b["):
+            assert token.endswith("m") or token in ("\x1b[?25l", "\x1b[?25h"), f"unexpected {token!r}"
+        else:
+            assert token != "\x1b"
+            lines[row] = lines[row][:column].ljust(column) + token + lines[row][column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTerminal]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    fake = FakeTerminal(100)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name == "penstock-progress"]
+    assert not progress_module._is_drawn.locked()
+
+
+def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    progress.on_event(STARTED)
+    progress.on_event(BundleProduced(0, 250, 4_000, 0.1))
+    clock.now_s += 0.4
+    progress.refresh()
+    assert terminal.screen() == []
+
+    clock.now_s += 0.6
+    progress.refresh()
+    assert terminal.screen() == [
+        "● Scan            ━━━━────────────  250 / 1,000 rows  250 rows/s  4.0 kB",
+        "○ Map(Predictor)                              0 rows                 0 B",
+        "1.0 s",
+    ]
+
+    progress.on_event(BundleProduced(0, 750, 4_000, 0.1))
+    progress.on_event(StageFinished(0, 2.0))
+    progress.on_event(BundleProduced(1, 600, 1_200_000, 0.1))
+    clock.now_s += 2
+    progress.refresh()
+    assert terminal.screen() == [
+        "✓ Scan            1,000 rows              8.0 kB",
+        "● Map(Predictor)    600 rows  300 rows/s  1.2 MB",
+        "3.0 s",
+    ]
+
+    progress.on_event(BundleProduced(1, 400, 800_000, 0.1))
+    clock.now_s += 1
+    progress.on_event(FINISHED)
+    assert terminal.screen() == ["✓ 1,000 rows in 4.0 s (250 rows/s, 2.0 MB)"]
+    assert terminal.received.rstrip().count("\x1b[?25h") == 1  # the cursor is back
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("x"), "✗ failed after 2.0 s (0 rows)"),
+        (KeyboardInterrupt(), "✗ stopped after 2.0 s (0 rows)"),
+        (QueryCancelledError(), "✗ stopped after 2.0 s (0 rows)"),
+    ],
+)
+def test_the_last_line_says_how_it_ended(terminal: FakeTerminal, clock: Clock, error: BaseException, line: str) -> None:
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    progress.on_event(STARTED)
+    clock.now_s += 2
+    progress.refresh()
+    progress.on_event(QueryFinished(error, 2.0))
+    assert terminal.screen() == [line]
+
+
+def test_a_short_query_prints_nothing(terminal: FakeTerminal) -> None:
+    progress = Progress(terminal.stream, delay_s=50)
+    progress.on_event(STARTED)
+    progress.on_event(BundleProduced(1, 10, 10, 0.1))
+    progress.on_event(FINISHED)
+    assert terminal.screen() == []
+    assert terminal.received == ""
+
+
+def test_a_short_query_does_not_load_rich() -> None:
+    code = """
+import io, sys
+from penstock.events import *
+from penstock.observe.progress import Progress
+progress = Progress(io.StringIO(), is_enabled=True)
+progress.on_event(QueryStarted((StageInfo(0, "a"),), 0.0))
+progress.on_event(BundleProduced(0, 1, 1, 0.1))
+progress.on_event(QueryFinished(None, 0.1))
+assert "rich" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_the_display_lives_while_no_event_comes(terminal: FakeTerminal) -> None:
+    progress = Progress(terminal.stream, delay_s=0.01, interval_s=0.01)
+    progress.on_event(STARTED)
+    terminal.wait_for("Predictor", times=3)
+    progress.on_event(FINISHED)
+    assert not [thread for thread in threading.enumerate() if thread.name == "penstock-progress"]
+    (line,) = terminal.screen()
+    assert line.startswith("✓ 0 rows in ")
+
+
+def test_two_queries_one_after_the_other(terminal: FakeTerminal, clock: Clock) -> None:
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    for _ in range(2):
+        progress.on_event(STARTED)
+        progress.on_event(BundleProduced(1, 7, 10, 0.1))
+        clock.now_s += 7
+        progress.refresh()
+        progress.on_event(FINISHED)
+    assert terminal.screen() == ["✓ 7 rows in 7.0 s (1.0 rows/s, 10 B)"] * 2
+
+
+def test_a_query_inside_a_query_stays_silent(terminal: FakeTerminal, clock: Clock) -> None:
+    outer, inner = (Progress(terminal.stream, clock=clock, interval_s=None) for _ in range(2))
+    outer.on_event(STARTED)
+    inner.on_event(QueryStarted((StageInfo(0, "inner"),), 0.0))
+    clock.now_s += 1
+    outer.refresh()
+    inner.refresh()
+    inner.on_event(FINISHED)
+    assert not any("inner" in line or "✓" in line for line in terminal.screen())
+    outer.on_event(FINISHED)
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 120, 200])
+def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
+    stages = [
+        StageCount(StageInfo(0, "read_parquet(s3://bucket/a/long/path/*.parquet)", 1_000_000), 123_456, 10**9),
+        StageCount(StageInfo(1, "漢字" * 30), 99, 10),
+        StageCount(StageInfo(2, "Write"), 0, 0),
+    ]
+    lines = stage_lines(stages, 10.0, 10.0, width).plain.splitlines()
+    assert len(lines) == 4
+    assert len({cell_len(line) for line in lines[:3]}) == 1
+    if width >= 40:
+        assert max(map(cell_len, lines)) <= width
+    assert all("123,456 / 1,000,000 rows" in line for line in lines[:1])
+    assert ("━" in lines[0]) == (width >= 120)
+
+
+def test_the_rate_is_that_of_late_and_falls_back_to_the_mean() -> None:
+    stage = StageCount(StageInfo(0, "a"))
+    stage.num_rows = 1000
+    assert stage.rate(10.0, 10.0) == 100
+    stage.num_rows = 1500
+    assert stage.rate(12.0, 12.0) == 250
+    for second in range(100):
+        stage.rate(13.0 + second, 13.0 + second)
+    assert stage.rate(150.0, 150.0) == 10
+
+
+def test_stage_names_cannot_command_the_terminal(terminal: FakeTerminal, clock: Clock) -> None:
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    progress.on_event(QueryStarted((StageInfo(0, "\x1b[2Jevil\n[bold]x[/bold]\x07"),), 0.0))
+    clock.now_s += 1
+    progress.refresh()
+    assert terminal.screen()[0].startswith("○ \\x1b[2Jevil⏎[bold]x[/bold]\\x07")
+    progress.on_event(FINISHED)
+
+
+def test_silent_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, terminal: FakeTerminal) -> None:
+    file = io.StringIO()
+    run_for_long(Progress(file, delay_s=0))
+    assert file.getvalue() == ""
+    with config(progress=False):
+        run_for_long(Progress(terminal.stream, delay_s=0))
+    monkeypatch.setenv("TERM", "dumb")
+    run_for_long(Progress(terminal.stream, delay_s=0))
+    monkeypatch.setattr(sys, "stderr", None)
+    run_for_long(Progress(delay_s=0))
+    assert terminal.screen() == []
+
+
+def run_for_long(progress: Progress) -> None:
+    progress.on_event(STARTED)
+    progress.refresh()
+    progress.on_event(FINISHED)
+
+
+class BrokenStream(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError("the terminal is gone")
+
+
+def test_a_broken_terminal_does_not_break_the_query() -> None:
+    progress = Progress(BrokenStream(), is_enabled=True, delay_s=0, interval_s=0.001)
+    for event in (STARTED, BundleProduced(0, 1, 1, 0.1), BundleProduced(9, 1, 1, 0.1), StageFinished(9, 1.0)):
+        progress.on_event(event)
+    progress.on_event(FINISHED)
+    progress.on_event(FINISHED)
+
+
+def test_events_in_a_strange_order_are_survived(terminal: FakeTerminal, clock: Clock) -> None:
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    for event in (FINISHED, BundleProduced(0, 1, 1, 0.1), QueryStarted((), 0.0), STARTED, STARTED, FINISHED):
+        progress.on_event(event)
+        clock.now_s += 1
+        progress.refresh()
+
+
+def test_an_event_costs_less_than_five_microseconds() -> None:
+    progress = Progress(io.StringIO(), is_enabled=True, interval_s=None)
+    progress.on_event(STARTED)
+    event = BundleProduced(1, 10, 10, 0.1)
+    costs = []
+    for _ in range(5):
+        before_s = time.process_time()
+        for _ in range(20_000):
+            progress.on_event(event)
+        costs.append((time.process_time() - before_s) / 20_000)
+    assert min(costs) < 5e-6
+
+
+def test_a_terminal_that_takes_no_output_does_not_hold_up_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_writing, may_write = threading.Event(), threading.Event()
+
+    class Stuck(io.StringIO):
+        def write(self, text: str) -> int:
+            is_writing.set()
+            assert may_write.wait(20)
+            return super().write(text)
+
+    monkeypatch.setattr(progress_module, "MAX_JOIN_S", 0.01)
+    stream = Stuck()
+    progress = Progress(stream, is_enabled=True, delay_s=0, interval_s=0.001)
+    progress.on_event(STARTED)
+    assert is_writing.wait(20)
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "penstock-progress")
+    progress.on_event(FINISHED)
+    assert thread.is_alive()
+    may_write.set()
+    thread.join(20)
+    assert "✓ 0 rows" in stream.getvalue()
+
+
+def test_prints_stay_above_and_redirected_output_stays_clean(tmp_path: object) -> None:
+    code = """
+import sys
+from penstock.events import *
+from penstock.observe.progress import Progress
+now = 0.0
+progress = Progress(clock=lambda: now, interval_s=None)
+progress.on_event(QueryStarted((StageInfo(0, "Stage"),), 0.0))
+now = 2.0
+progress.refresh()
+print("printed")
+print("warned", file=sys.stderr)
+progress.refresh()
+progress.on_event(QueryFinished(None, 2.0))
+print("after")
+"""
+    for is_redirected in (False, True):
+        controller, terminal = pty.openpty()
+        command = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE if is_redirected else terminal,
+            stderr=terminal,
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "80"},
+        )
+        os.close(terminal)
+        printed = command.communicate(timeout=30)[0]
+        received = b""
+        with contextlib.suppress(OSError):
+            while data := os.read(controller, 1 << 16):
+                received += data
+        os.close(controller)
+        assert command.returncode == 0, received
+        screen = obeyed(received.decode())
+        summary = "✓ 0 rows in 2.0 s (0.0 rows/s, 0 B)"
+        if is_redirected:
+            assert printed == b"printed\nafter\n"
+            assert screen == ["warned", summary]
+        else:
+            assert screen == ["printed", "warned", summary, "after"]
