@@ -283,18 +283,16 @@ def from_arrow(data: Any) -> DataFrame:
         raise InvalidArgumentError(f"from_arrow: the tables have different columns: {exc}") from exc
 
 
-def from_pandas(data: pd.DataFrame | Sequence[pd.DataFrame]) -> DataFrame:
+def from_pandas(data: pd.DataFrame | list[pd.DataFrame]) -> DataFrame:
     """Make a DataFrame from one of pandas, or a list of them; the index is left out.
 
     >>> import pandas as pd
     >>> ps.from_pandas(pd.DataFrame({"a": [1]})).to_pydict()
     {'a': [1]}
     """
-    frames = list(data) if isinstance(data, list | tuple) else [data]
+    frames: list[Any] = data if isinstance(data, list) else [data]
     if not frames or not all(hasattr(frame, "columns") and hasattr(frame, "items") for frame in frames):
-        raise InvalidArgumentError(
-            f"from_pandas takes a pandas DataFrame or a list of them; got {type(data).__name__}."
-        )
+        raise InvalidArgumentError(f"from_pandas takes a pandas DataFrame or a list; got {type(data).__name__}.")
     tables = [
         pa.table({str(name): to_arrow_array(column, None, what=f"column {name!r}") for name, column in frame.items()})
         for frame in frames
@@ -335,9 +333,8 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
     """
     if step == 0:
         raise InvalidArgumentError("range: step=0 never ends; give a step other than 0.")
-    return DataFrame(
-        Scan(RangeSource(builtins.range(0, start, step) if end is None else builtins.range(start, end, step)))
-    )
+    numbers = builtins.range(0, start, step) if end is None else builtins.range(start, end, step)
+    return DataFrame(Scan(RangeSource(numbers)))
 
 
 # --- inside -----------------------------------------------------------------------------------------------------------
@@ -359,5 +356,5 @@ def _to_table(data: Any) -> pa.Table:
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     raise InvalidArgumentError(
-        f"from_arrow takes a pyarrow Table, RecordBatch, RecordBatchReader or a list of them; got {type(data).__name__}."
+        f"from_arrow takes a pyarrow Table, RecordBatch, RecordBatchReader or a list; got {type(data).__name__}."
     )

@@ -50,8 +50,8 @@ def constant_or_rows(
 ) -> Callable[..., pa.Array | pa.Scalar]:
     """Return a kernel whose parameters (all but the first argument) are mostly constants.
 
-    ``whole(array, *constants)`` computes a column at once; where a parameter is a column itself, ``row(value, *values)``
-    computes each row by itself, and a null among them makes it null.
+    ``whole(array, *constants)`` computes a column at once; where a parameter is a column itself, each row is computed
+    by ``row(value, *values)``, and a null among them makes it null.
     """
 
     def compute(values: pa.Array | pa.Scalar, *parameters: pa.Array | pa.Scalar, **options: Any) -> Any:
@@ -97,7 +97,7 @@ def masked(numbers: Numbers, valid: Numbers, dtype: pa.DataType | None = None) -
 
 
 def text_bytes(texts: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the bytes of a string or binary array, all in one, and where each row starts and ends; null rows are empty."""
+    """Return all bytes of a string or binary array, and where each row starts and ends; null rows are empty."""
     _, offsets, data = texts.buffers()
     num_rows = len(texts)
     if not num_rows:

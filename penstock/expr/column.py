@@ -16,6 +16,7 @@ from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, Lit
 from penstock.types import DataType, to_arrow_array
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
+_LATER = object()
 
 
 class Expression:
@@ -227,11 +228,12 @@ class When(Expression):
         self._condition = condition
         super().__init__(_chosen(branches, lit(None)))
 
-    def when(self, condition: Expression) -> When:
-        """Begin another branch; the first condition that holds wins."""
+    def when(self, condition: Expression, then: Any = _LATER) -> When:
+        """Begin another branch; the first condition that holds wins. Its value is ``then``, or said by ``.then()``."""
         if self._condition is not None:
             raise InvalidArgumentError("when(...) must be followed by .then(value) before the next .when(...)")
-        return When(self._branches, condition)
+        branch = When(self._branches, lit(condition))
+        return branch if then is _LATER else branch.then(then)
 
     def then(self, value: Any) -> When:
         """Say what the branch just begun gives."""
@@ -251,14 +253,14 @@ def _chosen(branches: tuple[tuple[Expression, Expression], ...], rest: Expressio
     return result._node
 
 
-def when(condition: Expression) -> When:
-    """Begin a chain of conditions.
+def when(condition: Expression, then: Any = _LATER) -> When:
+    """Begin a chain of conditions; what each gives is ``then``, or said by ``.then()``.
 
     >>> size = ps.when(ps.col("a") > 2).then("big").otherwise("small")
     >>> ps.from_pydict({"a": [1, 5]}).select(size.alias("size")).to_pydict()
     {'size': ['small', 'big']}
     """
-    return When((), condition)
+    return When((), None).when(condition, then)
 
 
 def col(name: str) -> Expression:

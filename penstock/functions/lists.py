@@ -138,12 +138,10 @@ def list_sort(list_expr: Expression, desc: bool = False, nulls_first: bool = Fal
 @on_arrays
 def _list_sort(lists: pa.Array, *, desc: bool, nulls_first: bool) -> pa.Array:
     elements, lengths = elements_of(lists)
-    table = pa.table({"row": _parents(lengths), "value": _sortable(elements)})
-    order = pc.sort_indices(
-        table,
-        sort_keys=[("row", "ascending"), ("value", "descending" if desc else "ascending")],
-        null_placement="at_start" if nulls_first else "at_end",
-    )
+    is_null = ~validity(elements)
+    table = pa.table({"row": _parents(lengths), "is_null": is_null, "value": _sortable(elements)})
+    nulls, values = ("descending" if nulls_first else "ascending"), ("descending" if desc else "ascending")
+    order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("is_null", nulls), ("value", values)])
     return to_lists(elements.take(order), lengths, validity(lists))
 
 

@@ -75,8 +75,8 @@ def sqrt(expr: Expression) -> Expression:
 def cbrt(expr: Expression) -> Expression:
     """Return the cube root.
 
-    >>> ps.from_pydict({"x": [27.0]}).select(cbrt(ps.col("x"))).to_pydict()
-    {'x': [3.0]}
+    >>> ps.from_pydict({"x": [8.0]}).select(cbrt(ps.col("x"))).to_pydict()
+    {'x': [2.0]}
     """
     return call("cbrt", expr)
 

@@ -1,19 +1,31 @@
 """Distances and similarities of vectors: embeddings, fixed-size lists and lists of numbers, and constant query vectors.
 
-All are computed in float64 on the elements of the whole batch. Two vectors of different lengths are an error: when the
+All are added up in float64 on the elements of the whole batch. Two vectors of different lengths are an error: when the
 query is built if the types say so, else when it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.expr.arrays import ComputeError, Numbers, elements_of, masked, storage_of, to_lists, validity, wrapped
+from penstock.expr.arrays import (
+    ComputeError,
+    Numbers,
+    elements_of,
+    list_bounds,
+    masked,
+    on_arrays,
+    repeat,
+    storage_of,
+    to_lists,
+    validity,
+)
+from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
 from penstock.expr.registry import Value
 from penstock.expr.signatures import FLOAT64, VECTOR, strict, takes
@@ -74,75 +86,71 @@ def _pair_type(left: DataType, right: DataType) -> DataType:
     return FLOAT64
 
 
-def _matrix(vectors: pa.Array) -> tuple[Numbers, Numbers]:
-    """Return the numbers of all rows in one float64 ndarray, and how many each row has."""
-    elements, lengths = elements_of(vectors)
-    numbers = elements.to_numpy(zero_copy_only=False)
-    return numbers.astype(np.float64, copy=False), lengths
+def _matrix(vectors: pa.Array, rows: Numbers | None) -> Numbers:
+    """Return these rows, which are equally long, as a matrix; without a copy if they are all rows."""
+    chosen = vectors if rows is None else vectors.take(pa.array(rows))
+    numbers: Numbers = elements_of(chosen)[0].to_numpy(zero_copy_only=False)
+    # einsum adds up in float64 whatever it reads, save float16.
+    numbers = numbers.astype(np.float32) if numbers.dtype == np.float16 else numbers
+    return numbers.reshape(len(chosen), -1)
 
 
-def _row_sums(numbers: Numbers, lengths: Numbers) -> Numbers:
-    """Add up the numbers of each row."""
-    if len(lengths) and lengths[0] and (lengths == lengths[0]).all():
-        equal: Numbers = numbers.reshape(len(lengths), -1).sum(axis=1)
-        return equal
-    sums = np.zeros(len(lengths))
-    filled = lengths > 0
-    if filled.any():
-        starts = (np.cumsum(lengths) - lengths)[filled]
-        sums[filled] = np.add.reduceat(numbers, starts)
-    return sums
+def _groups(lengths: Numbers, valid: Numbers) -> Iterator[Numbers | None]:
+    """Yield the rows of each length; None for all rows, which is how it mostly is."""
+    if valid.all() and len(lengths) and (lengths == lengths[0]).all():
+        yield None
+        return
+    for length in np.unique(lengths[valid]):
+        yield np.flatnonzero(valid & (lengths == length))
 
 
-def _pairwise(name: str, compute: Callable[[Numbers, Numbers, Callable[[Numbers], Numbers]], Numbers]) -> None:
+def _dot(left: Numbers, right: Numbers) -> Numbers:
+    result: Numbers = np.einsum("ij,ij->i", left, right, dtype=np.float64)
+    return result
+
+
+def _cosine(left: Numbers, right: Numbers) -> Numbers:
+    result: Numbers = _dot(left, right) / (np.sqrt(_dot(left, left)) * np.sqrt(_dot(right, right)))
+    return result
+
+
+def _distance(left: Numbers, right: Numbers) -> Numbers:
+    difference = np.subtract(left, right, dtype=np.float64)
+    return np.sqrt(_dot(difference, difference))
+
+
+def _pairwise(name: str, compute: Callable[[Numbers, Numbers], Numbers]) -> None:
     @strict(name, takes(VECTOR, VECTOR, returns=_pair_type))
     def _kernel(left: Value, right: Value) -> Value:
-        if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
-            return kernel_of_arrays(_single(left), _single(right))[0]
-        return kernel_of_arrays(left, right)
-
-    def kernel_of_arrays(left: Value, right: Value) -> pa.Array:
-        rows = left if isinstance(left, pa.Array) else right
-        valid = validity(*(side for side in (left, right) if isinstance(side, pa.Array)))
-        sides = [_side(side, valid) for side in (left, right)]
-        lengths = next(lengths for (_, lengths), side in zip(sides, (left, right), strict=True) if side is rows)
-        numbers = []
-        for values, own in sides:
-            bad = lengths != own
-            if np.any(bad):
-                theirs = own if len(own) == 1 else own[bad]
-                raise ComputeError(
-                    f"{name}: a vector of {lengths[bad][0]} numbers meets one of {theirs[0]}; they must be equally long"
-                )
-            # A constant meets every row: laid end to end as often as there are rows.
-            numbers.append(np.tile(values, len(lengths)) if len(own) == 1 != len(lengths) else values)
+        arrays = [side for side in (left, right) if isinstance(side, pa.Array)]
+        if not arrays:
+            return _kernel(repeat(left, 1), right)[0]
+        valid = validity(*arrays)
+        sides = [storage_of(side if isinstance(side, pa.Array) else repeat(side, 1)) for side in (left, right)]
+        lengths = [_lengths(side) for side in sides]
+        bad = valid & (lengths[0] != lengths[1])
+        if bad.any():
+            ours, theirs = (np.broadcast_to(side, len(valid))[bad][0] for side in lengths)
+            raise ComputeError(f"{name}: a vector of {ours} numbers meets one of {theirs}; they must be equally long")
+        results = np.zeros(len(valid))
         with np.errstate(all="ignore"):
-            results = compute(numbers[0], numbers[1], lambda products: _row_sums(products, lengths))
-        spread = np.zeros(len(rows))
-        spread[valid] = results
-        return masked(spread, valid)
+            for rows in _groups(np.broadcast_to(lengths[0], len(valid)), valid):
+                # A constant is a matrix of one row, which NumPy puts beside every other.
+                is_array = (isinstance(side, pa.Array) for side in (left, right))
+                both = [_matrix(side, rows if is_one else None) for side, is_one in zip(sides, is_array, strict=True)]
+                results[... if rows is None else rows] = compute(*both)
+        return masked(results, valid)
 
 
-def _single(vector: pa.Scalar) -> pa.Array:
-    from penstock.expr.arrays import repeat
-
-    return repeat(vector, 1)
-
-
-def _side(side: Value, valid: Numbers) -> tuple[Numbers, Numbers]:
-    if isinstance(side, pa.Scalar):
-        return _matrix(_single(side))
-    return _matrix(side if valid.all() else side.filter(pa.array(valid)))
-
-
-def _cosine(left: Numbers, right: Numbers, add: Callable[[Numbers], Numbers]) -> Numbers:
-    return add(left * right) / (np.sqrt(add(left * left)) * np.sqrt(add(right * right)))
+def _lengths(vectors: pa.Array) -> Numbers:
+    _, starts, ends = list_bounds(vectors)
+    return ends - starts
 
 
 _pairwise("cosine_similarity", _cosine)
-_pairwise("cosine_distance", lambda left, right, add: 1 - _cosine(left, right, add))
-_pairwise("dot_product", lambda left, right, add: add(left * right))
-_pairwise("euclidean_distance", lambda left, right, add: np.sqrt(add((left - right) ** 2)))
+_pairwise("cosine_distance", lambda left, right: 1 - _cosine(left, right))
+_pairwise("dot_product", _dot)
+_pairwise("euclidean_distance", _distance)
 
 
 @method
@@ -162,3 +170,16 @@ def _normalized_type(dtype: DataType) -> DataType:
     if dtype.is_embedding():
         return DataType.embedding(inner, dtype.size)
     return DataType.fixed_size_list(inner, dtype.size) if dtype.is_fixed_size_list() else DataType.list(inner)
+
+
+@strict("l2_normalize", takes(VECTOR, returns=_normalized_type))
+@on_arrays
+def _l2_normalize(vectors: pa.Array) -> pa.Array:
+    dtype = _normalized_type(DataType(vectors.type))
+    storage, valid = storage_of(vectors), validity(vectors)
+    elements, lengths = elements_of(storage)
+    numbers = elements.to_numpy(zero_copy_only=False).astype(np.float64)
+    rows = np.repeat(np.arange(len(storage)), lengths)
+    norms = np.sqrt(np.bincount(rows, weights=numbers * numbers, minlength=len(storage)))
+    scaled = numbers / np.where(norms == 0, 1.0, norms)[rows]
+    return cast(to_lists(pa.array(scaled), lengths, valid), dtype=dtype, is_strict=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
-from penstock.io.csv_errors import locate_error
+from penstock.io.csv_errors import bad_byte, locate_error
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.lines import BLOCK_NBYTES, COMPRESSIONS, check_compression, with_compressed
@@ -144,7 +144,10 @@ class CsvFormat:
     def _first_row(self, file: DataFile) -> list[str]:
         """Return the first row that is not empty, or nothing."""
         with reading(file), file.open_stream() as stream:
-            return next((row for row in self.rows(self.lines(stream)) if row), [])
+            first = next((row for row in self.rows(self.lines(stream)) if row), [])
+        if bad_byte(first):
+            raise locate_error(self, file, None, f"Cannot read {str(file)!r}: it is not UTF-8 text")
+        return first
 
     def _content(self, file: DataFile) -> pa.NativeFile:
         """Return what the parser shall see: the file, or its lines with comments and uneven rows dealt with."""

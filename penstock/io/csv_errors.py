@@ -37,7 +37,7 @@ def locate_error(dialect: Dialect, file: DataFile, schema: pa.Schema | None, mes
         line, first = next(rows, (1, []))
         names = dialect.names_of(first)
         types = {} if schema is None else {c.name: c.type for c in schema if c.name in names}
-        chunk = [(line, first)] if not dialect.has_headers or _bad_text(first) else []
+        chunk = [(line, first)] if not dialect.has_headers or bad_byte(first) else []
         while chunk := chunk + list(islice(rows, _CHUNK_ROWS)):
             if (found := _first_bad(dialect, names, types, chunk)) is not None:
                 line, problem, row = found
@@ -62,8 +62,8 @@ def _first_bad(
     """Return the line, the problem and the row of the first row that does not fit."""
     even = []
     for line, row in chunk:
-        if bad_byte := _bad_text(row):
-            uneven = line, f"byte {bad_byte} is not UTF-8 text", row
+        if byte := bad_byte(row):
+            uneven = line, f"byte {byte} is not UTF-8 text", row
         elif len(row) != len(names):
             uneven = line, f"expected {len(names)} columns, got {len(row)}", row
         else:
@@ -99,6 +99,6 @@ def _can_be(values: Sequence[str | None], dtype: pa.DataType) -> bool:
     return True
 
 
-def _bad_text(row: Sequence[str]) -> str:
+def bad_byte(row: Sequence[str]) -> str:
     """Return the first byte of a row that is not UTF-8, as people write it, or nothing."""
     return next((f"0x{ord(c) - 0xDC00:02x}" for text in row for c in text if 0xDC80 <= ord(c) <= 0xDCFF), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def reading(file: DataFile, where: str = "") -> Iterator[None]:
     except OSError as exc:
         # An errno comes from the operating system; without one it is Arrow that cannot make sense of the content.
         if exc.errno is not None:
-            raise ReadError(f"Cannot read {place}: {exc.strerror or exc}") from exc
+            raise ReadError(f"Cannot read {place}: {os.strerror(exc.errno)}") from exc
         raise CorruptFileError(f"Cannot read {place}: {exc}") from exc
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowSerializationError, UnicodeDecodeError) as exc:
         raise CorruptFileError(f"Cannot read {place}: {exc}") from exc

@@ -18,7 +18,7 @@ from penstock.errors import CorruptFileError, WriteError
 from penstock.io.batches import BATCH_ROWS
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.lines import COMPRESSIONS, check_compression, line_blocks, shortened, with_compressed
+from penstock.io.lines import COMPRESSIONS, check_compression, line_blocks, shortened, utf8_text, with_compressed
 from penstock.io.writer import FileSink, file_sink
 
 _ARRAY_ROWS = 16 * 1024  # elements of an array that are parsed at once
@@ -95,10 +95,12 @@ def _blocks(file: DataFile) -> Iterator[_Block]:
             if content.lstrip().startswith(b"["):
                 yield from _array_blocks(file, content + b"".join(rest for _, rest in blocks))
                 return
+            utf8_text(file, first, content)  # Arrow's parser does not look
             yield _Block(file, content, first)
             if content.strip():
                 break
         for first, content in blocks:
+            utf8_text(file, first, content)
             yield _Block(file, content, first)
 
 

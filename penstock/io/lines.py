@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.errors import CorruptFileError, InvalidArgumentError
 from penstock.io.files import DataFile
 
@@ -52,13 +54,20 @@ def line_blocks(stream: Any) -> Iterator[tuple[int, bytes]]:
         yield line, b"".join(begun)
 
 
-def not_utf8(file: DataFile, first_line: int, block: bytes, error: UnicodeDecodeError) -> CorruptFileError:
-    """Return the error for a block that is not UTF-8, with the line and the byte."""
-    line = first_line + block.count(b"\n", 0, error.start)
-    return CorruptFileError(
-        f"Cannot read {str(file)!r}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8 text "
-        f"({shortened(error.object[max(0, error.start - 20) : error.start + 20])})."
-    )
+def utf8_text(file: DataFile, first_line: int, block: bytes) -> pa.Array:
+    """Return a block as an array of one text, or raise with the line that is not UTF-8."""
+    try:
+        return pa.array([block], pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid as exc:
+        try:
+            block.decode()
+        except UnicodeDecodeError as found:
+            line = first_line + block.count(b"\n", 0, found.start)
+            near = shortened(block[max(0, found.start - 20) : found.start + 20])
+            raise CorruptFileError(
+                f"Cannot read {str(file)!r}, line {line}: byte 0x{block[found.start]:02x} is not UTF-8 text: {near}"
+            ) from found
+        raise CorruptFileError(f"Cannot read {str(file)!r}, line {first_line}: {exc}") from exc
 
 
 def shortened(text: str | bytes) -> str:

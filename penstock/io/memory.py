@@ -31,7 +31,8 @@ class MemorySource:
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str = "memory") -> None:
         self.name = name
-        self._batches = [normalize_batch(batch) for batch in batches]
+        # Cut first: what is too much for the 31-bit offsets of a normal type is not in one batch any more.
+        self._batches = [normalize_batch(piece) for batch in batches for piece in split_batch(batch)]
         self._schema = Schema.from_arrow(schema)
 
     @classmethod
@@ -46,8 +47,7 @@ class MemorySource:
         left = request.limit
         for whole in self._batches:
             batch = whole if request.columns is None else whole.select(list(request.columns))
-            for piece in split_batch(batch if left is None else batch.slice(0, left)):
-                yield MemoryTask(piece)
+            yield MemoryTask(batch if left is None else batch.slice(0, left))
             if left is not None:
                 left -= batch.num_rows
                 if left <= 0:

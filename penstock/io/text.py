@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CorruptFileError, InvalidArgumentError
+from penstock.errors import InvalidArgumentError
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.lines import line_blocks, not_utf8, with_compressed
+from penstock.io.lines import line_blocks, utf8_text, with_compressed
 
 COLUMN = "text"
 
@@ -44,11 +44,11 @@ class TextFormat:
         with reading(file), file.open_stream() as stream:
             content = _Utf8(stream, self.encoding) if self._is_recoded else stream
             if self.whole_text:
-                texts = _as_text(file, 1, bytes(content.read()).removeprefix(codecs.BOM_UTF8))
+                texts = utf8_text(file, 1, bytes(content.read()).removeprefix(codecs.BOM_UTF8))
                 yield self._batch(texts)
                 return
             for line, block in line_blocks(content):
-                yield self._batch(_split_lines(_as_text(file, line, block)))
+                yield self._batch(_split_lines(utf8_text(file, line, block)))
 
     @property
     def _is_recoded(self) -> bool:
@@ -64,22 +64,15 @@ class _Utf8:
     """A stream of another encoding, read as UTF-8."""
 
     def __init__(self, stream: Any, encoding: str) -> None:
-        self._stream = codecs.getreader(encoding)(stream)
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)()
 
-    def read(self, size: int = -1) -> bytes:
-        return self._stream.read(size).encode()
-
-
-def _as_text(file: DataFile, first_line: int, block: bytes) -> pa.Array:
-    """Return the block as an array of one text, checked to be UTF-8."""
-    try:
-        return pa.array([block], pa.binary()).cast(pa.string())
-    except pa.ArrowInvalid as exc:
-        try:
-            block.decode()
-        except UnicodeDecodeError as found:
-            raise not_utf8(file, first_line, block, found) from found
-        raise CorruptFileError(f"Cannot read {str(file)!r}, line {first_line}: {exc}") from exc
+    def read(self, size: int | None = None) -> bytes:
+        while True:
+            chunk = bytes(self._stream.read(size))
+            text = self._decoder.decode(chunk, final=not chunk or size is None)
+            if text or not chunk:  # else it was part of a character
+                return text.encode()
 
 
 def _split_lines(text: pa.Array) -> pa.Array:

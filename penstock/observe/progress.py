@@ -97,8 +97,8 @@ class Progress:
             return
         try:
             self._take(event)
-        except Exception:  # the display is never worth a query: whatever goes wrong with it ends it, and only it
-            self._is_enabled = False
+        except Exception:  # the display is never worth a query: what goes wrong with it stays here
+            return
 
     def refresh(self) -> None:
         """Draw what is known now, unless the query is young or another one is on the screen."""
@@ -168,7 +168,7 @@ class QueryDisplay:
             if not _is_drawn.acquire(blocking=False):
                 return
             try:
-                self._screen = NotebookScreen() if _is_notebook() else TerminalScreen(self._stream)
+                self._screen = NotebookScreen() if is_notebook() else TerminalScreen(self._stream)
             except BaseException:
                 _is_drawn.release()
                 raise
@@ -312,10 +312,10 @@ def _is_watched(stream: TextIO) -> bool:
         is_terminal = stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
     except (AttributeError, ValueError):  # no standard error, as under pythonw, or a closed one
         return False
-    return is_terminal or _is_notebook()
+    return is_terminal or is_notebook()
 
 
-def _is_notebook() -> bool:
+def is_notebook() -> bool:
     """Whether this is a Jupyter kernel."""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

@@ -25,7 +25,7 @@ from penstock.plan.nodes import (
     Unpivot,
     Write,
 )
-from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Read, Stage, Step
+from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Paced, Read, Stage, Step
 
 
 def explain(plan: Plan) -> str:
@@ -154,6 +154,8 @@ def _inbox_details(inbox: Inbox) -> list[str]:
             return [f"batches of {num_rows}"]
         case AtMost(num_rows):
             return [f"batches up to {num_rows}"]
+        case Paced():
+            return ["batches by time"]
         case Evenly(num_parts):
             return [f"{num_parts} equal batches"]
         case _:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.types.arrays import NDArray, default_numpy
+from penstock.types.arrays import NDArray, default_numpy, python_values
 from penstock.types.cast import cast
 from penstock.types.datatype import DataType
 
@@ -77,8 +77,7 @@ class Series:
 
     def to_pylist(self) -> list[Any]:
         """Return the Python values; maps are dicts, embeddings, tensors and images are ndarrays."""
-        values: list[Any] = self._array.to_pylist(maps_as_pydicts="lossy")
-        return values
+        return python_values(self._array)
 
     def to_numpy(self) -> NDArray:
         """Return the values as ``default_numpy`` has them: read-only and without a copy where Arrow allows."""

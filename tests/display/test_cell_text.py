@@ -15,7 +15,8 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from penstock.display import cell_text, render_text
+from penstock.display import render_text
+from penstock.display.cells import cell_text
 from penstock.types import EmbeddingType, FileType, ImageType, PythonType, Schema, TensorType
 
 FAMILY = "👨‍👩‍👧"

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.display import MAX_HTML_COLUMNS, MAX_TITLE_LENGTH, cell_html, render_html
+from penstock.display.html import MAX_HTML_COLUMNS, MAX_TITLE_LENGTH, cell_html, render_html
 from penstock.errors import InvalidArgumentError
 from penstock.types import DataType, EmbeddingType, Schema
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from rich.cells import cell_len
 
-from penstock.display import FORMATS, print_table, render_text
+from penstock.display.text import FORMATS, print_table, render_text
 from penstock.errors import InvalidArgumentError
 from penstock.types import Schema
 

@@ -297,13 +297,21 @@ def run_for_long(progress: Progress) -> None:
     progress.on_event(FINISHED)
 
 
-class BrokenStream(io.StringIO):
+class Terminal(io.StringIO):
+    """A stream that rich takes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class BrokenStream(Terminal):
     def write(self, text: str) -> int:
         raise OSError("the terminal is gone")
 
 
-def test_a_broken_terminal_does_not_break_the_query() -> None:
-    progress = Progress(BrokenStream(), is_enabled=True, delay_s=0, interval_s=0.001)
+def test_a_broken_terminal_does_not_break_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    progress = Progress(BrokenStream(), delay_s=0, interval_s=0.001)
     for event in (STARTED, BundleProduced(0, 1, 1, 0.1), BundleProduced(9, 1, 1, 0.1), StageFinished(9, 1.0)):
         progress.on_event(event)
     progress.on_event(FINISHED)
@@ -334,15 +342,16 @@ def test_an_event_costs_less_than_five_microseconds() -> None:
 def test_a_terminal_that_takes_no_output_does_not_hold_up_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     is_writing, may_write = threading.Event(), threading.Event()
 
-    class Stuck(io.StringIO):
+    class Stuck(Terminal):
         def write(self, text: str) -> int:
             is_writing.set()
             assert may_write.wait(20)
             return super().write(text)
 
+    monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(progress_module, "MAX_JOIN_S", 0.01)
     stream = Stuck()
-    progress = Progress(stream, is_enabled=True, delay_s=0, interval_s=0.001)
+    progress = Progress(stream, delay_s=0, interval_s=0.001)
     progress.on_event(STARTED)
     assert is_writing.wait(20)
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "penstock-progress")

@@ -6,7 +6,7 @@ from collections import Counter
 
 from penstock.expr.nodes import ColumnRef, Star, Unnest, unalias, walk
 from penstock.plan.nodes import Plan, Project
-from penstock.plan.rules.cost import is_trivial
+from penstock.plan.rules.cost import is_small, is_trivial
 from penstock.plan.rules.substitution import substitute
 
 
@@ -39,4 +39,4 @@ def _can_merge(outer: Project, inner: Project) -> bool:
     if any(isinstance(expr, (Star, Unnest)) for expr in (*outer.exprs, *inner.exprs)):
         return False
     uses = Counter(node.column for expr in outer.exprs for node in walk(expr) if isinstance(node, ColumnRef))
-    return all(is_trivial(expr) or uses[expr.name] <= 1 for expr in inner.exprs)
+    return all(is_trivial(expr) or (uses[expr.name] <= 1 and is_small(expr)) for expr in inner.exprs)

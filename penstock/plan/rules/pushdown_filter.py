@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.expr.nodes import Expr, columns_of, has_udf
+from penstock.expr.nodes import Expr, columns_of, has_udf, unalias
 from penstock.plan.filters import to_arrow_filter
 from penstock.plan.nodes import Concat, Explode, Filter, IntoBatches, Plan, Project, Repartition, Scan, Unpivot
-from penstock.plan.rules.cost import is_cheap
+from penstock.plan.rules.cost import is_cheap, is_small
 from penstock.plan.rules.substitution import all_of, conjuncts, definition, substitute
 
 
@@ -45,7 +45,7 @@ def _below(node: Plan, part: Expr) -> Expr | None:
         case Project() if not node.has_udf:
             definitions = {name: definition(node, name) for name in columns_of(part)}
             known = {name: expr for name, expr in definitions.items() if expr is not None and is_cheap(expr)}
-            return substitute(part, known) if len(known) == len(definitions) else None
+            return unalias(substitute(part, known)) if len(known) == len(definitions) and is_small(part) else None
         case Explode(columns=columns):
             return None if columns_of(part) & set(columns) else part
         case Unpivot(ids=ids):

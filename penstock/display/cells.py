@@ -1,0 +1,171 @@
+"""One value as text. It is read only as far as it is shown, so a cell of a gigabyte costs no more than a short one."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import pickle
+import re
+import reprlib
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.observe.text import ELLIPSIS, format_bytes, visible_text
+from penstock.types import DataType, EmbeddingType, FileType, ImageType, PythonType, TensorType
+from penstock.types.extension import IMAGE_MODES
+
+
+def cell_text(value: pa.Scalar, max_width: int, newline: str = "⏎") -> str:
+    """Return a value as text on one line: all of it where it fits ``max_width`` cells, else somewhat more than fits."""
+    text = _text(value, 4 * max_width)
+    return "None" if text is None else visible_text(text, newline)
+
+
+def _text(value: pa.Scalar, limit: int) -> str | None:
+    """Return a value as text, which may end after ``limit`` characters; None for null."""
+    if not value.is_valid:
+        return None
+    match value:
+        case pa.StringScalar() | pa.LargeStringScalar():
+            return _string(value, limit)
+        case pa.BinaryScalar() | pa.LargeBinaryScalar() | pa.FixedSizeBinaryScalar():
+            return _bytes(value, limit)
+        case pa.BooleanScalar():
+            return "true" if value.as_py() else "false"
+        case pa.FloatScalar():
+            return str(np.float32(value.as_py()))
+        case pa.HalfFloatScalar():
+            return str(np.float16(value.as_py()))
+        case pa.TimestampScalar() | pa.Date32Scalar() | pa.Date64Scalar() | pa.Time32Scalar() | pa.Time64Scalar():
+            return _moment(value)
+        case pa.DurationScalar():
+            return _duration(value)
+        case pa.MapScalar():
+            keys, items = value.values.field(0), value.values.field(1)
+            pairs = (f"{_json(key, limit)}: {_json(item, limit)}" for key, item in zip(keys, items, strict=True))
+            return _joined("{", pairs, "}", limit)
+        case pa.ListScalar() | pa.LargeListScalar() | pa.FixedSizeListScalar() | pa.ListViewScalar():
+            return _joined("[", (_json(item, limit) for item in value.values), "]", limit)
+        case pa.StructScalar():
+            names = (json.dumps(field.name, ensure_ascii=False) for field in value.type)
+            pairs = (f"{name}: {_json(value[position], limit)}" for position, name in enumerate(names))
+            return _joined("{", pairs, "}", limit)
+        case pa.DictionaryScalar():
+            return _text(value.value, limit)
+        case pa.ExtensionScalar():
+            return _extension(value, limit)
+        case _:
+            return str(value.as_py())
+
+
+def _json(value: pa.Scalar, limit: int) -> str:
+    """Return a value inside a list, struct or map: as JSON where JSON has it."""
+    text = _text(value, limit)
+    if text is None:
+        return "null"
+    is_text = isinstance(value, pa.StringScalar | pa.LargeStringScalar) or DataType(value.type).is_temporal()
+    return json.dumps(text, ensure_ascii=False) if is_text else text
+
+
+def _joined(opening: str, parts: Iterable[str], closing: str, limit: int) -> str:
+    """Return the parts with commas between, as many as it takes to pass ``limit``."""
+    texts: list[str] = []
+    length = 0
+    for part in parts:
+        if length > limit:
+            return f"{opening}{', '.join(texts)}, {ELLIPSIS}{closing}"
+        texts.append(part)
+        length += len(part) + 2
+    return f"{opening}{', '.join(texts)}{closing}"
+
+
+def _string(value: pa.Scalar, limit: int) -> str:
+    buffer = value.as_buffer()
+    is_whole = buffer.size <= 4 * limit
+    # An incremental decoder holds back a character that the cut divides.
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(buffer.slice(0, min(buffer.size, 4 * limit)).to_pybytes(), final=is_whole)
+    return text if is_whole and len(text) <= limit else text[:limit] + ELLIPSIS
+
+
+def _bytes(value: pa.Scalar, limit: int) -> str:
+    buffer = value.as_buffer()
+    shown = repr(buffer.slice(0, min(buffer.size, limit)).to_pybytes())[2:-1].replace('"', '\\"').replace("\\'", "'")
+    return f'b"{shown}"' if buffer.size <= limit else f'b"{shown}{ELLIPSIS}"'
+
+
+def _moment(value: pa.Scalar) -> str:
+    try:
+        text = str(value.cast(pa.string()).as_py())
+    except pa.ArrowException:  # a timezone that this machine does not know
+        text = str(pa.scalar(value.value, pa.timestamp(value.type.unit)).cast(pa.string()).as_py()) + "Z"
+    return re.sub(r"\.0+(?=$|Z|[+-])", "", text)
+
+
+def _duration(value: pa.Scalar) -> str:
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[value.type.unit]
+    seconds, rest = divmod(value.value, per_second)
+    try:
+        if rest * 10**6 % per_second == 0:
+            return str(timedelta(seconds=seconds, microseconds=rest * 10**6 // per_second))
+    except OverflowError:
+        pass
+    return f"{value.value} {value.type.unit}"
+
+
+def _extension(value: pa.ExtensionScalar, limit: int) -> str | None:
+    kind, stored = value.type, value.value
+    match kind:
+        case EmbeddingType():
+            return f"<embedding {kind.size} x {DataType(kind.value_type)}>"
+        case TensorType():
+            shape = stored["shape"].as_py() or () if kind.shape is None else kind.shape
+            return f"<tensor {'x'.join(map(str, shape)) or 'scalar'} {DataType(kind.value_type)}>"
+        case ImageType():
+            if kind.shape is not None:
+                height, width, channels = kind.shape
+            else:
+                height, width, channels = (stored[name].as_py() for name in ("height", "width", "channels"))
+            return f"<image {IMAGE_MODES.get(channels, '?')} {width}x{height}>"
+        case FileType():
+            if stored["path"].is_valid:
+                return _text(stored["path"], limit)
+            return f"<file {format_bytes(stored['data'].as_buffer().size)}>" if stored["data"].is_valid else "<file>"
+        case PythonType():
+            return _python(stored.as_buffer(), limit)
+        case _:
+            return _text(stored, limit)
+
+
+class _NeedsClassError(Exception):
+    """A pickle holds more than plain values; the argument is the class it names."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Loads numbers, text and containers, and runs no code: looking at a file must not execute what it holds."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise _NeedsClassError(f"{module}.{name}")
+
+
+def _python(pickled: pa.Buffer, limit: int) -> str:
+    size = format_bytes(pickled.size)
+    try:
+        plain = _PlainUnpickler(io.BytesIO(pickled)).load()
+        short = reprlib.Repr()
+        short.maxstring = short.maxother = limit
+        return short.repr(plain)
+    except _NeedsClassError as needs:
+        name = str(needs)
+        return f"<python {size}>" if name.startswith("cloudpickle") else f"<python {clipped(name, 80)}, {size}>"
+    except Exception:  # what a damaged pickle raises is anyone's guess
+        return f"<python {size}>"
+
+
+def clipped(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + ELLIPSIS

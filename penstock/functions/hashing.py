@@ -1,0 +1,188 @@
+"""Hashes that are the same in every process, on every machine and for every batch size.
+
+Each value becomes 64 bits by multiplying and shifting (the finaliser of SplitMix64) in NumPy, for all rows at once;
+text is taken eight bytes at a time. They are made for bucketing, sampling and deduplication, not for secrets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.arrays import Numbers, elements_of, on_arrays, storage_of, text_bytes, validity
+from penstock.expr.casting import cast
+from penstock.expr.column import Expression, call, method
+from penstock.expr.registry import kernel
+from penstock.expr.signatures import ANY, STRING, TEXT, UINT32, UINT64, strict, takes
+from penstock.types import DataType
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
+
+
+def _mixed(bits: Numbers) -> Numbers:
+    """Return 64 bits in which every bit depends on every bit of the input."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Numbers = bits ^ (bits >> np.uint64(31))
+    return mixed
+
+
+# --- hash -------------------------------------------------------------------------------------------------------------
+
+
+@method
+def hash(*exprs: Expression, seed: int | None = None) -> Expression:
+    """Return a hash of one or several values as uint64; null has a hash too. Equal integers hash alike in every type.
+
+    >>> df = ps.from_pydict({"a": [1, 1, 2]}).select(hash(ps.col("a")))
+    >>> first, same, other = df.to_pydict()["a"]
+    >>> first == same, first == other
+    (True, False)
+    """
+    if not exprs:
+        raise InvalidArgumentError("hash takes one or more expressions")
+    return call("hash", *exprs, seed=int(seed or 0))
+
+
+@kernel("hash", takes(rest=ANY, returns=UINT64))
+@on_arrays
+def _hash(*arrays: pa.Array, seed: int) -> pa.Array:
+    start = np.uint64(seed & 0xFFFFFFFFFFFFFFFF) * GOLDEN if seed else np.uint64(0)
+    return pa.array(_chained([hashed(array) for array in arrays], len(arrays[0]), start))
+
+
+def _chained(parts: list[Numbers], num_rows: int, start: np.uint64) -> Numbers:
+    result = np.full(num_rows, start, np.uint64)
+    for part in parts:
+        result = _mixed((result + GOLDEN) ^ part)
+    return result
+
+
+def hashed(array: pa.Array) -> Numbers:
+    """Return 64 bits for every value of an array; nulls all get the same."""
+    hashes = _hashed_valid(array)
+    return np.where(validity(array), hashes, NULL_HASH) if array.null_count else hashes
+
+
+def _hashed_valid(array: pa.Array) -> Numbers:
+    dtype = DataType(array.type)
+    array = storage_of(array)
+    plain = DataType(array.type) if not dtype.is_python() else DataType.binary()
+    if plain.is_null():
+        return np.full(len(array), NULL_HASH)
+    if plain.is_float():
+        numbers = array.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
+        return _mixed(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
+    if plain.is_boolean() or plain.is_integer() or plain.is_temporal():
+        return _mixed(_as_bits(array, plain) + GOLDEN)
+    if plain.is_struct():
+        return _chained([hashed(child) for child in array.flatten()], len(array), np.uint64(1))
+    if plain.is_list() or plain.is_map():
+        return _hashed_lists(array)
+    if plain.is_string() or plain.is_binary():
+        return hashed_bytes(array.cast(pa.binary()))
+    return hashed_bytes(cast(array, dtype=STRING, is_strict=True))
+
+
+def _as_bits(array: pa.Array, dtype: DataType) -> Numbers:
+    if dtype.is_temporal() and dtype.arrow.bit_width == 32:
+        array = array.cast(pa.int32())
+    if dtype == UINT64:
+        bits: Numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+        return bits
+    return array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64)  # type: ignore[no-any-return]
+
+
+def _hashed_lists(lists: pa.Array) -> Numbers:
+    elements, lengths = elements_of(lists)
+    ends = np.cumsum(lengths)
+    positions = np.arange(len(elements)) - np.repeat(ends - lengths, lengths)
+    # A sum, because it can be taken for all rows at once; the position is mixed in, because order matters.
+    terms = _mixed(hashed(elements) + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
+    return _mixed(sums[ends] - sums[ends - lengths] + lengths.astype(np.uint64) * GOLDEN)
+
+
+def hashed_bytes(array: pa.Array) -> Numbers:
+    """Return 64 bits for every string or binary, computed eight bytes of all rows at a time."""
+    flat, starts, ends = text_bytes(array)
+    lengths = ends - starts
+    result = lengths.astype(np.uint64) * GOLDEN
+    if not len(array) or not int(lengths.max()):
+        return _mixed(result)
+    padded = np.concatenate([flat, np.zeros(8, np.uint8)])
+    words = np.ndarray(len(flat) + 1, "<u8", padded, strides=(1,))  # the eight bytes from every position on
+    order = np.argsort(-lengths, kind="stable")
+    starts, lengths = starts[order], lengths[order]
+    ordered = result[order]
+    num_words = -(-lengths // 8)
+    # Rows are sorted by length, so those that have a k-th word come first.
+    num_active = len(array) - np.searchsorted(num_words[::-1], np.arange(int(num_words[0])), side="right")
+    for k, active in enumerate(num_active):
+        word = words[starts[:active] + 8 * k]
+        spare = np.clip(8 * (k + 1) - lengths[:active], 0, 7).astype(np.uint64) * np.uint64(8)
+        word = (word << spare) >> spare  # what is past the end of the row
+        ordered[:active] = _mixed((ordered[:active] + GOLDEN) ^ word)
+    result[order] = ordered
+    return _mixed(result)
+
+
+# --- minhash ----------------------------------------------------------------------------------------------------------
+
+
+@method
+def minhash(text: Expression, *, num_hashes: int, ngram_size: int, seed: int = 1) -> Expression:
+    """Return ``num_hashes`` numbers that two texts share in proportion to the word n-grams they share.
+
+    Words are what blanks separate; a text with fewer than ``ngram_size`` words is one n-gram. Normalise texts first.
+
+    >>> df = ps.from_pydict({"t": ["a b c d", "a b c e"]}).select(minhash(ps.col("t"), num_hashes=64, ngram_size=2))
+    >>> one, two = df.to_pydict()["t"]
+    >>> 0 < sum(x == y for x, y in zip(one, two)) < 64
+    True
+    """
+    for name, number in (("num_hashes", num_hashes), ("ngram_size", ngram_size)):
+        if number < 1:
+            raise InvalidArgumentError(f"minhash: {name} must be at least 1, got {number!r}")
+    return call("minhash", text, num_hashes=num_hashes, ngram_size=ngram_size, seed=seed)
+
+
+def _minhash_type(dtype: DataType, *, num_hashes: int, **_: Any) -> DataType:
+    return DataType.fixed_size_list(UINT32, num_hashes)
+
+
+@strict("minhash", takes(TEXT, returns=_minhash_type))
+@on_arrays
+def _minhash(texts: pa.Array, *, num_hashes: int, ngram_size: int, seed: int) -> pa.Array:
+    import pyarrow.compute as pc
+
+    words, lengths = elements_of(pc.split_pattern(texts.fill_null(""), pattern=" "))
+    ngrams, num_ngrams = _ngrams(hashed_bytes(words), lengths, ngram_size)
+    starts = np.cumsum(num_ngrams) - num_ngrams
+    # Multiply-shift: an odd multiplier and an offset make the high 32 bits one of a family of hash functions.
+    stream = _mixed(np.arange(1, 2 * num_hashes + 1, dtype=np.uint64) * GOLDEN + np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
+    signatures = np.empty((len(texts), num_hashes), np.uint32)
+    for position in range(num_hashes if len(texts) else 0):
+        multiplier, offset = stream[2 * position] | np.uint64(1), stream[2 * position + 1]
+        permuted = ((ngrams * multiplier + offset) >> np.uint64(32)).astype(np.uint32)
+        signatures[:, position] = np.minimum.reduceat(permuted, starts)
+    mask = texts.is_null() if texts.null_count else None
+    return pa.FixedSizeListArray.from_arrays(pa.array(signatures.reshape(-1)), num_hashes, mask=mask)
+
+
+def _ngrams(words: Numbers, lengths: Numbers, size: int) -> tuple[Numbers, Numbers]:
+    """Return the hash of every run of ``size`` words within a row, and how many each row has; at least one."""
+    num_ngrams = np.maximum(lengths - size + 1, 1)
+    firsts = np.repeat(np.cumsum(lengths) - lengths, num_ngrams)
+    firsts = firsts + np.arange(len(firsts)) - np.repeat(np.cumsum(num_ngrams) - num_ngrams, num_ngrams)
+    ends = np.repeat(np.cumsum(lengths), num_ngrams)
+    result = np.zeros(len(firsts), np.uint64)
+    for step in range(min(size, int(lengths.max(initial=0)))):
+        is_within = firsts + step < ends
+        word = words[np.where(is_within, firsts + step, 0)]
+        result = np.where(is_within, _mixed((result + GOLDEN) ^ word), result)
+    return result, num_ngrams

@@ -1,0 +1,196 @@
+"""JSON text: from values, to values, and parts of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.arrays import ComputeError, on_arrays
+from penstock.expr.casting import json_text
+from penstock.expr.column import Expression, call, method
+from penstock.expr.signatures import ANY, STRING, TEXT, strict, takes
+from penstock.types import DataType, to_arrow_array
+
+Format = Literal["json"]
+
+
+def _check_format(function: str, format: str) -> None:
+    if format != "json":
+        raise InvalidArgumentError(f"{function}: the format is 'json', got {format!r}")
+
+
+@method
+def serialize(expr: Expression, format: Format = "json") -> Expression:
+    """Write values as JSON text; null stays null.
+
+    >>> ps.from_pydict({"s": [{"a": 1}]}).select(serialize(ps.col("s"), "json")).to_pydict()
+    {'s': ['{"a":1}']}
+    """
+    _check_format("serialize", format)
+    return call("serialize", expr)
+
+
+strict("serialize", takes(ANY, returns=STRING))(on_arrays(json_text))
+
+
+@method
+def deserialize(expr: Expression, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
+    """Read JSON text as values of ``dtype``; text that is no JSON, or does not fit, is an error.
+
+    Fields that the type lacks are left out; fields that the text lacks are null.
+
+    >>> df = ps.from_pydict({"t": ['{"a": 1, "b": 2}']})
+    >>> df.select(deserialize(ps.col("t"), "json", "struct[a: int64]")).to_pydict()
+    {'t': [{'a': 1}]}
+    """
+    _check_format("deserialize", format)
+    return call("deserialize", expr, dtype=DataType.of(dtype), is_strict=True)
+
+
+@method
+def try_deserialize(expr: Expression, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
+    """Read JSON text as values of ``dtype``; text that is no JSON, or does not fit, becomes null.
+
+    >>> df = ps.from_pydict({"t": ["[1, 2]", "oops"]})
+    >>> df.select(try_deserialize(ps.col("t"), "json", "list[int64]")).to_pydict()
+    {'t': [[1, 2], None]}
+    """
+    _check_format("try_deserialize", format)
+    return call("deserialize", expr, dtype=DataType.of(dtype), is_strict=False)
+
+
+@strict("deserialize", takes(TEXT, returns=lambda _, dtype, is_strict: dtype))
+@on_arrays
+def _deserialize(texts: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Array:
+    import orjson
+
+    fit = _fitter(dtype)
+    values = []
+    for text in texts.to_pylist():
+        try:
+            values.append(None if text is None else fit(orjson.loads(text)))
+        except (orjson.JSONDecodeError, TypeError, ValueError) as exc:
+            if is_strict:
+                shown = text if len(text) <= 80 else text[:77] + "..."
+                raise ComputeError(
+                    f"deserialize: {shown!r} does not fit {dtype}: {exc}. Use try_deserialize to get null instead."
+                ) from exc
+            values.append(None)
+    return to_arrow_array(values, dtype, what="deserialize")
+
+
+def _fitter(dtype: DataType) -> Callable[[Any], Any]:
+    """Return a function that makes a parsed JSON value one that ``dtype`` can hold, or raises."""
+    if dtype.is_struct():
+        fitters = {name: _fitter(inner) for name, inner in dtype.fields.items()}
+        return _nullable(lambda value: {name: fit(_mapping(value).get(name)) for name, fit in fitters.items()})
+    if dtype.is_list() or dtype.is_embedding():
+        fit = _fitter(dtype.inner)
+        size = None if dtype.is_list() and not dtype.is_fixed_size_list() else dtype.size
+        return _nullable(lambda value: _sized([fit(item) for item in _sequence(value)], size))
+    if dtype.is_map():
+        fit = _fitter(dtype.value)
+        return _nullable(lambda value: {key: fit(item) for key, item in _mapping(value).items()})
+    return _leaf_fitter(dtype)
+
+
+def _nullable(fit: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else fit(value)
+
+
+def _leaf_fitter(dtype: DataType) -> Callable[[Any], Any]:
+    """Return a function that tries each value by itself; those that Python can tell cost no array."""
+    plain: type | None = str if dtype.is_string() else bool if dtype.is_boolean() else None
+    is_int = dtype == DataType.int64()
+    is_float = dtype == DataType.float64()
+
+    def fit(value: Any) -> Any:
+        if value is None or (plain is not None and type(value) is plain):
+            return value
+        if is_int and type(value) is int and -(2**63) <= value < 2**63:
+            return value
+        if is_float and type(value) in (int, float):
+            return float(value)
+        if dtype.is_temporal() and isinstance(value, str):
+            return pa.scalar(value).cast(dtype.arrow).as_py()
+        return to_arrow_array([value], dtype, what="JSON")[0].as_py()
+
+    return fit
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {value!r}")
+    return value
+
+
+def _sequence(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected an array, got {value!r}")
+    return value
+
+
+def _sized(items: list[Any], size: int | None) -> list[Any]:
+    if size is not None and len(items) != size:
+        raise ValueError(f"expected {size} elements, got {len(items)}")
+    return items
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+_STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>-?\d+)\]|\[(?P<quote>['\"])(?P<quoted>.*?)(?P=quote)\]")
+
+
+@method
+def json_extract(expr: Expression, path: str) -> Expression:
+    """Take a part of JSON text by a path such as ``$.a.b[0]``; null where there is none or the text is no JSON.
+
+    Text comes without its quotes, everything else as JSON.
+
+    >>> df = ps.from_pydict({"t": ['{"a": {"b": [10, 20]}}']})
+    >>> df.select(json_extract(ps.col("t"), "$.a.b[0]")).to_pydict()
+    {'t': ['10']}
+    """
+    return call("json_extract", expr, steps=_steps(path))
+
+
+def _steps(path: str) -> list[str | int]:
+    """Return the names and positions that a path goes through."""
+    steps: list[str | int] = []
+    position = 1
+    while path.startswith("$") and position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            break
+        steps.append(int(match["index"]) if match["index"] else match["name"] or match["quoted"])
+        position = match.end()
+    if not path.startswith("$") or position < len(path):
+        raise InvalidArgumentError(
+            f"json_extract: {path!r} is no path; write it as in '$.name', '$.list[0]', \"$['a b']\""
+        )
+    return steps
+
+
+@strict("json_extract", takes(TEXT, returns=STRING))
+@on_arrays
+def _json_extract(texts: pa.Array, *, steps: tuple[str | int, ...]) -> pa.Array:
+    import orjson
+
+    def extract(text: str) -> str | None:
+        try:
+            value = orjson.loads(text)
+            for step in steps:
+                if isinstance(value, str):
+                    return None
+                value = value[step]
+        except (orjson.JSONDecodeError, LookupError, TypeError):
+            return None
+        if value is None or isinstance(value, str):
+            return value
+        return orjson.dumps(value).decode()
+
+    return pa.array([None if text is None else extract(text) for text in texts.to_pylist()], pa.string())

@@ -1,0 +1,293 @@
+"""Functions of dates, times, timestamps and durations. Their parts are in ``calendar``."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.expr.arrays import ComputeError
+from penstock.expr.column import Expression, call, method
+from penstock.expr.registry import Value
+from penstock.expr.signatures import (
+    CLOCK,
+    DATE,
+    DATE_OR_TIMESTAMP,
+    INT64,
+    INTEGER,
+    STRING,
+    TEXT,
+    TIMESTAMP,
+    same_type,
+    strict,
+    takes,
+)
+from penstock.types import DataType
+
+UNITS = ("s", "ms", "us", "ns")
+
+# --- truncation -------------------------------------------------------------------------------------------------------
+
+
+@method
+def date(expr: Expression) -> Expression:
+    """Return the day of a timestamp, as a date.
+
+    >>> import datetime
+    >>> ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]}).select(date(ps.col("t"))).to_pydict()
+    {'t': [datetime.date(2024, 7, 3)]}
+    """
+    return call("date", expr)
+
+
+strict("date", takes(DATE_OR_TIMESTAMP, returns=DATE))(lambda value: pc.cast(_local(value), pa.date32()))
+
+
+@method
+def time(expr: Expression) -> Expression:
+    """Return the time of day of a timestamp.
+
+    >>> import datetime
+    >>> ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]}).select(time(ps.col("t"))).to_pydict()
+    {'t': [datetime.time(10, 0)]}
+    """
+    return call("time", expr)
+
+
+def _time_type(dtype: DataType) -> DataType:
+    return dtype if not dtype.is_timestamp() else DataType.time(dtype.unit)
+
+
+@strict("time", takes(CLOCK, returns=_time_type))
+def _time(value: Value) -> Value:
+    return pc.cast(_local(value), _time_type(DataType(value.type)).arrow)
+
+
+def _local(value: Value) -> Value:
+    has_timezone = pa.types.is_timestamp(value.type) and value.type.tz is not None
+    return pc.local_timestamp(value) if has_timezone else value
+
+
+_INTERVALS = (
+    "nanosecond", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year",
+)  # fmt: skip
+
+
+def date_trunc(interval: str, expr: Expression) -> Expression:
+    """Go back to the start of an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
+
+    As a method the expression comes first: ``col("t").date_trunc("1 day")``.
+
+    >>> import datetime
+    >>> df = ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10, 40)]})
+    >>> df.select(date_trunc("15 minutes", ps.col("t"))).to_pydict()
+    {'t': [datetime.datetime(2024, 7, 3, 10, 30)]}
+    """
+    match = re.fullmatch(r"\s*(\d+)?\s*([a-z]+?)s?\s*", str(interval).lower())
+    if match is None or match[2] not in _INTERVALS or match[1] == "0":
+        hint = did_you_mean(match[2], _INTERVALS) if match is not None else ""
+        raise InvalidArgumentError(
+            f"date_trunc: {interval!r} is no interval such as '1 day'; the units are {', '.join(_INTERVALS)}.{hint}"
+        )
+    return call("date_trunc", expr, multiple=int(match[1] or 1), unit=match[2])
+
+
+def trunc(expr: Expression, interval: str) -> Expression:
+    """Go back to the start of an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
+
+    >>> import datetime
+    >>> ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]}).select(trunc(ps.col("t"), "month")).to_pydict()
+    {'t': [datetime.datetime(2024, 7, 1, 0, 0)]}
+    """
+    return date_trunc(interval, expr)
+
+
+setattr(Expression, "date_trunc", trunc)  # noqa: B010  # a method has the expression first
+method(trunc)
+
+
+@strict("date_trunc", takes(DATE_OR_TIMESTAMP, returns=same_type))
+def _date_trunc(value: Value, *, multiple: int, unit: str) -> Value:
+    return pc.cast(pc.floor_temporal(value, multiple, unit), value.type)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+@method
+def to_date(expr: Expression, format: str) -> Expression:
+    """Parse text as a date; text that does not fit the format is an error.
+
+    >>> ps.from_pydict({"t": ["03.07.2024"]}).select(to_date(ps.col("t"), "%d.%m.%Y")).to_pydict()
+    {'t': [datetime.date(2024, 7, 3)]}
+    """
+    return call("to_date", expr, format=format)
+
+
+@method
+def to_datetime(expr: Expression, format: str, timezone: str | None = None) -> Expression:
+    """Parse text as a timestamp in microseconds; text that does not fit the format is an error.
+
+    ``%f`` takes a fraction of a second of any length. With a timezone, text without an offset is local to it.
+
+    >>> df = ps.from_pydict({"t": ["2024-07-03 10:30:00.5"]})
+    >>> df.select(to_datetime(ps.col("t"), "%Y-%m-%d %H:%M:%S.%f")).to_pydict()
+    {'t': [datetime.datetime(2024, 7, 3, 10, 30, 0, 500000)]}
+    """
+    return call("to_datetime", expr, format=format, timezone=timezone)
+
+
+def _parsed(text: Value, format: str, function: str) -> Value:
+    """Return timestamps in microseconds, in UTC if the format has an offset."""
+    import datetime
+
+    if "%f" not in format and "%z" not in format and "%." not in format:
+        try:
+            return pc.strptime(text, format=format, unit="us")
+        except pa.ArrowInvalid:
+            pass  # find the value that does not parse, or one that only Python parses
+    python_format = re.sub(r"%\.\d?f", ".%f", format)
+    rows = text.to_pylist() if isinstance(text, pa.Array) else [text.as_py()]
+    moments: list[datetime.datetime | None] = []
+    for row in rows:
+        try:
+            moments.append(None if row is None else datetime.datetime.strptime(row, python_format))
+        except ValueError as exc:
+            raise ComputeError(f"{function}: {exc}. Use try_cast or filter such rows out first.") from exc
+    has_offset = any(moment is not None and moment.tzinfo is not None for moment in moments)
+    parsed = pa.array(moments, pa.timestamp("us", "UTC" if has_offset else None))
+    return parsed if isinstance(text, pa.Array) else parsed[0]
+
+
+@strict("to_date", takes(TEXT, returns=DATE))
+def _to_date(text: Value, *, format: str) -> Value:
+    return pc.cast(_parsed(text, format, "to_date"), pa.date32())
+
+
+def _to_datetime_type(dtype: DataType, *, format: str, timezone: str | None) -> DataType:
+    return DataType.timestamp("us", timezone)
+
+
+@strict("to_datetime", takes(TEXT, returns=_to_datetime_type))
+def _to_datetime(text: Value, *, format: str, timezone: str | None) -> Value:
+    parsed = _parsed(text, format, "to_datetime")
+    if timezone is not None and parsed.type.tz is None:
+        return pc.assume_timezone(parsed, timezone, ambiguous="earliest", nonexistent="earliest")
+    return pc.cast(parsed, pa.timestamp("us", timezone))
+
+
+@method
+def strftime(expr: Expression, format: str | None = None) -> Expression:
+    """Write dates and timestamps as text, in ISO 8601 if no format is given.
+
+    >>> import datetime
+    >>> ps.from_pydict({"t": [datetime.date(2024, 7, 3)]}).select(strftime(ps.col("t"), "%d.%m.%Y")).to_pydict()
+    {'t': ['03.07.2024']}
+    """
+    return call("strftime", expr, format=format)
+
+
+@strict("strftime", takes(DATE_OR_TIMESTAMP, returns=STRING))
+def _strftime(value: Value, *, format: str | None) -> Value:
+    if format is None and pa.types.is_date(value.type):
+        return pc.cast(value, pa.string())
+    if format is None:
+        text = pc.strftime(value, format="%Y-%m-%dT%H:%M:%S%z" if value.type.tz else "%Y-%m-%dT%H:%M:%S")
+        return pc.replace_substring_regex(text, pattern=r"\.0+($|[+-])", replacement=r"\1")
+    if "%f" in format:  # Arrow writes the fraction as part of %S
+        python_rows = value.to_pylist() if isinstance(value, pa.Array) else [value.as_py()]
+        texts = pa.array([None if row is None else row.strftime(format) for row in python_rows], pa.string())
+        return texts if isinstance(value, pa.Array) else texts[0]
+    whole = pc.cast(value, pa.timestamp("s", value.type.tz), safe=False) if pa.types.is_timestamp(value.type) else value
+    return pc.strftime(whole, format=format)
+
+
+# --- epochs and durations ---------------------------------------------------------------------------------------------
+
+
+@method
+def to_unix_epoch(expr: Expression, time_unit: str | None = None) -> Expression:
+    """Count the seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC.
+
+    >>> import datetime
+    >>> ps.from_pydict({"t": [datetime.date(1970, 1, 2)]}).select(to_unix_epoch(ps.col("t"))).to_pydict()
+    {'t': [86400]}
+    """
+    return call("to_unix_epoch", expr, unit=_unit("to_unix_epoch", time_unit or "s"))
+
+
+@method
+def from_unix_epoch(expr: Expression, time_unit: str | None = None) -> Expression:
+    """Make timestamps of the seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC.
+
+    >>> ps.from_pydict({"t": [86400]}).select(from_unix_epoch(ps.col("t"))).to_pydict()
+    {'t': [datetime.datetime(1970, 1, 2, 0, 0)]}
+    """
+    return call("from_unix_epoch", expr, unit=_unit("from_unix_epoch", time_unit or "s"))
+
+
+def _unit(function: str, unit: str) -> str:
+    if unit not in UNITS:
+        raise InvalidArgumentError(f"{function}: the time unit is one of {', '.join(UNITS)}, got {unit!r}")
+    return unit
+
+
+@strict("to_unix_epoch", takes(DATE_OR_TIMESTAMP, returns=INT64))
+def _to_unix_epoch(value: Value, *, unit: str) -> Value:
+    return pc.cast(pc.cast(value, pa.timestamp(unit, getattr(value.type, "tz", None)), safe=False), pa.int64())
+
+
+@strict("from_unix_epoch", takes(INTEGER, returns=lambda dtype, unit: DataType.timestamp(unit)))
+def _from_unix_epoch(value: Value, *, unit: str) -> Value:
+    return pc.cast(pc.cast(value, pa.int64()), pa.timestamp(unit))
+
+
+@method
+def convert_time_zone(expr: Expression, to_timezone: str, from_timezone: str | None = None) -> Expression:
+    """Show the same moment in another timezone; a timestamp without one is first taken as local to ``from_timezone``.
+
+    >>> import datetime
+    >>> df = ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]})
+    >>> df.select(strftime(convert_time_zone(ps.col("t"), "Asia/Tokyo", "UTC"))).to_pydict()
+    {'t': ['2024-07-03T19:00:00+0900']}
+    """
+    return call("convert_time_zone", expr, to_timezone=to_timezone, from_timezone=from_timezone)
+
+
+def _converted_type(dtype: DataType, *, to_timezone: str, from_timezone: str | None) -> DataType:
+    if dtype.is_timestamp() and dtype.timezone is None and from_timezone is None:
+        raise InvalidArgumentError("convert_time_zone: the timestamp has no timezone; say which with from_timezone=")
+    return dtype if dtype.is_null() else DataType.timestamp(dtype.unit, to_timezone)
+
+
+@strict("convert_time_zone", takes(TIMESTAMP, returns=_converted_type))
+def _convert_time_zone(value: Value, *, to_timezone: str, from_timezone: str | None) -> Value:
+    if value.type.tz is None:
+        value = pc.assume_timezone(value, from_timezone, ambiguous="earliest", nonexistent="earliest")
+    return pc.cast(value, pa.timestamp(value.type.unit, to_timezone))
+
+
+@method
+def replace_time_zone(expr: Expression, timezone: str | None = None) -> Expression:
+    """Keep the local time and give it another timezone, or none.
+
+    >>> import datetime
+    >>> df = ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]})
+    >>> df.select(strftime(replace_time_zone(ps.col("t"), "Asia/Tokyo"))).to_pydict()
+    {'t': ['2024-07-03T10:00:00+0900']}
+    """
+    return call("replace_time_zone", expr, timezone=timezone)
+
+
+def _replaced_type(dtype: DataType, *, timezone: str | None) -> DataType:
+    return dtype if dtype.is_null() else DataType.timestamp(dtype.unit, timezone)
+
+
+@strict("replace_time_zone", takes(TIMESTAMP, returns=_replaced_type))
+def _replace_time_zone(value: Value, *, timezone: str | None) -> Value:
+    local = _local(value)
+    if timezone is None:
+        return local
+    return pc.assume_timezone(local, timezone, ambiguous="earliest", nonexistent="earliest")

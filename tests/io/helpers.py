@@ -1,0 +1,52 @@
+"""Use sources and sinks as the engine does, without the engine."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.io.file_source import FileSource
+from penstock.io.parquet import ParquetFormat
+from penstock.protocols import ReadRequest, Sink, Source
+
+
+def read_table(source: Source, **request: Any) -> pa.Table:
+    """Read all tasks, each sent to a worker and back."""
+    wanted = ReadRequest(**request)
+    schema = source.schema().to_arrow()
+    names = list(wanted.columns) if wanted.columns is not None else schema.names
+    batches = [batch for task in source.read_tasks(wanted) for batch in pickle.loads(pickle.dumps(task)).read()]
+    return pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in names]))
+
+
+def read_rows(source: Source, **request: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_table(source, **request).to_pylist()
+    return rows
+
+
+def parquet_rows(path: Path, **options: Any) -> list[dict[str, Any]]:
+    return read_rows(FileSource(ParquetFormat(), path, **options))
+
+
+def write_all(sink: Sink, *batches: pa.RecordBatch) -> pa.Table:
+    """Write through one writer, in another worker's copy of the sink, and commit."""
+    sink.start()
+    return sink.commit(write_records(sink, batches))
+
+
+def write_records(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    writer = pickle.loads(pickle.dumps(sink)).open()
+    records = [record for batch in batches for record in writer.write(batch)]
+    records.extend(writer.finish())
+    writer.close()
+    return records
+
+
+def visible_files(root: Path) -> list[str]:
+    """Return every file below a folder that a reader would see."""
+    found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return sorted(str(path) for path in found if not any(part.startswith(("_", ".")) for part in path.parts))

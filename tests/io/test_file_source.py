@@ -1,0 +1,176 @@
+"""What a scan over files does in every format: projection, filter, limit, columns from paths, files that differ."""
+
+from __future__ import annotations
+
+import logging
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import ColumnNotFoundError, CorruptFileError, InvalidArgumentError
+from penstock.io.csv import CsvFormat
+from penstock.io.file_source import FileSource
+from penstock.io.parquet import ParquetFormat
+from penstock.protocols import ReadRequest, Source
+from tests.io.helpers import parquet_rows, read_rows, read_table
+
+
+def write(path: Path, **columns: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture
+def two_files(tmp_path: Path) -> Path:
+    write(tmp_path / "1.parquet", a=[1, 2], b=["x", "y"])
+    write(tmp_path / "2.parquet", a=[3, None], b=["z", None])
+    return tmp_path
+
+
+def test_it_is_a_source_with_a_schema(two_files: Path) -> None:
+    source = FileSource(ParquetFormat(), two_files)
+    assert isinstance(source, Source)
+    assert source.name == f"read_parquet({two_files}/1.parquet and 1 more)"
+    assert source.schema().to_arrow() == pa.schema([("a", pa.int64()), ("b", pa.string())])
+
+
+def test_all_rows_in_order(two_files: Path) -> None:
+    assert [row["a"] for row in parquet_rows(two_files)] == [1, 2, 3, None]
+
+
+def test_a_request_for_columns_gives_them_in_its_order(two_files: Path) -> None:
+    source = FileSource(ParquetFormat(), two_files)
+    assert read_table(source, columns=("b", "a")).schema.names == ["b", "a"]
+    assert read_table(source, columns=("b",)).to_pydict() == {"b": ["x", "y", "z", None]}
+
+
+def test_a_request_for_no_columns_still_counts_rows(two_files: Path) -> None:
+    source = FileSource(ParquetFormat(), two_files)
+    batches = [b for task in source.read_tasks(ReadRequest(columns=())) for b in task.read()]
+    assert sum(batch.num_rows for batch in batches) == 4
+    assert all(batch.num_columns == 0 for batch in batches)
+
+
+def test_predicates_are_exact_and_may_use_columns_that_are_not_asked_for(two_files: Path) -> None:
+    source = FileSource(ParquetFormat(), two_files)
+    assert source.can_filter
+    assert read_table(source, columns=("b",), predicate=pc.field("a") > 1).to_pydict() == {"b": ["y", "z"]}
+    assert read_table(source, predicate=pc.field("b").is_null()).num_rows == 1
+
+
+def test_limit_stops_reading_tasks_and_rows(two_files: Path) -> None:
+    source = FileSource(ParquetFormat(), two_files)
+    assert len(list(source.read_tasks(ReadRequest(limit=2)))) == 1
+    assert [row["a"] for row in read_rows(source, limit=1)] == [1]
+    # With a predicate any task may have the rows, so each gives up to the limit.
+    assert [row["a"] for row in read_rows(source, limit=1, predicate=pc.field("a") > 0)] == [1, 3]
+
+
+def test_columns_option(two_files: Path) -> None:
+    source = FileSource(ParquetFormat(), two_files, columns=["b"])
+    assert source.schema().names == ["b"]
+    with pytest.raises(ColumnNotFoundError, match="Column 'bb' not found; available: a, b"):
+        FileSource(ParquetFormat(), two_files, columns=["bb"]).schema()
+
+
+def test_file_path_column(two_files: Path) -> None:
+    source = FileSource(ParquetFormat(), two_files, file_path_column="path")
+    paths = read_table(source, columns=("path",)).column("path").to_pylist()
+    assert paths == [f"{two_files}/1.parquet"] * 2 + [f"{two_files}/2.parquet"] * 2
+    with pytest.raises(InvalidArgumentError, match="file_path_column='a' is already a column"):
+        FileSource(ParquetFormat(), two_files, file_path_column="a").schema()
+
+
+def test_a_predicate_on_the_path_opens_no_other_file(two_files: Path) -> None:
+    (two_files / "3.parquet").write_bytes(b"not parquet")
+    source = FileSource(ParquetFormat(), two_files, file_path_column="path")
+    wanted = pc.field("path") == f"{two_files}/2.parquet"
+    assert [row["a"] for row in read_rows(source, predicate=wanted)] == [3, None]
+
+
+def test_hive_columns_have_types_and_prune_files(tmp_path: Path) -> None:
+    write(tmp_path / "day=2024-05-01" / "n=1" / "city=S%C3%A3o Paulo" / "x.parquet", a=[1])
+    write(tmp_path / "day=2024-05-02" / "n=__HIVE_DEFAULT_PARTITION__" / "city=b%2Fc" / "x.parquet", a=[2])
+    source = FileSource(ParquetFormat(), tmp_path, hive_partitioning=True)
+    assert source.schema().to_arrow() == pa.schema(
+        [("a", pa.int64()), ("day", pa.date32()), ("n", pa.int64()), ("city", pa.string())]
+    )
+    assert read_rows(source) == [
+        {"a": 1, "day": date(2024, 5, 1), "n": 1, "city": "São Paulo"},
+        {"a": 2, "day": date(2024, 5, 2), "n": None, "city": "b/c"},
+    ]
+    one_file = ReadRequest(predicate=pc.field("n") == 1)
+    assert len(list(source.read_tasks(one_file))) == 1
+    assert len(list(source.read_tasks(ReadRequest(predicate=pc.field("n").is_null())))) == 1
+    assert read_table(source, columns=("city",), predicate=pc.field("day") > date(2024, 5, 1)).to_pydict() == {
+        "city": ["b/c"]
+    }
+
+
+def test_hive_columns_prune_files_of_any_format(tmp_path: Path) -> None:
+    for key in ("a", "b"):
+        (tmp_path / f"k={key}").mkdir()
+        (tmp_path / f"k={key}" / "x.csv").write_text(f"v\n{key}{key}\n")
+    source = FileSource(CsvFormat(), tmp_path, hive_partitioning=True)
+    assert len(list(source.read_tasks(ReadRequest(predicate=pc.field("k") == "b")))) == 1
+    assert read_rows(source, predicate=pc.field("k") == "b") == [{"v": "bb", "k": "b"}]
+
+
+def test_hive_folders_are_not_columns_unless_asked(tmp_path: Path) -> None:
+    write(tmp_path / "k=1" / "x.parquet", a=[1])
+    assert parquet_rows(tmp_path) == [{"a": 1}]
+
+
+def test_the_first_file_rules_missing_is_null_extra_is_dropped_types_are_cast(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", a=[1], b=["x"])
+    write(tmp_path / "2.parquet", c=[True], a=pa.array([2], pa.int8()))
+    write(tmp_path / "3.parquet", b=["z"], a=pa.array([3.0]))
+    assert parquet_rows(tmp_path) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "z"}]
+
+
+def test_a_type_that_cannot_be_cast_names_file_column_and_types(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", a=[1])
+    write(tmp_path / "2.parquet", a=["x"])
+    with pytest.raises(CorruptFileError, match=r"2\.parquet': column 'a' is string there and does not become int64"):
+        parquet_rows(tmp_path)
+
+
+def test_schema_overrides_types_and_adds_columns(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", a=[1], b=["x"])
+    assert parquet_rows(tmp_path, schema={"a": "string", "c": "float64"}) == [{"a": "1", "b": "x", "c": None}]
+    assert parquet_rows(tmp_path, schema={"a": "float64"}, infer_schema=False) == [{"a": 1.0}]
+    with pytest.raises(InvalidArgumentError, match="infer_schema=False needs schema"):
+        parquet_rows(tmp_path, infer_schema=False)
+
+
+def test_corrupt_files_are_skipped_with_a_warning_if_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "0.parquet").write_bytes(b"no")
+    write(tmp_path / "1.parquet", a=[1])
+    (tmp_path / "2.parquet").write_bytes(b"")
+    with pytest.raises(CorruptFileError, match=r"0\.parquet"):
+        parquet_rows(tmp_path)
+    source = FileSource(ParquetFormat(), tmp_path, ignore_corrupt_files=True)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert read_rows(source) == [{"a": 1}]
+    assert "Skipped a corrupt file (2 in this scan so far)" in caplog.text
+    assert "0.parquet" in caplog.text
+    assert "2.parquet" in caplog.text
+    assert list(source.skipped.reasons) == [f"{tmp_path}/0.parquet", f"{tmp_path}/2.parquet"]
+
+
+def test_nothing_but_corrupt_files_is_an_error_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "0.parquet").write_bytes(b"no")
+    with pytest.raises(CorruptFileError, match="None of the 1 files can be read"):
+        parquet_rows(tmp_path, ignore_corrupt_files=True)
+
+
+def test_a_column_name_that_appears_twice_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(CorruptFileError, match=r"x\.csv': column 'a' appears twice"):
+        FileSource(CsvFormat(), tmp_path).schema()

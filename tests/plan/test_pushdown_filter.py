@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.expr.column import col
+from penstock.expr.nodes import Star
+from penstock.plan.nodes import (
+    Concat,
+    Explode,
+    Filter,
+    IntoBatches,
+    Limit,
+    MonotonicId,
+    Plan,
+    Repartition,
+    Sample,
+    Scan,
+    Unpivot,
+)
+from penstock.plan.rules.pushdown_filter import pushdown_filter
+from tests.plan.sources import UNFILTERED, a, b, double, is_odd, l, node, s, scan, select, unknown, with_columns
+
+c = col("c")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        scan(),
+        Filter(Scan(UNFILTERED), node(a > 1)),
+        Filter(scan(), node(a + 1 > 1)),  # the source could not do it
+        Filter(scan(), node(is_odd(a))),
+        Filter(scan(limit=3), node(a > 1)),
+        Filter(Limit(scan(), 3), node(a > 1)),
+        Filter(Sample(scan(), 0.5, seed=1), node(a > 1)),
+        Filter(MonotonicId(scan(), "id"), node(a > 1)),
+        Filter(unknown(scan()), node(a > 1)),
+        Filter(select(scan(), s.cast("int64").alias("c")), node(c > 1)),  # not cheap: computed twice
+        Filter(select(scan(), double(a).alias("c"), b), node(b > 1)),  # split first
+        Filter(Explode(scan(), ("l",)), node(l > 1)),
+        Filter(Unpivot(scan(), ("a",), ("b",)), node(col("value") > 1)),
+        Filter(select(unknown(scan()), Star(exclude=("c",)), s.cast("int64").alias("c")), node(c > 1)),
+    ],
+)
+def test_a_filter_that_stays(plan: Plan) -> None:
+    assert pushdown_filter(plan) is plan
+
+
+def test_into_the_scan() -> None:
+    assert pushdown_filter(Filter(scan(), node(a > 1))) == scan(predicate=a > 1)
+    assert pushdown_filter(Filter(scan(predicate=a > 1), node(b > 1))) == scan(predicate=(a > 1) & (b > 1))
+
+
+def test_the_part_that_the_source_can_do() -> None:
+    plan = Filter(scan(), node((a > 1) & (a + b > 2) & s.not_null()))
+    assert pushdown_filter(plan) == Filter(scan(predicate=(a > 1) & s.not_null()), node(a + b > 2))
+
+
+def test_below_a_select_list() -> None:
+    plan = Filter(select(scan(), a.alias("b"), (a + b).alias("c")), node((b > 1) & (c > 2)))
+    assert pushdown_filter(plan) == select(
+        Filter(scan(), node((a > 1) & (a + b > 2))), a.alias("b"), (a + b).alias("c")
+    )
+
+
+def test_the_part_that_reads_cheap_columns() -> None:
+    plan = Filter(with_columns(scan("a", "s"), c=s.cast("int64")), node((c > 1) & (a > 2)))
+    moved = with_columns(Filter(scan("a", "s"), node(a > 2)), c=s.cast("int64"))
+    assert pushdown_filter(plan) == Filter(moved, node(c > 1))
+
+
+def test_below_a_star() -> None:
+    plan = Filter(select(unknown(scan()), Star(exclude=("b",)), a.alias("b")), node((a > 1) & (b > 2)))
+    assert pushdown_filter(plan) == select(
+        Filter(unknown(scan()), node((a > 1) & (a > 2))), Star(exclude=("b",)), a.alias("b")
+    )
+
+
+def test_into_each_input_of_a_concat() -> None:
+    plan = Filter(Concat((scan(), Limit(scan(), 1))), node(a > 1))
+    assert pushdown_filter(plan) == Concat((Filter(scan(), node(a > 1)), Filter(Limit(scan(), 1), node(a > 1))))
+
+
+def test_below_rows_that_are_repeated() -> None:
+    assert pushdown_filter(Filter(Explode(scan(), ("l",)), node((a > 1) & (l > 2)))) == Filter(
+        Explode(Filter(scan(), node(a > 1)), ("l",)), node(l > 2)
+    )
+    assert pushdown_filter(Filter(Unpivot(scan(), ("a",), ("b",)), node(a > 1))) == Unpivot(
+        Filter(scan(), node(a > 1)), ("a",), ("b",)
+    )
+
+
+def test_below_layout() -> None:
+    assert pushdown_filter(Filter(IntoBatches(scan(), 2), node(a > 1))) == IntoBatches(Filter(scan(), node(a > 1)), 2)
+    assert pushdown_filter(Filter(Repartition(scan(), 2), node(a > 1))) == Repartition(Filter(scan(), node(a > 1)), 2)
