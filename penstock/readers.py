@@ -205,9 +205,10 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
 def read_source(source: Source) -> DataFrame:
     """Read from a source of your own: any object with the methods of ``ps.Source``.
 
-    >>> from penstock.io.ranges import RangeSource
-    >>> ps.read_source(RangeSource(range(2))).to_pydict()
-    {'id': [0, 1]}
+    >>> import pyarrow as pa
+    >>> from penstock.io.memory import MemorySource
+    >>> ps.read_source(MemorySource.from_table(pa.table({"a": [1]}))).to_pydict()
+    {'a': [1]}
     """
     if not isinstance(source, Source):
         raise InvalidArgumentError(

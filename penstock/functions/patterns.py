@@ -96,7 +96,7 @@ def split(expr: Expression, split_on: str | Expression) -> Expression:
     >>> ps.from_pydict({"t": ["a,b"]}).select(split(ps.col("t"), ",")).to_pydict()
     {'t': [['a', 'b']]}
     """
-    if split_on == "" and isinstance(split_on, str):
+    if isinstance(split_on, str) and not split_on:
         raise InvalidArgumentError("split: split_on is empty; use regexp_extract_all(expr, '(?s).') for the characters")
     return call("split", expr, split_on)
 

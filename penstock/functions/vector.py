@@ -7,7 +7,7 @@ query is built if the types say so, else when it runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from penstock.expr.registry import Value
 from penstock.expr.signatures import FLOAT64, VECTOR, strict, takes
 from penstock.types import DataType
 
-Vector = Expression | Sequence[float] | np.ndarray[Any, Any]
+Vector: TypeAlias = Expression | Sequence[float] | np.ndarray[Any, Any]
 
 
 def _argument(vector: Vector) -> Any:

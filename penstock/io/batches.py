@@ -17,7 +17,7 @@ TASK_NBYTES = 64 * 2**20
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield ``batch`` in slices, none much larger than a batch should be; without a copy."""
-    pieces = max(-(-batch.num_rows // BATCH_ROWS), min(batch.nbytes // BATCH_NBYTES, batch.num_rows))
+    pieces = max(-(-batch.num_rows // BATCH_ROWS), min(round(batch.nbytes / BATCH_NBYTES), batch.num_rows))
     if pieces <= 1:
         yield batch
         return

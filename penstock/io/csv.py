@@ -144,7 +144,7 @@ class CsvFormat:
     def _first_row(self, file: DataFile) -> list[str]:
         """Return the first row that is not empty, or nothing."""
         with reading(file), file.open_stream() as stream:
-            first = next((row for row in self.rows(self.lines(stream)) if row), [])
+            first: list[str] = next((row for row in self.rows(self.lines(stream)) if row), [])
         if bad_byte(first):
             raise locate_error(self, file, None, f"Cannot read {str(file)!r}: it is not UTF-8 text")
         return first

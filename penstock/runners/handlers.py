@@ -5,18 +5,19 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.execution.aio import AsyncHandler
 from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
 from penstock.plan.stages import CallBatch, CallUdf, Read, Transform, Work, WriteOut
 from penstock.protocols import Handler, Sink
-from penstock.udf.aio import AsyncUdfHandler
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler
+
+if TYPE_CHECKING:
+    from penstock.execution.aio import AsyncHandler
 
 RECORD = "record"  # the column that carries what a sink says of each piece it wrote
 
@@ -27,6 +28,9 @@ def opener(work: Work) -> OpenHandler:
 
 
 def async_opener(work: CallUdf) -> Callable[[], AsyncHandler]:
+    """Return a function that makes the handler of an async UDF; asyncio is only loaded by those who use it."""
+    from penstock.udf.aio import AsyncUdfHandler
+
     return lambda: AsyncUdfHandler(work, Steps(work.steps))
 
 

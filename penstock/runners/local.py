@@ -8,14 +8,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from penstock.config import Config
-from penstock.execution.aio import AsyncPool
-from penstock.execution.executor import MakePool, PoolChoice
-from penstock.execution.processes import ProcessPool
+from penstock.execution.executor import PoolChoice
 from penstock.execution.threads import ThreadPool, Threads
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.stages import CallBatch, CallUdf, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit
 from penstock.runners.handlers import async_opener, opener
+from penstock.runners.query import Workplace
 
 ASYNC_BATCHES = 8  # batches of an async stage in flight at once, so that the tail of one does not idle the loop
 
@@ -24,10 +23,14 @@ class LocalRunner:
     """Runs stages in this process and in worker processes on this machine."""
 
     @contextmanager
-    def open(self, config: Config) -> Iterator[MakePool]:
+    def open(self, config: Config) -> Iterator[Workplace]:
         threads = Threads()
         try:
-            yield lambda stage, work, emit: make_pool(stage, work, emit, threads, config.thread_count)
+            yield Workplace(
+                lambda stage, work, emit: make_pool(stage, work, emit, threads, config.thread_count),
+                num_cores=config.thread_count,
+                memory_bytes=config.memory_bytes,
+            )
         finally:
             threads.close()
 
@@ -39,11 +42,15 @@ def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores:
     """Return the pool that suits a stage: by the kind of its function and by what the user asked for."""
     match work:
         case CallUdf(call) if call.udf.is_async:
+            from penstock.execution.aio import AsyncPool
+
             return PoolChoice(AsyncPool(async_opener(work), ASYNC_BATCHES, emit), takes_core=False)
         case CallUdf() | CallBatch():
             spec = work.call.udf if isinstance(work, CallUdf) else work.spec
             num_workers = worker_count(spec, num_cores)
             if stage.resources.use_process or stage.resources.gpus:
+                from penstock.execution.processes import ProcessPool
+
                 return PoolChoice(ProcessPool(opener(work), num_workers, threads, emit), takes_core=False)
             # A number that the user gave is for calls that wait; it is not bound by the cores.
             return PoolChoice(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -19,11 +20,20 @@ from penstock.runners.handlers import unpacked_records
 Rules = Sequence[Callable[[Plan], Plan]]
 
 
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """How pools are made where a query runs, and what its stages share there."""
+
+    make_pool: MakePool
+    num_cores: int
+    memory_bytes: int
+
+
 class Runner(Protocol):
     """Where queries run: it makes pools for stages, and brings bundles to the user's process."""
 
-    def open(self, config: Config) -> AbstractContextManager[MakePool]:
-        """Return a factory of pools that stays valid within the context, and whose end leaves nothing behind."""
+    def open(self, config: Config) -> AbstractContextManager[Workplace]:
+        """Return a workplace that stays valid within the context, and whose end leaves nothing behind."""
         ...
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
@@ -42,12 +52,12 @@ def run(
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
     config = get_config()
     stages = lower(optimize(plan, rules), is_ordered=is_ordered)
-    with runner.open(config) as make_pool:
+    with runner.open(config) as workplace:
         executor = Executor(
             stages,
-            make_pool,
-            memory_bytes=config.memory_bytes,
-            num_cores=config.thread_count,
+            workplace.make_pool,
+            memory_bytes=workplace.memory_bytes,
+            num_cores=workplace.num_cores,
             subscribers=subscribers,
         )
         with closing(executor.run()) as bundles:

@@ -15,6 +15,7 @@ from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, pickled
 from penstock.types.infer import infer_dtype, needs_inference, short_repr, shortened
 from penstock.types.normalize import normalize, normalize_batch
+from penstock.types.plain import arrow_array
 from penstock.types.series import Series
 
 
@@ -124,7 +125,7 @@ def _infer(values: Sequence[Any], what: str) -> pa.Array:
     first = next((value for value in values if value is not None), None)
     if not needs_inference(first):
         try:
-            return normalize(_one_chunk(pa.array(values), what))
+            return normalize(_one_chunk(arrow_array(values), what))
         except REFUSALS:
             pass  # pyarrow has no one type for them: look at each value
     dtype = infer_dtype(values, what)

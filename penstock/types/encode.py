@@ -25,6 +25,7 @@ from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.hints import is_named_tuple, record_fields
+from penstock.types.plain import arrow_array
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
 """What ``encode`` raises when a value does not fit: pyarrow's errors, and our own as TypeError and ValueError."""
@@ -67,9 +68,9 @@ def _encode_leaf(values: Sequence[Any], dtype: DataType) -> pa.Array:
 
 def _arrow_leaf(values: Sequence[Any], dtype: DataType) -> pa.Array:
     if not dtype.is_integer():
-        return pa.array(values, dtype.arrow)
+        return arrow_array(values, dtype.arrow)
     # Given an integer type, pyarrow would cut 1.5 to 1 without a word; left to infer, it says what it saw.
-    inferred = pa.array(values)
+    inferred = arrow_array(values)
     if not (pa.types.is_integer(inferred.type) or pa.types.is_null(inferred.type)):
         raise TypeError(f"{inferred.type} values")
     return inferred.cast(dtype.arrow)
@@ -142,7 +143,7 @@ def _encode_list(values: Sequence[Any], dtype: DataType) -> pa.Array:
 def _arrow_list(values: Sequence[Any], dtype: DataType) -> pa.Array:
     if not dtype.inner.is_integer():
         return pa.array(values, dtype.arrow)
-    inferred = pa.array(values)
+    inferred = arrow_array(values)
     inner = inferred.type.value_type if pa.types.is_list(inferred.type) else inferred.type
     if not (pa.types.is_integer(inner) or pa.types.is_null(inner)):
         raise TypeError(f"{inferred.type} values")

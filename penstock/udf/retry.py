@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import random
@@ -58,6 +57,8 @@ def retrying_async(function: Callable[..., Any], policy: Policy) -> Callable[...
     """Return an async function with the policy's retries."""
     if not policy.max_retries:
         return function
+
+    import asyncio
 
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:

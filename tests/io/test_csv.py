@@ -23,7 +23,7 @@ from tests.io.helpers import read_rows, read_table, write_all
 def source_of(
     tmp_path: Path, content: str | bytes, options: dict[str, Any] | None = None, **dialect: Any
 ) -> FileSource:
-    path = folder / "x.csv"
+    path = tmp_path / "x.csv"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return FileSource(CsvFormat(**dialect), path, **(options or {}))
 

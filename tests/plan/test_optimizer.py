@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from penstock.expr.column import col
 from penstock.expr.nodes import UdfCall
+from penstock.plan.lower import lower
 from penstock.plan.nodes import Concat, Filter, Limit, Plan, UdfProject
 from penstock.plan.optimizer import MAX_PASSES, REQUIRED, RULES, apply_rule, optimize
 from tests.plan.sources import a, b, double, is_odd, node, s, scan, select, tell, with_columns
@@ -62,8 +67,20 @@ def test_a_rule_sees_every_node() -> None:
     assert seen == ["Concat", "Limit", "Scan", "Project", "Scan"]
 
 
-def test_deep_plans() -> None:
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda plan: select(plan, a + 1),
+        lambda plan: with_columns(plan, a=a + 1, b=a),
+        lambda plan: Filter(plan, node(a + 1 > 0)),
+        lambda plan: Filter(select(plan, a + 1), node(a > 0)),
+    ],
+    ids=["select", "with_columns", "filter", "select and filter"],
+)
+def test_hundreds_of_verbs(verb: Callable[[Plan], Plan]) -> None:
     plan: Plan = scan("a")
-    for _ in range(300):
-        plan = with_columns(plan, a=a + 1, b=a)
-    assert optimize(plan).schema == plan.schema
+    for _ in range(400):
+        plan = verb(plan)
+    optimized = optimize(plan)
+    assert optimized.schema == plan.schema
+    assert lower(optimized, is_ordered=True)

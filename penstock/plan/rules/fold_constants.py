@@ -13,7 +13,7 @@ from penstock.plan.nodes import Filter, Plan, Project
 from penstock.plan.rules.cost import CHEAP
 from penstock.types import Schema
 
-_NO_ROWS = pa.RecordBatch.from_struct_array(pa.array([], pa.struct([])))
+_NO_ROWS = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
 _NO_COLUMNS = Schema([])
 
 

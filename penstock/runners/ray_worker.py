@@ -1,0 +1,158 @@
+"""What runs inside the actors of ``ray``: a handler, batches taken from the object store, and answers for the driver."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.execution.aio import AsyncHandler
+from penstock.execution.threads import joined
+from penstock.execution.worker import packed_error
+from penstock.protocols import Handler
+
+Parts = tuple[tuple[int, int], ...]  # offset and number of rows of each object that makes up a task
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the driver must know of a call. Errors are answers, so that Ray does not wrap them."""
+
+    has_output: bool = False
+    num_rows: int = 0
+    nbytes: int = 0
+    is_done: bool = True
+    busy_s: float = 0.0
+    error: bytes | BaseException | None = None
+
+    @property
+    def exception(self) -> BaseException | None:
+        if not isinstance(self.error, bytes):
+            return self.error
+        error, cause, note = pickle.loads(self.error)
+        error.__cause__ = cause
+        error.add_note(note)
+        return error  # type: ignore[no-any-return]
+
+
+Reply = tuple[pa.Buffer | None, Answer]  # apart, so that the first may stay in the object store
+
+
+class Worker:
+    """An actor with one handler, which is built with the first task and works on one at a time."""
+
+    def __init__(self, packed_open: bytes) -> None:
+        self._packed_open = packed_open
+        self._handler: Handler | None = None
+        self._outputs: Iterator[pa.RecordBatch] | None = None
+
+    def start(self, first_row: int, parts: Parts | None, *items: Any) -> Reply:
+        """Take up a task and give its first output."""
+        started = time.perf_counter()
+        try:
+            if self._handler is None:
+                self._handler = pickle.loads(self._packed_open)(lambda: False)
+            given = self._handler.process(input_from(parts, items), first_row)
+            if isinstance(given, pa.RecordBatch):
+                return reply(given, started, is_done=True)
+            self._outputs = given
+        except BaseException as exc:
+            return failed(exc)
+        return self._next(started)
+
+    def carry_on(self) -> Reply:
+        """Give the next output of the task."""
+        return self._next(time.perf_counter())
+
+    def finish(self) -> Reply:
+        """Give all that the handler still holds as one batch."""
+        started = time.perf_counter()
+        try:
+            rest = [] if self._handler is None else list(self._handler.finish())
+            return reply(joined(rest) if rest else None, started, is_done=True)
+        except BaseException as exc:
+            return failed(exc)
+
+    def close(self) -> None:
+        """Close the handler and end the process."""
+        self._outputs = None
+        if self._handler is not None:
+            self._handler.close()
+        end_actor()
+
+    def _next(self, started: float) -> Reply:
+        assert self._outputs is not None
+        try:
+            batch = next(self._outputs, None)
+            return reply(batch, started, is_done=batch is None)
+        except BaseException as exc:
+            return failed(exc)
+
+
+class AsyncWorker:
+    """An actor with one async handler, which serves several tasks at once on the actor's event loop."""
+
+    def __init__(self, packed_open: bytes) -> None:
+        self._packed_open = packed_open
+        self._handler: AsyncHandler | None = None
+
+    async def start(self, first_row: int, parts: Parts, *items: Any) -> Reply:
+        started = time.perf_counter()
+        try:
+            if self._handler is None:
+                self._handler = pickle.loads(self._packed_open)()
+            batch = await self._handler.process(input_from(parts, items), first_row)
+            return reply(batch, started, is_done=True)
+        except Exception as exc:
+            return failed(exc)
+
+    async def finish(self) -> Reply:
+        return None, Answer()
+
+    async def close(self) -> None:
+        if self._handler is not None:
+            await self._handler.close()
+        end_actor()
+
+
+def input_from(parts: Parts | None, items: tuple[Any, ...]) -> Any:
+    """Return what a handler works on: the read task, or the parts of several objects as one batch."""
+    if parts is None:
+        return items[0]
+    batches = [unpacked_batch(item).slice(*part) for item, part in zip(items, parts, strict=True)]
+    return batches[0] if len(batches) == 1 else joined(batches)
+
+
+def reply(batch: pa.RecordBatch | None, started: float, *, is_done: bool) -> Reply:
+    if batch is None:
+        return None, Answer(busy_s=time.perf_counter() - started)
+    packed = packed_batch(batch)
+    return packed, Answer(True, batch.num_rows, batch.nbytes, is_done, time.perf_counter() - started)
+
+
+def failed(exc: BaseException) -> Reply:
+    return None, Answer(error=packed_error(exc))
+
+
+def packed_batch(batch: pa.RecordBatch) -> pa.Buffer:
+    """Return a batch as an IPC stream: pickle stores a slice with all it was cut from, and loses rows without columns."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue()
+
+
+def unpacked_batch(packed: pa.Buffer) -> pa.RecordBatch:
+    """Return the batch, which reads the object store's memory in place."""
+    return pa.ipc.open_stream(packed).read_next_batch()
+
+
+def end_actor() -> None:
+    """End this process; the driver's reference to the call says when it is gone."""
+    import ray
+
+    ray.actor.exit_actor()

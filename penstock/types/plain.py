@@ -1,0 +1,61 @@
+"""Plain Python values to Arrow without pandas.
+
+``pyarrow.array`` imports pandas, where it is installed, to see whether it was given a pandas object: a third of a
+second on the first call, most of the time a small query takes. While pandas is not loaded nothing can be a pandas
+object, so plain lists are built from their buffers instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+MAX_LENGTH = 100_000  # past this, pyarrow's converter is faster, its import included
+
+_NUMBERS: dict[type, type[np.generic]] = {int: np.int64, float: np.float64}
+
+
+def arrow_array(values: Sequence[Any], arrow_type: pa.DataType | None = None) -> pa.Array | pa.ChunkedArray:
+    """Return what ``pyarrow.array`` gives for a list or tuple, without importing pandas where that can be done.
+
+    >>> arrow_array([1, None]).to_pylist(), arrow_array(["a", None, "é"]).to_pylist()
+    ([1, None], ['a', None, 'é'])
+    """
+    if "pandas" not in sys.modules and len(values) <= MAX_LENGTH:
+        built = _built(values)
+        if built is not None and arrow_type in (None, built.type):
+            return built
+    return pa.array(values, arrow_type)
+
+
+def arrow_numbers(values: np.ndarray[Any, Any], is_null: np.ndarray[Any, Any] | None = None) -> pa.Array:
+    """Return an ndarray of native numbers as an Arrow array that shares its memory."""
+    validity = None if is_null is None else pa.py_buffer(np.packbits(~is_null, bitorder="little"))
+    arrow_type = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(arrow_type, len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _built(values: Sequence[Any]) -> pa.Array | None:
+    kinds = set(map(type, values))
+    has_null = NoneType in kinds
+    kinds.discard(NoneType)
+    if len(kinds) != 1:
+        return None
+    kind = kinds.pop()
+    if kind is str:
+        builder = pa.lib.StringBuilder()
+        builder.append_values(values)
+        return builder.finish()
+    if kind not in _NUMBERS:
+        return None
+    is_null = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_null else None
+    filled = [0 if value is None else value for value in values] if has_null else values
+    try:
+        return arrow_numbers(np.array(filled, _NUMBERS[kind]), is_null)
+    except OverflowError:  # an int that needs more than 64 bits, or 64 without a sign
+        return None

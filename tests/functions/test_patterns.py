@@ -1,0 +1,109 @@
+"""Substrings, LIKE and regular expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import functions as f
+from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.expr.column import Expression, col
+from tests.expr.evaluating import evaluate, resolved
+
+t, p, r = col("t"), col("p"), col("r")
+TEXTS = ["a1b22", "", None, "A.b\nc é"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (f.contains(t, "b"), [True, False, None, True]),
+        (f.startswith(t, "a"), [True, False, None, False]),
+        (f.endswith(t, "é"), [False, False, None, True]),
+        (f.replace(t, ".", "-"), ["a1b22", "", None, "A-b\nc é"]),
+        (f.split(t, "b"), [["a1", "22"], [""], None, ["A.", "\nc é"]]),
+        (f.count_matches(t, ["2", "22"]), [1, 0, None, 0]),
+        (f.count_matches(t, "a", case_sensitive=False), [1, 0, None, 1]),
+        (f.count_matches(t, ["b", "c"], whole_words=True), [0, 0, None, 2]),
+        (
+            f.normalize(t, remove_punct=True, lowercase=True, nfd_unicode=True, white_space=True),
+            ["a1b22", "", None, "ab c e\u0301"],
+        ),
+        (f.normalize(t), TEXTS),
+        (f.like(t, "a%2_"), [True, False, None, False]),
+        (f.ilike(t, "A%"), [True, False, None, True]),
+        (f.like(t, r"A.b%"), [False, False, None, True]),
+        (f.regexp(t, "[0-9]"), [True, False, None, False]),
+        (f.regexp_match(t, "^$"), [False, True, None, False]),
+        (f.regexp_count(t, "[0-9]"), [3, 0, None, 0]),
+        (f.regexp_split(t, "[0-9]+"), [["a", "b", ""], [""], None, ["A.b\nc é"]]),
+        (f.regexp_extract(t, "([a-z])([0-9]+)"), ["a1", None, None, None]),
+        (f.regexp_extract(t, "([a-z])([0-9]+)", 2), ["1", None, None, None]),
+        (f.regexp_extract(t, "(x)?b", 1), [None, None, None, None]),
+        (f.regexp_extract(t, "(x*)b", 1), ["", None, None, ""]),
+        (f.regexp_extract(t, "(?i)^a"), ["a", None, None, "A"]),
+        (f.regexp_extract(t, "c.*$"), [None, None, None, "c é"]),
+        (f.regexp_extract_all(t, "[a-z]([0-9]+)", 1), [["1", "22"], [], None, []]),
+        (f.regexp_replace(t, "([a-z])([0-9])", r"\2\1"), ["1a2b2", "", None, "A.b\nc é"]),
+        (f.regexp_replace(t, "([a-z])(?P<d>[0-9])", "<$2${1}$d$$>"), ["<1a1$><2b2$>2", "", None, "A.b\nc é"]),
+        (f.regexp_replace(t, "[0-9]", r"\n\\"), ["a\\n\\b\\n\\\\n\\", "", None, "A.b\nc é"]),
+    ],
+)
+def test_constant_pattern(expression: Expression, expected: list[Any]) -> None:
+    assert evaluate(expression, t=TEXTS) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (f.contains(t, p), [True, False, None, None]),
+        (f.startswith(t, p), [False, False, None, None]),
+        (f.endswith(t, p), [True, False, None, None]),
+        (f.replace(t, p, "-"), ["a-", "xyz", None, None]),
+        (f.replace(t, "a", r), ["<b", "xyz", None, None]),
+        (f.split(t, p), [["a", ""], ["xyz"], None, None]),
+        (f.like(t, p), [False, False, None, None]),
+        (f.ilike(t, f.concat("%", f.upper(p))), [True, False, None, None]),
+        (f.regexp(t, p), [True, False, None, None]),
+        (f.regexp_count(t, p), [1, 0, None, None]),
+        (f.regexp_split(t, p), [["a", ""], ["xyz"], None, None]),
+        (f.regexp_extract(t, p), ["b", None, None, None]),
+        (f.regexp_extract_all(t, p), [["b"], [], None, None]),
+        (f.regexp_replace(t, p, r), ["a<", "xyz", None, None]),
+        (f.regexp_replace(t, "(b)", r"\1\1"), ["abb", "xyz", None, "c"]),
+    ],
+)
+def test_pattern_from_a_column(expression: Expression, expected: list[Any]) -> None:
+    columns = {"t": ["ab", "xyz", None, "c"], "p": ["b", "q", "b", None], "r": ["<", "<", "<", "<"]}
+    assert evaluate(expression, **columns) == expected
+
+
+def test_escape_in_like() -> None:
+    assert evaluate(f.like(t, r"10\%"), t=["10%", "100"]) == [True, False]
+    assert evaluate(f.like(t, p), t=["10%", "100", "a.c"], p=[r"10\%", r"10\%", "a.c"]) == [True, False, True]
+
+
+@pytest.mark.parametrize("function", [f.regexp, f.regexp_count, f.regexp_split, f.regexp_extract, f.regexp_extract_all])
+def test_bad_regular_expression_is_reported_when_built(function: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="is no regular expression"):
+        function(t, "(")
+
+
+def test_group_that_does_not_exist() -> None:
+    with pytest.raises(InvalidArgumentError, match="has 1 groups, index=2"):
+        f.regexp_extract(t, "(a)", 2)
+
+
+def test_empty_patterns() -> None:
+    with pytest.raises(InvalidArgumentError, match="split_on is empty"):
+        f.split(t, "")
+    with pytest.raises(InvalidArgumentError, match="not empty"):
+        f.count_matches(t, [])
+
+
+def test_wrong_type() -> None:
+    with pytest.raises(TypeMismatchError, match="expected a string, got int64"):
+        resolved(f.contains(t, "a"), t=[1])
+    with pytest.raises(TypeMismatchError, match="expected a string, got int64"):
+        resolved(f.contains(t, 1), t=["a"])  # type: ignore[arg-type]

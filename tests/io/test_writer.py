@@ -1,0 +1,343 @@
+"""Writing files: modes, partitions, file sizes, schemas, and what an error leaves behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, TypeMismatchError, WriteError
+from penstock.io import parquet, writer
+from penstock.io.csv import CsvEncoding
+from penstock.io.file_source import FileSource
+from penstock.io.parquet import ParquetEncoding, ParquetFormat, parquet_sink
+from penstock.io.staging import FOLDER
+from penstock.io.writer import FileSink
+from penstock.protocols import Sink
+from penstock.types import Schema
+from tests.io.helpers import parquet_rows, read_rows, visible_files, write_all, write_records
+
+
+def batch_of(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def sink_to(root: Path, **options: Any) -> FileSink:
+    return FileSink(str(root), ParquetEncoding(), **options)
+
+
+def values(root: Path) -> list[Any]:
+    return sorted(row["a"] for row in parquet_rows(root))
+
+
+# --- modes ---
+
+
+def test_create_writes_files_and_says_which(tmp_path: Path) -> None:
+    root = tmp_path / "new" / "out"
+    sink = sink_to(root)
+    assert isinstance(sink, Sink)
+    shown = write_all(sink, batch_of(a=[1, 2]), batch_of(a=[3]))
+    [name] = visible_files(root)
+    assert shown.to_pylist() == [{"path": f"{root}/{name}", "rows": 3, "nbytes": os.path.getsize(root / name)}]
+    assert values(root) == [1, 2, 3]
+    assert os.listdir(root) == [name]
+
+
+def test_nothing_is_visible_before_the_commit(tmp_path: Path) -> None:
+    sink = sink_to(tmp_path)
+    sink.start()
+    records = write_records(sink, [batch_of(a=[1])])
+    assert visible_files(tmp_path) == []
+    sink.commit(records)
+    assert values(tmp_path) == [1]
+
+
+def test_create_refuses_a_folder_with_data_and_names_the_modes(tmp_path: Path) -> None:
+    write_all(sink_to(tmp_path), batch_of(a=[1]))
+    with pytest.raises(OutputExistsError, match=r"already holds data.*mode='overwrite'.*mode='append'") as raised:
+        sink_to(tmp_path).start()
+    assert str(tmp_path) in str(raised.value)
+    assert values(tmp_path) == [1]
+
+
+def test_append_adds_under_new_names(tmp_path: Path) -> None:
+    for value in (1, 2, 3):
+        write_all(sink_to(tmp_path, mode="append"), batch_of(a=[value]))
+    assert len(visible_files(tmp_path)) == 3
+    assert values(tmp_path) == [1, 2, 3]
+
+
+def test_overwrite_keeps_the_old_until_the_commit_and_then_deletes_just_that(tmp_path: Path) -> None:
+    write_all(sink_to(tmp_path, partition_cols=("k",)), batch_of(a=[1, 2], k=["x", "y"]))
+    (tmp_path / "notes.md").write_text("keep me")
+    sink = sink_to(tmp_path, mode="overwrite")
+    sink.start()
+    records = write_records(sink, [batch_of(a=[3])])
+    assert values(tmp_path) == [1, 2]
+    sink.commit(records)
+    assert values(tmp_path) == [3]
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        ["notes.md", *(name for name in visible_files(tmp_path) if "par" in name)]
+    )
+
+
+def test_overwriting_a_folder_with_what_is_read_from_it(tmp_path: Path) -> None:
+    write_all(sink_to(tmp_path), batch_of(a=[1, 2]))
+    source = FileSource(ParquetFormat(), tmp_path)
+    doubled = batch_of(a=[row["a"] * 2 for row in read_rows(source)])
+    write_all(sink_to(tmp_path, mode="overwrite"), doubled)
+    assert values(tmp_path) == [2, 4]
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="Did you mean 'overwrite'"):
+        FileSink("out", ParquetEncoding(), mode="overwrit")
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    with pytest.raises(WriteError, match="it is a file"):
+        sink_to(tmp_path / "x").start()
+
+
+def test_remote_folders_are_refused_for_now() -> None:
+    with pytest.raises(InvalidArgumentError, match="local folders only"):
+        parquet_sink("s3://bucket/out")
+
+
+# --- several writers, and errors ---
+
+
+def test_several_writers_at_once(tmp_path: Path) -> None:
+    sink = sink_to(tmp_path)
+    sink.start()
+    records: list[dict[str, Any]] = []
+
+    def work(start: int) -> None:
+        records.extend(write_records(sink, [batch_of(a=[start + i]) for i in range(100)]))
+
+    threads = [threading.Thread(target=work, args=(1000 * number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sink.commit(records).column("rows").to_pylist() == [100] * 4
+    assert values(tmp_path) == sorted(1000 * number + i for number in range(4) for i in range(100))
+
+
+def test_abort_leaves_nothing_behind(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    sink = sink_to(root)
+    sink.start()
+    open_writer = sink.open()
+    open_writer.write(batch_of(a=[1]))
+    open_writer.close()
+    sink.abort()
+    assert not root.exists()
+
+
+def test_abort_keeps_a_folder_that_was_there(tmp_path: Path) -> None:
+    sink = sink_to(tmp_path)
+    sink.start()
+    sink.abort()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_failed_write_can_be_done_again_at_once(tmp_path: Path) -> None:
+    sink = sink_to(tmp_path)
+    sink.start()
+    sink.abort()
+    write_all(sink_to(tmp_path), batch_of(a=[1]))
+    assert values(tmp_path) == [1]
+
+
+def test_files_of_a_worker_that_never_reported_are_not_committed(tmp_path: Path) -> None:
+    sink = sink_to(tmp_path)
+    sink.start()
+    lost = sink.open()
+    lost.write(batch_of(a=[99]))
+    lost.finish()
+    lost.close()
+    sink.commit(write_records(sink, [batch_of(a=[1])]))
+    assert values(tmp_path) == [1]
+    assert not (tmp_path / FOLDER).exists()
+
+
+def test_a_staged_file_that_is_gone_fails_the_commit_and_loses_nothing(tmp_path: Path) -> None:
+    sink = sink_to(tmp_path)
+    sink.start()
+    with pytest.raises(WriteError, match=str(tmp_path)):
+        sink.commit([{"path": "missing.parquet", "rows": 1, "nbytes": 1}])
+    sink.abort()
+
+
+def test_another_write_in_progress_is_respected(tmp_path: Path) -> None:
+    first = sink_to(tmp_path)
+    first.start()
+    for mode in ("create", "overwrite"):
+        with pytest.raises(WriteError, match=f"in progress \\(run {first.run_id}\\)"):
+            sink_to(tmp_path, mode=mode).start()
+    write_all(sink_to(tmp_path, mode="append"), batch_of(a=[2]))
+    first.commit(write_records(first, [batch_of(a=[1])]))
+    assert values(tmp_path) == [1, 2]
+
+
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    with pytest.raises(WriteError, match=r"Cannot write to '.*/x/out': "):
+        sink_to(tmp_path / "x" / "out").start()
+
+
+# --- files ---
+
+
+def test_rows_per_file_is_exact(tmp_path: Path) -> None:
+    shown = write_all(sink_to(tmp_path, rows_per_file=4), batch_of(a=list(range(3))), batch_of(a=list(range(3, 10))))
+    assert shown.column("rows").to_pylist() == [4, 4, 2]
+    assert values(tmp_path) == list(range(10))
+    with pytest.raises(InvalidArgumentError, match="rows_per_file=0"):
+        sink_to(tmp_path, rows_per_file=0)
+
+
+def test_files_roll_at_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "FILE_NBYTES", 1000)
+    shown = write_all(sink_to(tmp_path), *(batch_of(a=list(range(100))) for _ in range(4)))
+    assert shown.column("rows").to_pylist() == [200, 200]
+
+
+def test_small_batches_make_large_row_groups(tmp_path: Path) -> None:
+    shown = write_all(sink_to(tmp_path), *(batch_of(a=[i]) for i in range(1000)))
+    assert pq.ParquetFile(shown.column("path")[0].as_py()).metadata.num_row_groups == 1
+
+
+def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP_NBYTES", 8000)
+    shown = write_all(sink_to(tmp_path), *(batch_of(a=list(range(100))) for _ in range(25)))
+    metadata = pq.ParquetFile(shown.column("path")[0].as_py()).metadata
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1000, 1000, 500]
+
+
+@pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "none", None])
+def test_compression(tmp_path: Path, compression: str | None) -> None:
+    shown = write_all(FileSink(str(tmp_path), ParquetEncoding(compression)), batch_of(a=[1]))
+    column = pq.ParquetFile(shown.column("path")[0].as_py()).metadata.row_group(0).column(0)
+    assert column.compression == (compression or "none").upper().replace("NONE", "UNCOMPRESSED")
+
+
+def test_compression_that_is_not_known() -> None:
+    with pytest.raises(InvalidArgumentError, match="compression='zip'.*snappy, zstd"):
+        ParquetEncoding("zip")
+
+
+# --- partitions ---
+
+
+def test_partitions_become_folders_and_leave_the_files(tmp_path: Path) -> None:
+    batch = batch_of(a=[1, 2, 3, 4], k=["x", None, "p/q=é %", "x"], d=[date(2024, 5, 1)] * 4)
+    write_all(sink_to(tmp_path, partition_cols=("k", "d")), batch)
+    folders = {os.path.dirname(name) for name in visible_files(tmp_path)}
+    assert folders == {
+        "k=x/d=2024-05-01",
+        "k=__HIVE_DEFAULT_PARTITION__/d=2024-05-01",
+        "k=p%2Fq%3D%C3%A9%20%25/d=2024-05-01",
+    }
+    assert parquet_rows(tmp_path / "k=x") == [{"a": 1}, {"a": 4}]
+    back = parquet_rows(tmp_path, hive_partitioning=True)
+    assert sorted(back, key=lambda row: row["a"]) == batch.to_pylist()
+
+
+@pytest.mark.parametrize("keys", [[True, False, None], [1.5, 2.5, None], [None, None, None]])
+def test_partitions_of_other_types(tmp_path: Path, keys: list[Any]) -> None:
+    write_all(sink_to(tmp_path, partition_cols=("k",)), batch_of(a=[1, 2, 3], k=keys))
+    assert values(tmp_path) == [1, 2, 3]
+    assert len({os.path.dirname(name) for name in visible_files(tmp_path)}) == len(set(keys))
+
+
+def test_many_partitions_stay_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MAX_OPEN_FILES", 4)
+    monkeypatch.setattr(writer, "HELD_NBYTES", 100)
+    sink = sink_to(tmp_path, partition_cols=("k",))
+    sink.start()
+    open_writer = sink.open()
+    before = len(os.listdir("/proc/self/fd"))
+    records = [r for i in range(10) for r in open_writer.write(batch_of(a=list(range(20)), k=list(range(20))))]
+    assert len(os.listdir("/proc/self/fd")) <= before + 5
+    records.extend(open_writer.finish())
+    open_writer.close()
+    sink.commit(records)
+    assert values(tmp_path) == sorted(list(range(20)) * 10)
+
+
+def test_partition_columns_are_checked(tmp_path: Path) -> None:
+    schema = Schema.from_pydict({"a": "int64", "tags": "list[string]"})
+    with pytest.raises(ColumnNotFoundError, match="Column 'b' not found in partition_cols"):
+        sink_to(tmp_path, schema=schema, partition_cols=("b",))
+    with pytest.raises(TypeMismatchError, match="Cannot partition by column 'tags'"):
+        sink_to(tmp_path, schema=schema, partition_cols=("tags",))
+    with pytest.raises(InvalidArgumentError, match="nothing is left"):
+        sink_to(tmp_path, schema=Schema.from_pydict({"a": "int64"}), partition_cols=("a",))
+
+
+# --- schemas ---
+
+
+def test_an_empty_result_leaves_a_file_that_can_be_read(tmp_path: Path) -> None:
+    schema = Schema.from_pydict({"a": "int64", "b": "list[string]"})
+    for batches in ([], [batch_of(a=pa.array([], pa.int64()), b=pa.array([], pa.list_(pa.string())))]):
+        shown = write_all(sink_to(tmp_path, mode="overwrite", schema=schema), *batches)
+        assert shown.column("rows").to_pylist() == [0]
+        assert FileSource(ParquetFormat(), tmp_path).schema() == schema
+        assert parquet_rows(tmp_path) == []
+
+
+def test_an_empty_result_of_unknown_schema_leaves_no_file(tmp_path: Path) -> None:
+    assert write_all(sink_to(tmp_path)).num_rows == 0
+    assert os.listdir(tmp_path) == []
+
+
+def test_later_batches_are_cast(tmp_path: Path) -> None:
+    write_all(sink_to(tmp_path), batch_of(a=[1], b=["x"]), batch_of(b=pa.nulls(1), a=pa.array([2], pa.int8())))
+    assert parquet_rows(tmp_path) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+
+
+def test_the_schema_of_the_sink_rules(tmp_path: Path) -> None:
+    schema = Schema.from_pydict({"a": "float64"})
+    write_all(sink_to(tmp_path, schema=schema), batch_of(a=[1]))
+    assert FileSource(ParquetFormat(), tmp_path).schema() == schema
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"a": ["x"]}, "column 'a' is string in a batch and cannot be made int64"),
+        ({"b": [1]}, "a batch has the new column 'b'"),
+        ({}, "column 'a' is missing"),
+    ],
+)
+def test_batches_that_do_not_fit_name_the_column(tmp_path: Path, batch: dict[str, Any], message: str) -> None:
+    sink = sink_to(tmp_path)
+    sink.start()
+    open_writer = sink.open()
+    open_writer.write(batch_of(a=[1]))
+    odd = batch_of(**batch) if batch else batch_of(a=[1]).select([])
+    with pytest.raises(WriteError, match=message):
+        open_writer.write(odd)
+    open_writer.close()
+    sink.abort()
+
+
+def test_no_columns_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="no columns to write"):
+        sink_to(tmp_path, schema=Schema([]))
+
+
+def test_what_a_format_cannot_hold_is_refused_before_the_query_runs(tmp_path: Path) -> None:
+    with pytest.raises(TypeMismatchError, match="Column 'tags'"):
+        FileSink(str(tmp_path), CsvEncoding(), schema=Schema.from_pydict({"tags": "list[string]"}))
