@@ -12,7 +12,9 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_DECIMAL = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS = {**_DECIMAL, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +64,39 @@ def parse_bytes(value: int | str) -> int:
     (2000000000, 1572864, 512)
     """
     text = str(value).strip().lower()
-    number = text.rstrip("bkmgi ")
-    unit = text[len(number) :].strip()
+    number = text.rstrip("bkmgti ")
+    unit = text[len(number) :].strip() or "b"
     try:
         return int(float(number) * _UNITS[unit])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         raise InvalidArgumentError(
-            f"{value!r} is not a size; give bytes, or a number with one of {', '.join(_UNITS)[2:]}"
+            f"{value!r} is not a size; give bytes, or a number with one of {', '.join(_UNITS)}"
         ) from None
 
 
 def _parsed(name: str, value: Any) -> Any:
-    """Return ``value`` as the type of the setting ``name``; strings come from the environment."""
-    if name == "memory_limit":
-        return parse_bytes(value)
-    if name == "num_threads":
-        try:
+    """Return ``value`` as the type of the setting ``name``; text, as the environment has it, is read."""
+    match name, value:
+        case "memory_limit", _:
+            return parse_bytes(value)
+        case "num_threads", int() | str() if not isinstance(value, bool) and str(value).strip("-").isdecimal():
             return int(value)
-        except ValueError:
-            raise InvalidArgumentError(f"num_threads={value!r} is not a whole number") from None
-    if name == "progress" and isinstance(value, str):
-        return value.lower() not in ("0", "false", "no", "off", "")
-    if name == "runner" and value not in ("local", "ray"):
-        raise InvalidArgumentError(f"runner={value!r} is not known; use 'local' or 'ray'")
-    return value
+        case "num_threads", _:
+            raise InvalidArgumentError(f"num_threads={value!r} is not a whole number")
+        case "progress", bool():
+            return value
+        case "progress", _:
+            if str(value).lower() not in _SWITCH:
+                raise InvalidArgumentError(f"progress={value!r} is neither on nor off; use True or False")
+            return _SWITCH[str(value).lower()]
+        case "runner", _:
+            if value not in ("local", "ray"):
+                raise InvalidArgumentError(f"runner={value!r} is not known; use 'local' or 'ray'")
+            return value
+        case _, str() | os.PathLike():
+            return os.fspath(value)
+        case _:
+            raise InvalidArgumentError(f"{name}={value!r} is not a path")
 
 
 def updated(config: Config, settings: dict[str, Any]) -> Config:
@@ -103,8 +114,16 @@ def updated(config: Config, settings: dict[str, Any]) -> Config:
 
 
 def _from_environment() -> Config:
-    found = {f.name: os.environ.get(f"PENSTOCK_{f.name.upper()}") for f in fields(Config)}
-    return updated(Config(), {name: value for name, value in found.items() if value is not None})
+    """Return the settings that ``PENSTOCK_<NAME>`` variables make; an empty one counts as not set."""
+    config = Config()
+    for name in (field.name for field in fields(Config)):
+        variable = f"PENSTOCK_{name.upper()}"
+        if text := os.environ.get(variable):
+            try:
+                config = updated(config, {name: text})
+            except InvalidArgumentError as exc:
+                raise InvalidArgumentError(f"Environment variable {variable}: {exc}") from None
+    return config
 
 
 _process_config: Config = _from_environment()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.errors import ColumnNotFoundError, InvalidArgumentError
+from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Cast, ColumnRef, Expr, Star, Unnest
 from penstock.expr.resolve import expand
@@ -22,9 +23,10 @@ from penstock.plan.optimizer import optimize
 from penstock.protocols import Sink, Subscriber
 from penstock.runners import current_runner
 from penstock.runners.query import run, write
-from penstock.types import Schema, Series, supertype
-from penstock.udf.batches import batch_in_format
-from penstock.udf.compute import Compute, make_batch_spec
+from penstock.types import DataType, Field, Schema, Series, supertype
+from penstock.udf.compute import ROW_OPTIONS, Compute, make_batch_spec
+from penstock.udf.formats import batch_in_format, checked_format, to_pandas
+from penstock.udf.options import check_known
 
 if TYPE_CHECKING:
     import pandas
@@ -74,18 +76,14 @@ class DataFrame:
         >>> ps.from_pydict({"a": [1]}).with_columns({"a": ps.col("a") * 2, "b": ps.col("a")}).to_pydict()
         {'a': [2], 'b': [1]}
         """
-        added: dict[str, Expr] = {}
-        for name, value in columns.items():
-            node = lit(value)._node
-            for part in expand([node], self._plan.schema) if isinstance(node, Unnest) else [Alias(node, name)]:
-                added[part.name] = part
         schema = self._plan.schema
-        if schema is None:
-            exprs: list[Expr] = [Star(tuple(added)), *added.values()]
-        else:
-            kept = [added.get(existing, ColumnRef(existing)) for existing in schema.names]
-            exprs = kept + [expr for name, expr in added.items() if name not in schema]
-        return DataFrame(nodes.Project(self._plan, tuple(exprs)))
+        parts = expand([_named(name, value) for name, value in _mapping("with_columns", columns).items()], schema)
+        added = {part.name: part for part in parts if not isinstance(part, Unnest)}
+        if schema is None:  # the star and what follows it are put in order once the columns are known
+            unnested = [part for part in parts if isinstance(part, Unnest)]
+            return DataFrame(nodes.Project(self._plan, (Star(tuple(added)), *added.values(), *unnested)))
+        kept = [added.pop(existing, ColumnRef(existing)) for existing in schema.names]
+        return DataFrame(nodes.Project(self._plan, (*kept, *added.values())))
 
     def with_column_renamed(self, existing: str, new: str) -> DataFrame:
         """Rename one column.
@@ -105,8 +103,12 @@ class DataFrame:
         >>> ps.from_pydict({"a": [1], "b": [2]}).rename_columns({"a": "x"}).columns
         ['x', 'b']
         """
-        check_columns(self.schema, tuple(names), "rename_columns")
-        return self.select(*(col(name).alias(names.get(name, name)) for name in self.columns))
+        schema = self._plan.schema
+        renamed = {old: _named(new, col(_name(old))) for old, new in _mapping("rename_columns", names).items()}
+        check_columns(schema, tuple(renamed), "rename_columns")
+        if schema is None:  # the star and what follows it are put in order once the columns are known
+            return DataFrame(nodes.Project(self._plan, (Star(tuple(renamed)), *renamed.values())))
+        return DataFrame(nodes.Project(self._plan, tuple(renamed.get(name, ColumnRef(name)) for name in schema.names)))
 
     def exclude(self, *names: str) -> DataFrame:
         """Leave out columns.
@@ -114,7 +116,7 @@ class DataFrame:
         >>> ps.from_pydict({"a": [1], "b": [2]}).exclude("a").to_pydict()
         {'b': [2]}
         """
-        check_columns(self._plan.schema, names, "exclude")
+        check_columns(self._plan.schema, tuple(map(_name, names)), "exclude")
         return DataFrame(nodes.Project(self._plan, (Star(names),)))
 
     def drop_columns(self, *names: str | list[str]) -> DataFrame:
@@ -149,7 +151,7 @@ class DataFrame:
         >>> ps.range(100).limit(2).to_pydict()
         {'id': [0, 1]}
         """
-        return DataFrame(nodes.Limit(self._plan, num))
+        return DataFrame(nodes.Limit(self._plan, _count("limit", num)))
 
     def offset(self, num: int) -> DataFrame:
         """Leave out the first rows.
@@ -157,7 +159,7 @@ class DataFrame:
         >>> ps.range(4).offset(2).to_pydict()
         {'id': [2, 3]}
         """
-        return DataFrame(nodes.Limit(self._plan, None, num))
+        return DataFrame(nodes.Limit(self._plan, None, _count("offset", num)))
 
     def sample(self, fraction: float, with_replacement: bool = False, seed: int | None = None) -> DataFrame:
         """Keep each row with a probability; with a seed, the same rows every time.
@@ -165,6 +167,8 @@ class DataFrame:
         >>> ps.range(1000).sample(0.1, seed=1).count_rows() in range(60, 140)
         True
         """
+        if not isinstance(fraction, (int, float)) or not isinstance(seed, (int, type(None))):
+            raise InvalidArgumentError(f"sample takes a fraction and a whole seed; got {fraction!r} and {seed!r}")
         return DataFrame(nodes.Sample(self._plan, fraction, seed, with_replacement))
 
     def explode(self, *columns: ColumnInput) -> DataFrame:
@@ -223,6 +227,9 @@ class DataFrame:
         use_process: bool | None = None,
     ) -> DataFrame:
         """Run a function, or a class built once per worker, over whole batches; it may change columns and row count.
+
+        ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
+        pandas DataFrame. With ``on_error`` of ``log`` or ``ignore`` a batch that fails gives no rows.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
@@ -315,7 +322,7 @@ class DataFrame:
         >>> ps.from_pydict({"a": ["x", "y"]}).monotonically_increasing_id("n").to_pydict()
         {'n': [0, 1], 'a': ['x', 'y']}
         """
-        return DataFrame(nodes.MonotonicId(self._plan, column_name))
+        return DataFrame(nodes.MonotonicId(self._plan, _name(column_name)))
 
     def pipe(self, function: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> DataFrame:
         """Apply a function of a DataFrame, so that steps of your own read in order.
@@ -357,7 +364,7 @@ class DataFrame:
         return self.columns
 
     def __getitem__(self, key: str | int | list[str]) -> Any:
-        """Return a column as an expression, or with a list of names a narrower DataFrame.
+        """Return a column, by name or number, as an expression; or with a list of names a narrower DataFrame.
 
         >>> df = ps.from_pydict({"a": [1], "b": [2]})
         >>> df.select(df["a"] + 1).to_pydict(), df[["b"]].columns
@@ -365,11 +372,23 @@ class DataFrame:
         """
         if isinstance(key, list):
             return self.select(*key)
-        if isinstance(key, int):
+        if isinstance(key, Expression):
+            raise InvalidArgumentError(f"df[...] takes a column's name; to keep the rows where {key!r}, use df.where(...)")
+        if isinstance(key, int) and not isinstance(key, bool):
+            if not -len(self.columns) <= key < len(self.columns):
+                raise InvalidArgumentError(f"There is no column number {key}; there are: {', '.join(self.columns)}")
             return col(self.columns[key])
-        if key != "*" and self._plan.schema is not None and key not in self._plan.schema:
-            raise ColumnNotFoundError(key, self.columns)
+        if key != "*":
+            check_columns(self._plan.schema, (_name(key),), "df[...]")
         return col(key)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a column of this name.
+
+        >>> "id" in ps.range(1)
+        True
+        """
+        return name in self.columns
 
     def explain(self, analyze: bool = False) -> str:
         """Print, and return, the plan as written, as optimized, and the stages it runs in.
@@ -418,11 +437,9 @@ class DataFrame:
         2
         """
         batches = list(self._batches())
-        if batches and all(batch.schema.equals(batches[0].schema) for batch in batches[1:]):
-            return pa.Table.from_batches(batches)
-        if batches:  # a map_batches may give null in one batch and numbers in the next
-            return pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="permissive")
-        return (self._plan.schema or Schema([])).to_arrow().empty_table()
+        if not batches:
+            return (self._plan.schema or Schema([])).to_arrow().empty_table()
+        return pa.Table.from_batches(_alike(batches))
 
     def to_pydict(self) -> dict[str, list[Any]]:
         """Run the query and return its columns as lists.
@@ -442,13 +459,8 @@ class DataFrame:
         return list(self.iter_rows())
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Run the query and return its rows as a pandas DataFrame."""
-        import pandas
-
-        table = self.to_arrow()
-        if any(isinstance(field.type, pa.ExtensionType) for field in table.schema):
-            return pandas.DataFrame({n: Series(table.column(n)).to_pylist() for n in table.column_names})
-        return table.to_pandas()
+        """Run the query and return its rows as a pandas DataFrame; embeddings, tensors and images are ndarrays in it."""
+        return to_pandas(self.to_arrow())
 
     def count_rows(self) -> int:
         """Run the query and return the number of its rows.
@@ -459,7 +471,15 @@ class DataFrame:
         return sum(batch.num_rows for batch in self.select()._batches(is_ordered=False))
 
     def __len__(self) -> int:
+        """Return the number of rows in memory. What is not run yet has no length: ``list(df)`` would run it twice."""
+        from penstock.io.memory import MemorySource
+
+        if not (isinstance(self._plan, nodes.Scan) and isinstance(self._plan.source, MemorySource)):
+            raise TypeError("The number of rows is not known before the query runs; use count_rows(), or collect() first")
         return self.count_rows()
+
+    def __bool__(self) -> bool:
+        raise TypeError("A DataFrame has no truth value; use `is None`, or count_rows() to see whether it has rows")
 
     def take(self, num: int = 20) -> list[dict[str, Any]]:
         """Return the first rows as dicts.
@@ -479,9 +499,10 @@ class DataFrame:
         >>> ps.range(100).take_batch(2, batch_format="pylist")
         [{'id': 0}, {'id': 1}]
         """
+        wanted = checked_format("take_batch", batch_format)
         table = self.limit(batch_size).to_arrow().combine_chunks()
         batches = table.to_batches()
-        return batch_in_format(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema), batch_format)
+        return batch_in_format(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema), wanted)
 
     def iter_rows(self) -> Iterator[dict[str, Any]]:
         """Yield rows as dicts while the query runs; stopping early cancels the rest.
@@ -509,11 +530,12 @@ class DataFrame:
         """
         from penstock.execution.prefetch import prefetched
 
+        wanted = checked_format("iter_batches", batch_format)
         source = self if batch_size is None else self.into_batches(batch_size)
-        batches = source._batches()
-        for batch in prefetched(batches, prefetch) if prefetch else batches:
-            if not (drop_last and batch_size and batch.num_rows < batch_size):
-                yield batch_in_format(batch, batch_format)
+        num_ahead = _count("prefetch", prefetch)
+        batches = prefetched(source._batches(), num_ahead) if num_ahead else source._batches()
+        least = batch_size if drop_last and batch_size else 0
+        return (batch_in_format(batch, wanted) for batch in batches if batch.num_rows >= least)
 
     def iter_torch_batches(
         self, batch_size: int | None = 256, prefetch: int = 1, drop_last: bool = False
@@ -655,6 +677,7 @@ class DataFrame:
         return self.write_sink(sink)
 
     def _map(self, verb: Literal["map", "flat_map", "filter"], fn: Callable[..., Any], options: dict[str, Any]) -> DataFrame:
+        check_known(verb, options, ROW_OPTIONS)
         return DataFrame(nodes.MapBatches(self._plan, make_batch_spec(verb, fn, **options)))
 
     def _chosen(self, columns: tuple[ColumnInput, ...]) -> list[Expr]:
@@ -688,6 +711,36 @@ def _node(column: ColumnInput) -> Expr:
     raise InvalidArgumentError(f"A column is a name or an expression; got {column!r} of type {type(column).__name__}")
 
 
+def _named(name: str, value: Any) -> Expr:
+    """Return a value or an expression as the column ``name``; an unnest gives the names of its fields instead."""
+    if isinstance(value, str):
+        raise InvalidArgumentError(
+            f"Column {_name(name)!r} is given the text {value!r}; write ps.col({value!r}) for the column of that name, "
+            f"or ps.lit({value!r}) for the text itself"
+        )
+    node = lit(value)._node
+    return node if isinstance(node, Unnest) else Alias(node, _name(name))
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"The name of a column is text; got {name!r} of type {type(name).__name__}")
+    return name
+
+
+def _mapping(verb: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"{verb} takes a dict by column name; got {given!r} of type {type(given).__name__}")
+    return given
+
+
+def _count(what: str, number: Any) -> int:
+    """Return a number of rows or batches as an int, numpy's kinds included."""
+    if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
+        raise InvalidArgumentError(f"{what} needs a whole number, 0 or more; got {number!r}")
+    return operator.index(number)
+
+
 def _cast_to(plan: Plan, dtypes: Mapping[str, Any], names: list[str]) -> Plan:
     schema = plan.schema
     assert schema is not None
@@ -698,6 +751,23 @@ def _cast_to(plan: Plan, dtypes: Mapping[str, Any], names: list[str]) -> Plan:
         for name in names
     ]
     return nodes.Project(plan, tuple(exprs))
+
+
+def _alike(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return batches with columns of their common types; those of a map_batches may differ from batch to batch."""
+    if all(batch.schema.equals(batches[0].schema) for batch in batches[1:]):
+        return batches
+    from penstock.io.conform import conform_batch
+
+    common: dict[str, DataType] = {}
+    for field in (Field(f.name, DataType(f.type)) for batch in batches for f in batch.schema):
+        known = common.get(field.name, field.dtype)
+        merged = supertype(known, field.dtype)
+        if merged is None:
+            raise TypeMismatchError(f"Column {field.name!r} is {known} in one batch and {field.dtype} in another")
+        common[field.name] = merged
+    schema = Schema.from_pydict(common).to_arrow()
+    return [conform_batch(batch, schema) for batch in batches]
 
 
 def _subscribers() -> list[Subscriber]:

@@ -1,4 +1,7 @@
-"""Make a DataFrame: from files, from data in memory, or from a source of your own."""
+"""Make a DataFrame: from files, from data in memory, or from a source of your own.
+
+Each format is loaded when it is first read, which keeps ``import penstock`` quick.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,15 @@ import pyarrow as pa
 
 from penstock.dataframe import DataFrame
 from penstock.errors import InvalidArgumentError
-from penstock.io.csv import CsvFormat
-from penstock.io.file_format import FileFormat
-from penstock.io.file_source import FileSource
-from penstock.io.files import Paths, find_files
-from penstock.io.json import JsonFormat
-from penstock.io.memory import MemorySource
-from penstock.io.parquet import ParquetFormat
-from penstock.io.ranges import RangeSource
-from penstock.io.text import TextFormat
 from penstock.plan.nodes import Scan
 from penstock.protocols import Source
 from penstock.types import to_arrow_array
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from penstock.io.file_format import FileFormat
+    from penstock.io.files import Paths
 
 StorageOptions = Mapping[str, Any] | None
 
@@ -55,6 +52,8 @@ def read_parquet(
     >>> ps.read_parquet(path).to_pydict()
     {'a': [1, 2]}
     """
+    from penstock.io.parquet import ParquetFormat
+
     return _read_files(
         ParquetFormat(),
         path,
@@ -99,6 +98,8 @@ def read_csv(
     >>> ps.read_csv(path).to_pydict()
     {'a': [1, 2], 'b': ['x', None]}
     """
+    from penstock.io.csv import CsvFormat
+
     format = CsvFormat(
         delimiter=delimiter or ",",
         has_headers=has_headers,
@@ -144,6 +145,8 @@ def read_json(
     >>> ps.read_json(path).to_pydict()
     {'a': [1, 2], 'b': [None, [3]]}
     """
+    from penstock.io.json import JsonFormat
+
     return _read_files(
         JsonFormat(),
         path,
@@ -175,6 +178,8 @@ def read_text(
     >>> ps.read_text(path).to_pydict()
     {'text': ['Roses are red,', 'violets are blue.']}
     """
+    from penstock.io.text import TextFormat
+
     return _read_files(
         TextFormat(encoding, skip_blank_lines, whole_text),
         path,
@@ -193,6 +198,8 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
     >>> ps.from_glob_path(folder / "*.txt").select("size", "num_rows").to_pydict()
     {'size': [5], 'num_rows': [None]}
     """
+    from penstock.io.files import find_files
+
     files = find_files(path, storage_options=storage_options, descend=False)
     columns = [
         pa.array([str(file) for file in files], pa.string()),
@@ -332,6 +339,8 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
     >>> ps.range(3).to_pydict(), ps.range(2, 10, 4).to_pydict()
     ({'id': [0, 1, 2]}, {'id': [2, 6]})
     """
+    from penstock.io.ranges import RangeSource
+
     if step == 0:
         raise InvalidArgumentError("range: step=0 never ends; give a step other than 0.")
     numbers = builtins.range(0, start, step) if end is None else builtins.range(start, end, step)
@@ -342,10 +351,14 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
 
 
 def _read_files(format: FileFormat, path: Paths, **options: Any) -> DataFrame:
+    from penstock.io.file_source import FileSource
+
     return DataFrame(Scan(FileSource(format, path, **options)))
 
 
 def _from_table(table: pa.Table, name: str) -> DataFrame:
+    from penstock.io.memory import MemorySource
+
     return DataFrame(Scan(MemorySource.from_table(table, name)))
 
 

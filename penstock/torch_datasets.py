@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
 
 
 class _Rows(torch.utils.data.IterableDataset[dict[str, Any]]):
+    """Each worker of a DataLoader runs the query and yields every n-th row, so that together they give each row once."""
+
     def __init__(self, df: DataFrame) -> None:
         self._df = df
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return self._df.iter_rows()
+        worker = torch.utils.data.get_worker_info()
+        rows = self._df.iter_rows()
+        return rows if worker is None else itertools.islice(rows, worker.id, None, worker.num_workers)
 
 
 class _Table(torch.utils.data.Dataset[dict[str, Any]]):

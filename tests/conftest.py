@@ -12,7 +12,7 @@ def ray_cluster() -> Iterator[None]:
     """One small Ray cluster for the session; a test that asks for it must be in the xdist group ``ray``."""
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200_000_000)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200_000_000)
     yield
     ray.shutdown()
 

@@ -44,10 +44,14 @@ class AsyncPool:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-        self._loop.close()
+        try:
+            if self._thread.is_alive():
+                asyncio.run_coroutine_threadsafe(self._wind_up(), self._loop).result()
+        finally:
+            if self._thread.is_alive():
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+            self._loop.close()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         if not self._thread.is_alive():
@@ -56,8 +60,11 @@ class AsyncPool:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._wind_up())
+        while True:
+            try:
+                return self._loop.run_forever()
+            except (KeyboardInterrupt, SystemExit):
+                pass  # a task's own, which asyncio lets through to here; whoever waits for that task gets it too
 
     async def _wind_up(self) -> None:
         """Cancel what still runs and let it clean up after itself, then close the handler."""
@@ -65,9 +72,12 @@ class AsyncPool:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        if self._handler is not None:
-            await self._handler.close()
-        await self._loop.shutdown_asyncgens()
+        try:
+            if self._handler is not None:
+                await self._handler.close()
+        finally:
+            await self._loop.shutdown_asyncgens()
+            await self._loop.shutdown_default_executor()
 
     async def _process(self, task: Task) -> None:
         started = time.perf_counter()
@@ -75,9 +85,7 @@ class AsyncPool:
             if self._handler is None:
                 self._handler = self._open_handler()
             batch = await self._handler.process(input_of(task), task.first_row)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as exc:
+        except BaseException as exc:  # a CancelledError too: one that is not ours must not leave the query waiting
             self._emit(Report(task, None, is_done=True, error=exc))
             return
         self._emit(Report(task, local_bundle(batch), is_done=True, busy_s=time.perf_counter() - started))

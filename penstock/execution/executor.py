@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
+from penstock.errors import QueryCancelledError
 from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, StageFinished, StageInfo
+from penstock.execution.cancel import current_cancellation
 from penstock.execution.scheduling import pick_stage
 from penstock.execution.stage import CpuSlots, StageState
 from penstock.plan.stages import Read, Stage, Work
@@ -27,6 +31,16 @@ class PoolChoice:
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
 
 
+class Mailbox(Protocol):
+    """Where reports wait for the driver, as a ``SimpleQueue``; a simulation lets time pass in ``get`` instead."""
+
+    def put(self, item: tuple[StageState, Report], /) -> None: ...
+
+    def get(self) -> tuple[StageState, Report]: ...
+
+    def get_nowait(self) -> tuple[StageState, Report]: ...
+
+
 class Executor:
     """Runs stages to their end. ``run`` may be called once; closing its iterator cancels the query.
 
@@ -42,28 +56,29 @@ class Executor:
         num_cores: int,
         subscribers: Sequence[Subscriber] = (),
         clock: Callable[[], float] = time.monotonic,
+        mailbox: Mailbox | None = None,
     ) -> None:
         self._memory_bytes = memory_bytes
         self._subscribers = subscribers
         self._clock = clock
-        self._mailbox: SimpleQueue[tuple[StageState, Report]] = SimpleQueue()
+        self._mailbox: Mailbox = mailbox or SimpleQueue()
         self._results: deque[Bundle] = deque()
         self._cpu = CpuSlots(num_cores)
         self._stages: list[StageState] = []
         self._make_pool = make_pool
         self._specs = stages
 
-    def run(self) -> Iterator[Bundle]:
+    def run(self) -> Generator[Bundle, None, None]:
         """Yield the last stage's bundles. Everything is released when the iterator ends, fails or is closed."""
         error: BaseException | None = None
         try:
             self._open()
-            while True:
+            while not self._stages[-1].is_done or self._results:
                 self._dispatch()
-                while self._results:
+                if self._results:
                     yield self._results.popleft()
-                if self._stages[-1].is_done:
-                    return
+                elif not self._stages[-1].is_done:
+                    self._receive(*self._mailbox.get())
                 self._collect()
         except GeneratorExit:
             raise
@@ -71,8 +86,10 @@ class Executor:
             error = exc
             raise
         finally:
-            self._close()
-            self._publish(QueryFinished(error, self._clock()))
+            try:
+                self._close()
+            finally:
+                self._publish(QueryFinished(error, self._clock()))
 
     def _open(self) -> None:
         for index, stage in enumerate(self._specs):
@@ -82,6 +99,9 @@ class Executor:
                 self._stages[upstream].downstream = state
                 if position and state.stage.is_ordered:
                     self._wait_for(upstream, self._stages[state.stage.inputs[position - 1]])
+        cancellation = current_cancellation.get()
+        if cancellation is not None:
+            cancellation.on_request(self._cancel)
         infos = tuple(StageInfo(state.index, state.stage.name) for state in self._stages)
         self._publish(QueryStarted(infos, self._clock()))
         for state in self._stages:
@@ -93,34 +113,40 @@ class Executor:
         state = StageState(index, stage)
         if stage.work is None:
             return state
-        choice = self._make_pool(stage, stage.work, partial(self._report, state))
-        state.pool = choice.pool
-        state.cpu = self._cpu if choice.takes_core else None
         if isinstance(stage.work, Read):
             state.reads = iter(stage.work.source.read_tasks(stage.work.request))
+        choice = self._make_pool(stage, stage.work, partial(self._report, state))  # last: whoever has it must close it
+        state.pool = choice.pool
+        state.cpu = self._cpu if choice.takes_core else None
         return state
 
     def _wait_for(self, index: int, earlier: StageState) -> None:
         """Let no stage that feeds ``index`` start before ``earlier`` is done."""
         state = self._stages[index]
-        state.after = earlier
+        if state.after is None:  # in a concat within a concat the inner order is set first, and implies the outer
+            state.after = earlier
         for upstream in state.stage.inputs:
             self._wait_for(upstream, earlier)
 
     def _report(self, state: StageState, report: Report) -> None:
         self._mailbox.put((state, report))
 
+    def _cancel(self) -> None:
+        """Make ``run`` end; called from another thread."""
+        self._report(self._stages[-1], Report(None, None, True, error=QueryCancelledError("the query was stopped")))
+
     def _dispatch(self) -> None:
         """Give the pools all the work that memory and workers allow, the most downstream first."""
         for state in self._stages:
             self._close_if_exhausted(state)
+        available = self._memory_bytes - sum(bundle.nbytes for bundle in self._results)
         while True:
-            free_bytes = self._memory_bytes - sum(state.nbytes_held for state in self._stages)
-            is_idle = not any(state.num_running or state.is_finishing for state in self._stages)
-            state = pick_stage(self._stages, free_bytes, is_idle)
-            if state is None:
+            free_bytes = available - sum(state.nbytes_held for state in self._stages)
+            is_idle = not any(state.is_working for state in self._stages)
+            picked = pick_stage(self._stages, free_bytes, is_idle)
+            if picked is None:
                 return
-            self._submit(state, state.next_task())
+            self._submit(picked, picked.next_task())
 
     def _submit(self, state: StageState, task: Task) -> None:
         if state.cpu is not None:
@@ -129,14 +155,13 @@ class Executor:
         state.pool.submit(task)
 
     def _collect(self) -> None:
-        """Wait for one report, then take all that have come meanwhile."""
-        state, report = self._mailbox.get()
+        """Take all reports that have come, without waiting for more."""
         while True:
-            self._receive(state, report)
             try:
                 state, report = self._mailbox.get_nowait()
             except Empty:
                 return
+            self._receive(state, report)
 
     def _receive(self, state: StageState, report: Report) -> None:
         if state.is_done:
@@ -145,28 +170,17 @@ class Executor:
             state.cpu.num_free += 1
         if report.error is not None:
             raise report.error
-        if report.output is not None:
-            state.note_output(report.output)
-            self._publish(BundleProduced(state.index, report.output.num_rows, report.output.nbytes, report.busy_s))
-            self._keep_or_deliver(state, report.task, report.output)
-        if report.task is None:
-            if report.is_done:
-                self._mark_done(state)
-            return
-        if report.is_done:
-            state.note_done(report.task, report.busy_s)
-        else:
-            state.resting.append(report.task)
-        if state.stage.is_ordered:
-            for bundle in state.release():
+        output = report.output
+        if output is not None:
+            self._publish(BundleProduced(state.index, output.num_rows, output.nbytes, report.busy_s))
+        if report.task is not None:
+            for bundle in state.receive(report.task, report):
                 self._deliver(state, bundle)
-
-    def _keep_or_deliver(self, state: StageState, task: Task | None, output: Bundle) -> None:
-        if task is None or not state.stage.is_ordered:
+            return
+        if output is not None:
             self._deliver(state, output)
-        else:
-            task.outputs.append(output)
-            state.nbytes_unreleased += output.nbytes
+        if report.is_done:
+            self._mark_done(state)
 
     def _deliver(self, state: StageState, bundle: Bundle) -> None:
         """Hand a bundle to the next stage, or to the user after the last."""
@@ -212,17 +226,19 @@ class Executor:
             upstream = self._stages[index]
             if not upstream.is_done:
                 self._stop_upstream(upstream)
-                upstream.is_done = True
-                upstream.inbox.clear()
                 if upstream.cpu is not None:
                     upstream.cpu.num_free += upstream.num_running
+                upstream.cancel()
                 if upstream.pool is not None:
                     upstream.pool.close()
 
     def _close(self) -> None:
-        for state in self._stages:
-            if state.pool is not None:
-                state.pool.close()
+        """Let go of everything, also where closing one of the pools fails."""
+        with ExitStack() as closing:
+            for state in self._stages:
+                closing.callback(state.cancel)
+                if state.pool is not None:
+                    closing.callback(state.pool.close)
 
     def _publish(self, event: Event) -> None:
         for subscriber in self._subscribers:

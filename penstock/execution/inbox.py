@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Paced
-from penstock.plan.stages import Inbox as Policy
+from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Inbox as Policy, Paced
 from penstock.protocols import Bundle
 
 FIRST_PACED_ROWS = 32
+
 
 class Inbox:
     """First in, first out. ``close`` says that no bundle will come any more, which releases an incomplete batch."""
@@ -16,7 +16,7 @@ class Inbox:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._bundles: deque[Bundle] = deque()
-        self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0
+        self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0  # counts for Evenly only
         self.rows_per_task = FIRST_PACED_ROWS  # for Paced; set by the stage as it learns what a row takes
         self.num_rows = 0
         self.nbytes = 0
@@ -53,25 +53,32 @@ class Inbox:
 
     @property
     def next_nbytes(self) -> int:
-        """About how many bytes the next task holds."""
-        tasks = self.num_tasks
-        return self.nbytes // tasks if tasks else self.nbytes
+        """About how many bytes the next task holds. Only asked while ``num_tasks`` is not zero, as ``take``."""
+        num_rows, head = self._next_rows, self._bundles[0]
+        if num_rows <= head.num_rows:
+            return head.slice(0, num_rows).nbytes
+        return self.nbytes * num_rows // self.num_rows
 
     def take(self) -> tuple[Bundle, ...]:
         """Remove the next task's bundles. Only called while ``num_tasks`` is not zero."""
+        num_rows = self._next_rows
+        self._num_parts_left -= 1
+        return self._take_rows(num_rows)
+
+    @property
+    def _next_rows(self) -> int:
+        """How many rows the next task has."""
         match self._policy:
             case Exactly(num_rows):
-                return self._take_rows(num_rows)
+                return min(num_rows, self.num_rows)
             case AtMost(num_rows):
-                return self._take_rows(min(num_rows, self._bundles[0].num_rows))
+                return min(num_rows, self._bundles[0].num_rows)
             case Paced():
-                return self._take_rows(min(self.rows_per_task, self._bundles[0].num_rows))
+                return min(self.rows_per_task, self._bundles[0].num_rows)
             case Evenly():
-                num_rows = -(-self.num_rows // self._num_parts_left)
-                self._num_parts_left -= 1
-                return self._take_rows(num_rows)
+                return -(-self.num_rows // self._num_parts_left)
             case _:
-                return self._take_rows(self._bundles[0].num_rows)
+                return self._bundles[0].num_rows
 
     def _take_rows(self, num_rows: int) -> tuple[Bundle, ...]:
         taken: list[Bundle] = []
@@ -110,5 +117,3 @@ class Gate:
             wanted = min(wanted, self._to_give)
             self._to_give -= wanted
         return bundle.slice(skipped, wanted) if wanted else None
-
-

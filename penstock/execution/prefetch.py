@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Generator, Iterator
 from queue import Queue
 from typing import TypeVar
+
+from penstock.execution.cancel import Cancellation, current_cancellation
 
 T = TypeVar("T")
 _END = object()
@@ -14,27 +17,28 @@ _END = object()
 def prefetched(items: Iterator[T], num_ahead: int) -> Generator[T, None, None]:
     """Yield ``items``, drawn on a thread of their own up to ``num_ahead`` before they are asked for.
 
-    Closing the generator closes ``items`` on that thread and waits for it.
+    They see the reader's context, such as its settings. Closing the generator stops a query that they come from, closes
+    ``items`` on that thread and waits for it.
     """
     ready: Queue[object] = Queue(maxsize=num_ahead)
-    stopped = threading.Event()
+    cancellation = Cancellation()
     failure: list[BaseException] = []
 
     def draw() -> None:
+        current_cancellation.set(cancellation)
         try:
             for item in items:
                 ready.put(item)
-                if stopped.is_set():
+                if cancellation.is_requested:
                     break
-        except BaseException as exc:
-            failure.append(exc)
-        finally:
             if hasattr(items, "close"):
                 items.close()
-            if not stopped.is_set():
-                ready.put(_END)
+        except BaseException as exc:
+            failure.append(exc)
+        ready.put(_END)
 
-    thread = threading.Thread(target=draw, name="penstock-prefetch", daemon=True)
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(draw,), name="penstock-prefetch", daemon=True)
     thread.start()
     try:
         while (item := ready.get()) is not _END:
@@ -42,7 +46,7 @@ def prefetched(items: Iterator[T], num_ahead: int) -> Generator[T, None, None]:
         if failure:
             raise failure[0]
     finally:
-        stopped.set()
+        cancellation.request()
         while thread.is_alive():
             while not ready.empty():
                 ready.get()

@@ -40,9 +40,9 @@ def pick_stage(stages: Sequence[CandidateT], free_bytes: int, is_idle: bool) -> 
     bundle cannot stall the plan; and when nothing runs at all, the budget gives way rather than the query.
     """
     for stage in reversed(stages):
-        if stage.has_input and stage.has_capacity and stage.is_wanted:
-            if stage.nbytes_expected <= free_bytes or stage.nbytes_ahead == 0:
-                return stage
+        is_ready = stage.has_input and stage.has_capacity and stage.is_wanted
+        if is_ready and (stage.nbytes_expected <= free_bytes or stage.nbytes_ahead == 0):
+            return stage
     if is_idle:
         return next((stage for stage in reversed(stages) if stage.has_input and stage.has_capacity), None)
     return None
@@ -53,9 +53,15 @@ def is_queue_short(num_tasks: int, capacity: int) -> bool:
     return num_tasks < 2 * capacity + 1
 
 
+FIRST_INFLATION = 50  # what a stage is taken to make of a byte before it has shown it; a decoded JPEG is about as bad
+
+
 def expected_output(nbytes_in: int, total_in: int, total_out: int) -> int:
-    """Return what ``nbytes_in`` will become, by what the stage made of its input so far; as much again at first."""
-    return nbytes_in * total_out // total_in if total_in and total_out else nbytes_in
+    """Return what ``nbytes_in`` will become, by what the stage made of its input so far; at first, the worst.
+
+    With much memory that makes no difference; with little, one task shows what the others will need.
+    """
+    return -(-nbytes_in * total_out // total_in) if total_in else nbytes_in * FIRST_INFLATION
 
 
 PACED_TASK_S = 0.1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+import itertools
+from collections.abc import Generator, Iterable, Iterator
 
 from penstock.execution.inbox import Gate, Inbox
-from penstock.execution.scheduling import expected_output, is_queue_short, paced_rows
+from penstock.execution.scheduling import PACED_TASK_S, expected_output, is_queue_short, paced_rows
 from penstock.plan.stages import Stage
-from penstock.protocols import Bundle, ReadTask, Task, WorkerPool
+from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
 
 FIRST_READ_NBYTES = 16 * 2**20  # what a read is taken to give before the first one has
 
@@ -38,10 +40,13 @@ class StageState:
         self.num_open_inputs = len(stage.inputs)
         self.reads: Iterator[ReadTask] | None = None
         self._next_read: ReadTask | None = None
-        self.in_flight: list[Task] = []  # in the order of submission
-        self.resting: list[Task] = []  # gave an output, wait to be carried on
+        self.in_flight: dict[Task, int] = {}  # numbered as submitted; with order kept, until their outputs have gone on
+        self.resting: list[tuple[int, Task]] = []  # a heap: gave an output, wait to be carried on, the oldest first
+        self._numbers = itertools.count()
+        self._coming: dict[Task, int] = {}  # the tasks that run, and what each is expected to give next
         self.num_rows_taken = 0
         self.nbytes_running = 0  # inputs of tasks in flight
+        self.nbytes_coming = 0
         self.nbytes_unreleased = 0  # outputs kept back for the sake of order
         self.total_in = 0
         self.total_out = 0
@@ -53,7 +58,7 @@ class StageState:
 
     @property
     def has_input(self) -> bool:
-        if self.is_done or self.is_finishing or (self.after is not None and not self.after.is_done):
+        if self.is_done or self.is_finishing or self._must_wait:
             return False
         return bool(self.resting) or self._has_new_input
 
@@ -63,7 +68,7 @@ class StageState:
             return False
         if self.resting:
             return True
-        return self.pool is not None and len(self.in_flight) < self.pool.capacity
+        return self.pool is not None and self.num_running < self.pool.capacity
 
     @property
     def is_wanted(self) -> bool:
@@ -74,14 +79,14 @@ class StageState:
 
     @property
     def nbytes_ahead(self) -> int:
-        own = 0 if self._is_head_resting else self.nbytes_unreleased + self.nbytes_running
+        own = 0 if self._is_head_resting else self.nbytes_held - self.inbox.nbytes
         return own + (self.downstream.nbytes_from_here if self.downstream else 0)
 
     @property
     def nbytes_expected(self) -> int:
         if self.reads is not None:
             return self.total_out // self.num_outputs if self.num_outputs else FIRST_READ_NBYTES
-        nbytes = self.resting[0].nbytes if self.resting else self.inbox.next_nbytes
+        nbytes = self.resting[0][1].nbytes if self.resting else self.inbox.next_nbytes
         return expected_output(nbytes, self.total_in, self.total_out)
 
     # --- what the executor does ---
@@ -89,9 +94,7 @@ class StageState:
     @property
     def nbytes_held(self) -> int:
         """Everything this stage keeps alive, with what its running tasks are expected to give."""
-        num_running = len(self.in_flight) - len(self.resting)
-        coming = num_running * self.nbytes_expected if num_running else 0
-        return self.inbox.nbytes + self.nbytes_unreleased + self.nbytes_running + coming
+        return self.inbox.nbytes + self.nbytes_unreleased + self.nbytes_running + self.nbytes_coming
 
     @property
     def nbytes_from_here(self) -> int:
@@ -101,18 +104,80 @@ class StageState:
     @property
     def is_exhausted(self) -> bool:
         """Whether no task is in flight and none can come."""
-        if self.in_flight or self._has_new_input:
+        if self.in_flight or self._has_new_input or self._must_wait:
             return False
         return self.reads is not None or self.num_open_inputs == 0
 
     @property
     def num_running(self) -> int:
-        return len(self.in_flight) - len(self.resting)
+        return len(self._coming)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a report will come without anything being submitted."""
+        return not self.is_done and (bool(self._coming) or self.is_finishing)
 
     def next_task(self) -> Task:
         """Return the task to submit now: one that rests, the oldest first, or a new one."""
-        if self.resting:
-            return self.resting.pop(0)
+        expected = self.nbytes_expected
+        task = heapq.heappop(self.resting)[1] if self.resting else self._new_task()
+        self._coming[task] = expected
+        self.nbytes_coming += expected
+        return task
+
+    def receive(self, task: Task, report: Report) -> list[Bundle]:
+        """Take note of what a task gave, and that it rests or is done; return the outputs that may go on."""
+        self.nbytes_coming -= self._coming.pop(task)
+        if report.output is not None:
+            self._note_output(task, report.output)
+        if report.is_done:
+            self._note_done(task, report.busy_s)
+        else:
+            heapq.heappush(self.resting, (self.in_flight[task], task))
+        return self._release(self.in_flight if self.stage.is_ordered else (task,))
+
+    def cancel(self) -> None:
+        """Let go of everything: nothing of this stage is wanted any more."""
+        self.is_done = True
+        self.inbox.clear()
+        self.in_flight.clear()
+        self.resting.clear()
+        self._coming.clear()
+        self.nbytes_running = self.nbytes_coming = self.nbytes_unreleased = 0
+        if isinstance(self.reads, Generator):
+            self.reads.close()
+
+    def _note_output(self, task: Task, output: Bundle) -> None:
+        self.total_in += task.nbytes
+        self.total_out += output.nbytes
+        self.num_outputs += 1
+        task.outputs.append(output)
+        self.nbytes_unreleased += output.nbytes
+
+    def _note_done(self, task: Task, busy_s: float) -> None:
+        task.is_done = True
+        if task.num_rows == self.inbox.rows_per_task or busy_s > PACED_TASK_S:  # a shorter one tells only of slow rows
+            self.inbox.rows_per_task = paced_rows(task.num_rows, busy_s)
+        if not self.num_outputs:
+            self.total_in += task.nbytes  # it gave nothing at all, which is worth knowing too
+        self.nbytes_running -= task.nbytes
+
+    def _release(self, tasks: Iterable[Task]) -> list[Bundle]:
+        """Return the outputs of the first of ``tasks``, and those of the next once it is done."""
+        released: list[Bundle] = []
+        gone: list[Task] = []
+        for task in tasks:
+            released += task.outputs
+            task.outputs.clear()
+            if not task.is_done:
+                break
+            gone.append(task)
+        for task in gone:
+            del self.in_flight[task]
+        self.nbytes_unreleased -= sum(bundle.nbytes for bundle in released)
+        return released
+
+    def _new_task(self) -> Task:
         if self.reads is not None:
             read, self._next_read = self._next_read, None
             assert read is not None
@@ -123,32 +188,12 @@ class StageState:
             task = Task(bundles, self.num_rows_taken, nbytes, num_rows)
             self.num_rows_taken += num_rows
             self.nbytes_running += nbytes
-        self.in_flight.append(task)
+        self.in_flight[task] = next(self._numbers)
         return task
 
-    def note_output(self, bundle: Bundle) -> None:
-        self.total_out += bundle.nbytes
-        self.num_outputs += 1
-
-    def note_done(self, task: Task, busy_s: float) -> None:
-        task.is_done = True
-        if task.num_rows == self.inbox.rows_per_task:
-            self.inbox.rows_per_task = paced_rows(task.num_rows, busy_s)
-        self.total_in += task.nbytes
-        self.nbytes_running -= task.nbytes
-        if not self.stage.is_ordered:
-            self.in_flight.remove(task)
-
-    def release(self) -> Iterator[Bundle]:
-        """Yield the outputs that may go on: those of the oldest task in flight, and of the next once it is done."""
-        while self.in_flight:
-            head = self.in_flight[0]
-            outputs, head.outputs = head.outputs, []
-            self.nbytes_unreleased -= sum(bundle.nbytes for bundle in outputs)
-            yield from outputs
-            if not head.is_done:
-                return
-            self.in_flight.pop(0)
+    @property
+    def _must_wait(self) -> bool:
+        return self.after is not None and not self.after.is_done
 
     @property
     def _has_new_input(self) -> bool:
@@ -169,5 +214,4 @@ class StageState:
     @property
     def _is_head_resting(self) -> bool:
         """Whether the task to be carried on is the one whose outputs all others wait for."""
-        return bool(self.resting) and self.resting[0] is self.in_flight[0]
-
+        return bool(self.resting) and self.resting[0][1] is next(iter(self.in_flight))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import QueryCancelledError
 from penstock.protocols import Bundle, Emit, Handler, Report, Task
 
 IsCancelled = Callable[[], bool]
@@ -23,11 +23,18 @@ OpenHandler = Callable[[IsCancelled], Handler]
 
 
 class Slot:
-    """One worker: its handler and, while it works on a task, the outputs still to come."""
+    """One worker: its handler and, while it works on a task, the outputs still to come. Its user holds ``lock``."""
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()
         self.handler: Handler | None = None
         self.outputs: Iterator[pa.RecordBatch] | None = None
+
+    def close(self) -> None:
+        with self.lock:
+            handler, self.handler, self.outputs = self.handler, None, None
+        if handler is not None:
+            handler.close()
 
 
 class Threads:
@@ -58,7 +65,8 @@ class Threads:
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads:
-            thread.join()
+            if thread.is_alive():  # one that could not be started is not
+                thread.join()
         self._threads.clear()
 
     def _serve(self) -> None:
@@ -81,44 +89,34 @@ class ThreadPool:
         self._free = [Slot() for _ in range(capacity)]
         self._slots = tuple(self._free)
         self._busy: dict[int, Slot] = {}
-        self._running = RunningCount()
 
     def submit(self, task: Task) -> None:
         slot = self._busy.get(id(task))
         if slot is None:
-            # Prefer a worker that is open already: a model is loaded as often as needed, not as often as allowed.
-            self._free.sort(key=lambda s: s.handler is not None)
+            # The one given back last, which is open: a model is loaded as often as needed, not as often as allowed.
             slot = self._busy[id(task)] = self._free.pop()
-        self._start(partial(self._advance, slot, task))
+        self._threads.start(partial(self._advance, slot, task))
 
     def finish(self) -> None:
-        self._start(self._finish)
+        self._threads.start(self._finish)
 
     def close(self) -> None:
         self._cancelled.set()
         self._interrupt()
-        self._running.wait_for_none()
-        for slot in self._slots:
-            handler, slot.handler, slot.outputs = slot.handler, None, None
-            if handler is not None:
-                handler.close()
+        with ExitStack() as closing:  # if one fails to close, the others are closed all the same
+            for slot in self._slots:
+                closing.callback(slot.close)
 
     def _interrupt(self) -> None:
         """Make running handlers return soon. Those in this process look at the cancel flag themselves."""
 
-    def _start(self, work: Callable[[], None]) -> None:
-        self._running.add()
-        self._threads.start(partial(self._run, work))
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            if not self._cancelled.is_set():
-                work()
-        finally:
-            self._running.remove()
-
     def _advance(self, slot: Slot, task: Task) -> None:
         """Take the task to its next output."""
+        with slot.lock:
+            if not self._cancelled.is_set():
+                self._emit(self._advanced(slot, task))
+
+    def _advanced(self, slot: Slot, task: Task) -> Report:
         started = time.perf_counter()
         is_one = False
         try:
@@ -126,17 +124,14 @@ class ThreadPool:
                 given = self._handler(slot).process(input_of(task), task.first_row)
                 slot.outputs = iter((given,)) if (is_one := isinstance(given, pa.RecordBatch)) else given
             batch = next(slot.outputs, None)
-        except QueryCancelledError:
-            return
         except BaseException as exc:
             self._give_back(slot, task)
-            self._emit(Report(task, None, is_done=True, error=exc))
-            return
+            return Report(task, None, is_done=True, error=exc)
         busy_s = time.perf_counter() - started
         is_done = is_one or batch is None
         if is_done:
             self._give_back(slot, task)
-        self._emit(Report(task, None if batch is None else local_bundle(batch), is_done, busy_s))
+        return Report(task, None if batch is None else local_bundle(batch), is_done, busy_s)
 
     def _give_back(self, slot: Slot, task: Task) -> None:
         slot.outputs = None
@@ -146,8 +141,8 @@ class ThreadPool:
     def _finish(self) -> None:
         try:
             for slot in self._slots:
-                if slot.handler is not None:
-                    for batch in slot.handler.finish():
+                with slot.lock:
+                    for batch in slot.handler.finish() if slot.handler is not None else ():
                         self._emit(Report(None, local_bundle(batch), is_done=False))
         except BaseException as exc:
             self._emit(Report(None, None, is_done=True, error=exc))
@@ -158,32 +153,6 @@ class ThreadPool:
         if slot.handler is None:
             slot.handler = self._open_handler(self._cancelled.is_set)
         return slot.handler
-
-
-class RunningCount:
-    """How many pieces of work are on threads now, and a way to wait until there are none."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._changed = threading.Condition(threading.Lock())
-
-    def add(self) -> None:
-        with self._changed:
-            self._count += 1
-
-    def remove(self) -> None:
-        with self._changed:
-            self._count -= 1
-            if self._count == 0:
-                self._changed.notify_all()
-
-    @property
-    def is_none(self) -> bool:
-        return self._count == 0
-
-    def wait_for_none(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._count == 0)
 
 
 def input_of(task: Task) -> Any:

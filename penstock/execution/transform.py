@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.expr.evaluate import Program
-from penstock.expr.nodes import Alias, ColumnRef
+from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
+from penstock.plan import nodes
 from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Select, Step, TakeSample, Where
 from penstock.protocols import ReadTask
 from penstock.types import DataType, Schema, supertype
@@ -56,16 +58,22 @@ class TransformHandler:
 
 
 class ReadHandler:
-    """Read tasks, then steps on what they give."""
+    """Read tasks, then steps on what they give. A source may give more columns than were asked for."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, columns: Sequence[str] | None, steps: Sequence[Step]) -> None:
+        self._columns = None if columns is None else list(columns)
         self._steps = Steps(steps)
 
     def process(self, item: ReadTask, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         batches = item.read()
         if isinstance(batches, Sequence) and len(batches) == 1:
-            return self._steps(batches[0], first_row)  # known to be all: no need to be asked again
-        return (self._steps(batch, first_row) for batch in batches)
+            return self._finished(batches[0], first_row)  # known to be all: no need to be asked again
+        return (self._finished(batch, first_row) for batch in batches)
+
+    def _finished(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        if self._columns is not None and batch.schema.names != self._columns:
+            batch = batch.select(self._columns)
+        return self._steps(batch, first_row)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
@@ -76,9 +84,10 @@ class ReadHandler:
 
 def compiled(step: Step, schema: Schema) -> Apply:
     """Return the step as a function of a batch with ``schema`` and of its position."""
+    check(step, schema)
     match step:
         case Select(exprs):
-            select = Program(exprs, schema)
+            select = Program(in_place(exprs, schema), schema)
             return lambda batch, first_row: select.run(batch)
         case Where(predicate):
             return _where(Program([Alias(predicate, "keep")], schema))
@@ -90,6 +99,48 @@ def compiled(step: Step, schema: Schema) -> Apply:
             return lambda batch, first_row: sample(batch, step, first_row)
         case NumberRows(column):
             return lambda batch, first_row: number_rows(batch, column, first_row)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns(nodes.Plan):
+    """What is known of a plan once its first batch is there."""
+
+    known: Schema
+
+    def _output_schema(self) -> Schema:
+        return self.known
+
+
+def check(step: Step, schema: Schema) -> None:
+    """Raise what building the plan would have raised, had the columns been known then."""
+    match step:
+        case Where(predicate):
+            nodes.Filter(_Columns(schema), predicate)
+        case ExplodeLists(columns):
+            nodes.check_columns(schema, columns, "explode")
+            nodes.Explode(_Columns(schema), columns)
+        case Melt(ids, values, variable_name, value_name):
+            nodes.check_columns(schema, ids + values, "unpivot")
+            nodes.Unpivot(_Columns(schema), ids, values, variable_name, value_name)
+        case NumberRows(column):
+            nodes.MonotonicId(_Columns(schema), column)
+
+
+def in_place(exprs: Sequence[Expr], schema: Schema) -> Sequence[Expr]:
+    """Return the list of a with_columns or a rename that was written before the columns were known, in their order.
+
+    The n-th expression after the star takes the place of the n-th column that the star leaves out; the rest come last.
+
+    >>> in_place((Star(("b",)), Alias(ColumnRef("b"), "x")), Schema.from_pydict({"b": "int64", "c": "string"}))
+    (Alias(child=ColumnRef(column='b'), alias='x'), ColumnRef(column='c'))
+    """
+    match exprs:
+        case (Star(exclude), *added) if exclude and added:
+            placed = dict(zip(exclude, added, strict=False))
+            kept = [placed.pop(name, ColumnRef(name)) for name in schema.names if name not in exclude[len(added) :]]
+            return (*kept, *placed.values(), *added[len(exclude) :])
+        case _:
+            return exprs
 
 
 def _where(program: Program) -> Apply:
@@ -158,7 +209,7 @@ def _melt(step: Melt, schema: Schema) -> Apply:
 
 
 def sample(batch: pa.RecordBatch, step: TakeSample, first_row: int) -> pa.RecordBatch:
-    """Keep rows by a random number that depends on the seed and the row's position alone, not on how rows are batched."""
+    """Keep rows by a random number that depends on the seed and the row's position, not on how rows are batched."""
     draws = _uniform(step.seed, first_row, batch.num_rows)
     if not step.is_with_replacement:
         return batch.filter(pa.array(draws < step.fraction))
@@ -175,7 +226,7 @@ def sample(batch: pa.RecordBatch, step: TakeSample, first_row: int) -> pa.Record
 def _uniform(seed: int | None, first_row: int, num_rows: int) -> np.ndarray[Any, Any]:
     if seed is None:
         return np.random.default_rng().random(num_rows)
-    bits = np.random.Philox(key=seed)
+    bits = np.random.Philox(key=seed % 2**64)
     bits.advance(first_row // 4)  # one step of Philox gives four numbers
     return np.random.Generator(bits).random(num_rows + first_row % 4)[first_row % 4 :]
 

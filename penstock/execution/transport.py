@@ -20,7 +20,7 @@ _HEAD = struct.Struct("<QQ")  # length of the pickled head, length of the Arrow 
 _MAP_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 
-class Closed(EOFError):
+class Closed(EOFError):  # noqa: N818
     """The other side is gone."""
 
 
@@ -44,6 +44,7 @@ def send(sock: socket.socket, message: Any, batch: pa.RecordBatch | None = None)
 
 def receive(sock: socket.socket) -> tuple[Any, pa.RecordBatch | None]:
     """Return the next message and its batch, which stays valid for as long as it is referred to."""
+    fds: list[int] = []
     try:
         data, fds, _, _ = socket.recv_fds(sock, _HEAD.size, 1)
         if not data:
@@ -51,14 +52,14 @@ def receive(sock: socket.socket) -> tuple[Any, pa.RecordBatch | None]:
         data += _read_exactly(sock, _HEAD.size - len(data))
         head_nbytes, batch_nbytes = _HEAD.unpack(data)
         message = pickle.loads(_read_exactly(sock, head_nbytes))
+        if not fds:
+            return message, None
+        mapped = mmap.mmap(fds[0], batch_nbytes, flags=_MAP_FLAGS, prot=mmap.PROT_READ)
     except ConnectionResetError as exc:
         raise Closed from exc
-    if not fds:
-        return message, None
-    try:
-        mapped = mmap.mmap(fds[0], batch_nbytes, flags=_MAP_FLAGS, prot=mmap.PROT_READ)
     finally:
-        os.close(fds[0])
+        for fd in fds:
+            os.close(fd)
     return message, pa.ipc.open_stream(pa.py_buffer(mapped)).read_next_batch()
 
 
@@ -70,7 +71,7 @@ def _anonymous_file() -> int:
 
 
 def _write(fd: int, batch: pa.RecordBatch) -> int:
-    with os.fdopen(os.dup(fd), "wb", buffering=0) as file:
+    with os.fdopen(os.dup(fd), "wb") as file:  # buffered, which finishes what one write of 2 GiB leaves undone
         with pa.ipc.new_stream(file, batch.schema) as stream:
             stream.write_batch(batch)
         return file.tell()

@@ -5,6 +5,7 @@ It is started afresh, not forked, so it inherits no threads, locks or CUDA state
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -13,6 +14,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,47 +24,63 @@ from penstock.protocols import Handler
 
 
 def main(socket_fd: int, lifeline_fd: int) -> None:
-    # Ctrl-C reaches the whole process group; the driver decides what becomes of its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_from_children(socket_fd, lifeline_fd)
     threading.Thread(target=_end_with_parent, args=(lifeline_fd,), daemon=True).start()
-    with socket.socket(fileno=socket_fd) as sock:
-        try:
-            serve(sock)
-        except Closed:
-            pass
+    with socket.socket(fileno=socket_fd) as sock, contextlib.suppress(Closed):
+        Server(sock).serve()
     sys.stdout.flush()
     sys.stderr.flush()
 
 
-def serve(sock: socket.socket) -> None:
-    """Answer requests until told to close: ``open`` once, then ``process`` and ``finish``."""
-    handler: Handler | None = None
-    while True:
-        (verb, *args), batch = receive(sock)
+class Server:
+    """Answers the driver: ``open`` once, then ``process`` or ``finish``, each followed by ``next`` until it is done."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._handler: Handler | None = None
+        self._outputs: Iterator[pa.RecordBatch] = iter(())
+
+    def serve(self) -> None:
+        """Return once told to close."""
+        while self._serve_one():
+            pass  # nothing of a request is kept while the next one is awaited
+
+    def _serve_one(self) -> bool:
+        (verb, *args), batch = receive(self._sock)
+        if verb == "close":
+            if self._handler is not None:
+                self._handler.close()
+            return False
         try:
-            if verb == "open":
-                sys.path[:] = args[1]
-                handler = pickle.loads(args[0])(lambda: False)
-                send(sock, ("done",))
-            elif verb == "close":
-                if handler is not None:
-                    handler.close()
-                return
-            elif handler is not None:
-                outputs = handler.process(batch, args[0]) if verb == "process" else handler.finish()
-                _send_outputs(sock, iter((outputs,)) if isinstance(outputs, pa.RecordBatch) else outputs)
+            send(self._sock, *self._answer(verb, args, batch))
         except Closed:
             raise
         except BaseException as exc:
-            send(sock, ("error", packed_error(exc)))
+            send(self._sock, ("error", packed_error(exc)))
+        return True
+
+    def _answer(self, verb: str, args: list[Any], batch: pa.RecordBatch | None) -> tuple[Any, ...]:
+        if verb == "open":
+            packed, sys.path[:] = args
+            self._handler = pickle.loads(packed)(lambda: False)
+            return (("done",),)
+        assert self._handler is not None
+        if verb == "process":
+            given = self._handler.process(batch, args[0])
+            if isinstance(given, pa.RecordBatch):
+                return ("only",), given
+            self._outputs = given
+        elif verb == "finish":
+            self._outputs = self._handler.finish()
+        output = next(self._outputs, None)
+        return (("done",),) if output is None else (("output",), output)
 
 
-def _send_outputs(sock: socket.socket, outputs: Iterator[pa.RecordBatch]) -> None:
-    """Send each output when the driver asks for one."""
-    for batch in outputs:
-        send(sock, ("output",), batch)
-        receive(sock)
-    send(sock, ("done",))
+def keep_from_children(*fds: int) -> None:
+    """Let no process that user code starts hold these open: their closing tells each side that the other is gone."""
+    for fd in fds:
+        os.set_inheritable(fd, False)
+        os.register_at_fork(after_in_child=partial(os.close, fd))
 
 
 def packed_error(exc: BaseException) -> bytes:
@@ -70,17 +89,17 @@ def packed_error(exc: BaseException) -> bytes:
 
     note = "In the worker process:\n" + "".join(traceback.format_exception(exc))
     try:
-        packed = cloudpickle.dumps((exc, exc.__cause__, note))
+        packed: bytes = cloudpickle.dumps((exc, exc.__cause__, note))
         pickle.loads(packed)  # many exception classes can be pickled but not restored
-        return packed
     except Exception:
-        return cloudpickle.dumps((RuntimeError(f"{type(exc).__name__}: {exc}"), None, note))
+        packed = cloudpickle.dumps((RuntimeError(f"{type(exc).__name__}: {exc}"), None, note))
+    return packed
 
 
 def _end_with_parent(lifeline_fd: int) -> None:
-    """End this process once the driver is gone, even in the middle of a long call."""
+    """End this process and those it started once the driver is gone, even in the middle of a long call."""
     os.read(lifeline_fd, 1)
-    os._exit(1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class ComputeError(PenstockError, ValueError):
 
 def repeat(scalar: pa.Scalar, num_rows: int) -> pa.Array:
     """Return an array that holds ``scalar`` in every row."""
-    if not scalar.is_valid:
+    if not scalar.is_valid or not num_rows:  # Arrow cannot repeat a list no times
         return pa.nulls(num_rows, scalar.type)
     if isinstance(scalar, pa.ExtensionScalar):
         return pa.ExtensionArray.from_storage(scalar.type, repeat(scalar.value, num_rows))

@@ -176,9 +176,13 @@ def _plain(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
         array = array.cast(pa.int32() if source.arrow.bit_width == 32 else pa.int64())
     if dtype.is_date() and source.is_timestamp() and source.timezone is not None:
         array = pc.local_timestamp(array)
-    options = pc.CastOptions(dtype.arrow, allow_time_truncate=True, allow_decimal_truncate=True)
-    options = options if not dtype.is_float() else pc.CastOptions.unsafe(dtype.arrow)
-    return pc.cast(array, options=options)
+    if pa.types.is_decimal(array.type) and not dtype.is_float():
+        # Arrow's allow_decimal_truncate would let numbers through that are too large.
+        scale = dtype.arrow.scale if dtype.is_decimal() else 0
+        array = pc.round(array, ndigits=min(scale, array.type.scale), round_mode="towards_zero")
+    if dtype.is_float():
+        return array.cast(dtype.arrow, safe=False)
+    return pc.cast(array, options=pc.CastOptions(dtype.arrow, allow_time_truncate=True))
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -230,12 +234,14 @@ def _parsed(array: pa.Array, dtype: DataType) -> pa.Array:
         return pc.cast(full.cast(pa.timestamp("ns")).cast(pa.time64("ns")), options=options)
     if dtype.is_file():
         return types.cast(array, dtype)
-    options = pc.CastOptions(dtype.arrow, allow_decimal_truncate=True)
     try:
-        return pc.cast(array, options=options)
+        return array.cast(dtype.arrow)
     except pa.ArrowInvalid:
         bare = pc.replace_substring_regex(pc.utf8_trim_whitespace(array), r"^\+", "")
-        return pc.cast(bare, options=options)
+        if not dtype.is_decimal():
+            return bare.cast(dtype.arrow)
+        wide = pa.decimal256(76, 38)
+        return _plain(bare.cast(wide), DataType(wide), dtype)
 
 
 def _to_local(text: pa.Array) -> pa.Array:

@@ -64,6 +64,8 @@ def compare(name: str, left: Value, right: Value) -> Value:
     elif left_type.is_numeric() and right_type.is_numeric() and left_type != right_type:
         dtype = common_type(left_type, right_type)
         left, right = numeric(left, dtype), numeric(right, dtype)
+    elif left_type.is_timestamp() and right_type.is_timestamp() and left_type.timezone != right_type.timezone:
+        right = pc.cast(right, pa.timestamp(right_type.unit, left_type.timezone))
     if DataType.float16() in dtypes_of(left, right):
         left, right = pc.cast(left, pa.float32()), pc.cast(right, pa.float32())
     return getattr(pc, name)(left, right)

@@ -104,7 +104,7 @@ def _as_column(value: Value, num_rows: int, dtype: pa.DataType) -> pa.Array:
 
 
 def _list_apply(source: int, body: Expr, verb: str, dtype: DataType) -> Step:
-    element = Schema([Field(ELEMENT.column, dtype.inner)])
+    element = Schema([Field(ELEMENT.column, dtype if dtype.is_null() else dtype.inner)])
     program = Program([Alias(body, "value")], element)
 
     def apply(values: list[Any]) -> Value:
@@ -112,10 +112,12 @@ def _list_apply(source: int, body: Expr, verb: str, dtype: DataType) -> Step:
 
     @on_arrays
     def apply_to(lists: pa.Array) -> pa.Array:
+        if dtype.is_null():
+            lists = lists.cast(pa.list_(pa.null()))
         elements, lengths = elements_of(lists)
         results = program.run(pa.RecordBatch.from_arrays([elements], schema=element.to_arrow())).column(0)
         if verb == "filter":
-            kept = pc.fill_null(results, False)
+            kept = pc.fill_null(results.cast(pa.bool_()), False)
             parents = np.repeat(np.arange(len(lists)), lengths)[kept.to_numpy(zero_copy_only=False)]
             return to_lists(elements.filter(kept), np.bincount(parents, minlength=len(lists)), validity(lists))
         return to_lists(results, lengths, validity(lists))

@@ -116,9 +116,12 @@ class ListApply(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PythonValue(Expr):
-    """A Python object handed to a UDF as it is; compared by identity."""
+    """A Python object handed to a UDF as it is; compared by identity, as it may not be comparable otherwise."""
 
     value: Any
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)

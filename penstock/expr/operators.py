@@ -53,14 +53,15 @@ def _arithmetic_remedy(left: DataType, right: DataType) -> str:
     return ""
 
 
-def checked(compute: Callable[..., Any], *values: Value) -> Value:
+def checked(compute: Callable[..., Any], *values: Value, name: str = "") -> Value:
     """Return ``compute(*values)``, with what does not fit reported in words."""
     try:
         return compute(*values)
     except pa.ArrowInvalid as exc:
-        types = ", ".join(str(DataType(value.type)) for value in values)
+        types = ", ".join(str(dtype) for dtype in dtypes_of(*values))
+        verb = name or compute.__name__.removesuffix("_checked")
         raise ComputeError(
-            f"The result of {compute.__name__.removesuffix('_checked')} does not fit ({types}): {exc}. "
+            f"The result of {verb} does not fit ({types}): {exc}. "
             'Convert an argument with .cast("float64") if an approximate result will do.'
         ) from exc
 
@@ -93,7 +94,7 @@ _arithmetic("multiply", pc.multiply_checked)
 def _division_type(left: DataType, right: DataType) -> DataType:
     if left.is_duration() and (right.is_integer() or right.is_null()):
         return left
-    if left.is_duration() and right.is_duration():
+    if right.is_duration() and (left.is_duration() or left.is_null()):
         return FLOAT64
     for dtype in (left, right):
         NUMBER.check(dtype)
@@ -182,7 +183,7 @@ def _negate(value: Value) -> Value:
     dtype = _signed_type(*dtypes_of(value))
     if dtype.is_float():
         return pc.cast(pc.negate(pc.cast(value, FLOAT64.arrow)), dtype.arrow)
-    return checked(pc.negate_checked, pc.cast(value, dtype.arrow))
+    return checked(lambda number: pc.negate_checked(pc.cast(number, dtype.arrow)), value, name="negate")
 
 
 def _magnitude_type(dtype: DataType) -> DataType:

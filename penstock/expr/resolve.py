@@ -65,17 +65,18 @@ def dtype_of(expr: Expr, schema: Schema) -> DataType:
 
 
 def _list_apply_dtype(expr: Expr, dtype: DataType, body: Expr, verb: str) -> DataType:
-    if not dtype.is_list():
+    if not (dtype.is_list() or dtype.is_embedding() or dtype.is_null()):
         raise TypeMismatchError(f"{describe(expr)}: expected a list, got {dtype}")
+    element = dtype if dtype.is_null() else dtype.inner
     if outside := columns_of(body) - {ELEMENT.column}:
         raise InvalidArgumentError(
             f"{describe(expr)}: the inner expression may only read element(), not {', '.join(sorted(outside))}"
         )
-    inner = dtype_of(body, Schema([Field(ELEMENT.column, dtype.inner)]))
+    inner = dtype_of(body, Schema([Field(ELEMENT.column, element)]))
     if verb == "filter":
-        if not inner.is_boolean():
+        if not (inner.is_boolean() or inner.is_null()):
             raise TypeMismatchError(f"{describe(expr)}: the inner expression must be bool, got {inner}")
-        return DataType.list(dtype.inner)
+        return DataType.list(element)
     return DataType.list(inner)
 
 

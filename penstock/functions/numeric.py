@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.arrays import filled, masked, on_arrays, validity
 from penstock.expr.column import Expression, call, method
+from penstock.expr.conditions import compare
 from penstock.expr.registry import Value, kernel
 from penstock.expr.signatures import (
     BOOL,
@@ -27,6 +28,7 @@ from penstock.expr.signatures import (
     strict,
     takes,
 )
+from penstock.types import DataType
 
 
 def _real(value: Value) -> Value:
@@ -136,8 +138,11 @@ def clip(expr: Expression, min: Any = None, max: Any = None) -> Expression:
 def _clip(value: Value, lowest: Value, highest: Value) -> Value:
     dtype = number_type(*dtypes_of(value, lowest, highest))
     value, lowest, highest = (pc.cast(part, dtype.arrow) for part in (value, lowest, highest))
-    bounded = pc.min_element_wise(pc.max_element_wise(value, lowest), highest)
-    return pc.if_else(pc.is_valid(value), bounded, pa.scalar(None, dtype.arrow))
+    for name, bound in (("less", lowest), ("greater", highest)):
+        if not dtype.is_null():
+            is_outside = pc.coalesce(compare(name, value, bound), pa.scalar(False))
+            value = pc.if_else(is_outside, bound, value)
+    return value
 
 
 def greatest(*exprs: Any) -> Expression:
@@ -158,16 +163,27 @@ def least(*exprs: Any) -> Expression:
     return call("least", *exprs)
 
 
-def _extreme(compute: Callable[..., Value]) -> Callable[..., Value]:
+def _extreme_type(*dtypes: DataType) -> DataType:
+    dtype = common_type(*dtypes)
+    if not dtype.is_comparable():
+        raise TypeMismatchError(f"expected values with an order, got {dtype}")
+    return dtype
+
+
+def _extreme(name: str) -> Callable[..., Value]:
     def choose(*values: Value) -> Value:
         dtype = common_type(*dtypes_of(*values)).arrow
-        return compute(*(pc.cast(value, dtype) for value in values))
+        best, *others = (pc.cast(value, dtype) for value in values)
+        for other in others if not pa.types.is_null(dtype) else ():
+            is_better = pc.or_kleene(pc.is_null(best), compare(name, other, best))
+            best = pc.if_else(pc.and_kleene(pc.is_valid(other), is_better), other, best)
+        return best
 
     return choose
 
 
-kernel("greatest", common_type)(_extreme(pc.max_element_wise))
-kernel("least", common_type)(_extreme(pc.min_element_wise))
+kernel("greatest", _extreme_type)(_extreme("greater"))
+kernel("least", _extreme_type)(_extreme("less"))
 
 
 # --- powers, roots and logarithms -------------------------------------------------------------------------------------

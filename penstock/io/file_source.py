@@ -164,7 +164,10 @@ class FileSource:
     def _schema(self) -> Schema:
         fields = {f.name: f.type for f in self._file_schema} | self._path_types
         full = Schema.from_pydict(fields)
-        return full if self._columns is None else full.select(self._columns)
+        if self._columns is None:
+            return full
+        # Who asks for the path's column wants it, whatever else is left out.
+        return full.select(dict.fromkeys([*self._columns, *([self._path_column] if self._path_column else [])]))
 
     @cached_property
     def _file_schema(self) -> pa.Schema:

@@ -20,8 +20,10 @@ from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.lines import COMPRESSIONS, check_compression, line_blocks, shortened, utf8_text, with_compressed
 from penstock.io.writer import FileSink, file_sink
+from penstock.types import PythonType
 
 _ARRAY_ROWS = 16 * 1024  # elements of an array that are parsed at once
+_WRITE_ROWS = 1024  # rows that are Python objects at once: as few as fit the processor's cache, which is 5x faster
 
 
 @dataclass(frozen=True)
@@ -209,12 +211,18 @@ class JsonEncoder:
     def write(self, batch: pa.RecordBatch) -> None:
         import orjson
 
-        options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-        try:
-            for row in _without_nanoseconds(batch).to_pylist(maps_as_pydicts="lossy"):
-                self._stream.write(orjson.dumps(row, _jsonable, options))
-        except TypeError as exc:
-            raise WriteError(f"A value has no form in JSON: {exc.__cause__ or exc}") from exc
+        options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
+        maps_as_pydicts = None
+        if any(map(_has_other_keys, batch.schema.types)):  # slow, so only where it is needed
+            options |= orjson.OPT_NON_STR_KEYS
+            maps_as_pydicts = "lossy"
+        batch = _without_nanoseconds(batch)
+        for offset in range(0, batch.num_rows, _WRITE_ROWS):
+            rows = batch.slice(offset, _WRITE_ROWS).to_pylist(maps_as_pydicts=maps_as_pydicts)
+            try:
+                self._stream.write(b"".join([orjson.dumps(row, _jsonable, options) for row in rows]))
+            except TypeError as exc:
+                raise WriteError(f"A value has no form in JSON: {exc.__cause__ or exc}") from exc
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -243,6 +251,13 @@ def _jsonable(value: Any) -> Any:
         case set() | frozenset() | tuple():
             return list(value)
     raise TypeError(f"{value!r} of type {type(value).__name__}")
+
+
+def _has_other_keys(dtype: pa.DataType) -> bool:
+    """Return whether there may be dicts in a column whose keys are not text."""
+    if pa.types.is_map(dtype) or isinstance(dtype, PythonType):
+        return True
+    return any(_has_other_keys(dtype.field(number).type) for number in range(dtype.num_fields))
 
 
 def _without_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:

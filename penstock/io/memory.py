@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.io.batches import split_batch
 from penstock.protocols import ReadRequest
 from penstock.types import Schema, normalize_batch
+from penstock.types.ipc import from_ipc, to_ipc
 
 
 class MemoryTask:
@@ -22,6 +24,13 @@ class MemoryTask:
     def read(self) -> Iterator[pa.RecordBatch]:
         if self.batch.num_rows:
             yield self.batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled_task, (to_ipc(self.batch),)
+
+
+def _unpickled_task(packed: pa.Buffer) -> MemoryTask:
+    return MemoryTask(from_ipc(packed))
 
 
 class MemorySource:

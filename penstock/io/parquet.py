@@ -20,7 +20,8 @@ ROW_GROUP_ROWS = 2**20
 ROW_GROUP_NBYTES = 32 * 2**20
 COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
-_STREAM_NBYTES = 2**20  # a column of a row group is read in pieces of this size, never as a whole
+_SMALL_NBYTES = 2**20  # too little to be worth the threads
+_STREAM_NBYTES = 16 * 2**20  # of a larger file, no more than this is read ahead of what is decoded
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,12 @@ class ParquetFormat:
             metadata = parquet.metadata
             groups = range(metadata.num_row_groups) if part.detail is None else part.detail
             sizes = [metadata.row_group(group) for group in groups]
-            batch_rows = rows_per_batch(sum(g.num_rows for g in sizes), sum(g.total_byte_size for g in sizes))
+            nbytes = sum(group.total_byte_size for group in sizes)
+            batch_rows = rows_per_batch(sum(group.num_rows for group in sizes), nbytes)
             columns = [name for name in schema.names if name in parquet.schema_arrow.names]
+            is_small = nbytes < _SMALL_NBYTES
             try:
-                yield from parquet.iter_batches(batch_rows, row_groups=list(groups), columns=columns)
+                yield from parquet.iter_batches(batch_rows, list(groups), columns, use_threads=not is_small)
             except (OSError, pa.ArrowInvalid) as exc:
                 raise _with_row_group(file, parquet, groups, columns, exc) from exc
 
@@ -65,7 +68,13 @@ def _opened(file: DataFile) -> Iterator[Any]:
     with reading(file), file.open_file() as handle:
         if handle.size() == 0:
             raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty, it has not even a Parquet footer.")
-        yield pq.ParquetFile(handle, pre_buffer=not file.storage.is_local, buffer_size=_STREAM_NBYTES)
+        if handle.size() <= _STREAM_NBYTES:
+            yield pq.ParquetFile(handle, pre_buffer=not file.storage.is_local)
+            return
+        metadata = pq.read_metadata(handle)
+        # Every column of a row group has a buffer of its own; together they stay small.
+        buffer_nbytes = max(_STREAM_NBYTES // max(metadata.num_columns, 1), 64 * 1024)
+        yield pq.ParquetFile(handle, metadata=metadata, pre_buffer=not file.storage.is_local, buffer_size=buffer_nbytes)
 
 
 def _runs(metadata: Any, groups: Sequence[int]) -> Iterator[FilePart]:

@@ -133,8 +133,8 @@ class FileSink:
             if not files and self.schema is not None:
                 files = list(self._write_empty_file(self.schema.to_arrow()))
             names = [file["path"] for file in files]
-            old = [name for name in _visible_files(Path(self.root)) if name.endswith(self.encoding.replaces)]
-            self.staging.commit(names, old if self.mode == "overwrite" else [])
+            present = _visible_files(Path(self.root)) if self.mode == "overwrite" else ()
+            self.staging.commit(names, [name for name in present if name.endswith(self.encoding.replaces)])
         return pa.table(
             {
                 "path": pa.array([os.path.join(self.root, name) for name in names], pa.string()),

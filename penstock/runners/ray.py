@@ -8,10 +8,10 @@ that drain them. What an actor returns belongs to the driver, not to the actor, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -24,7 +24,8 @@ from penstock.protocols import Bundle, Emit, Report, Task
 from penstock.runners.handlers import async_opener, opener
 from penstock.runners.local import ASYNC_BATCHES, worker_count
 from penstock.runners.query import Workplace
-from penstock.runners.ray_worker import Answer, AsyncWorker, Worker, unpacked_batch
+from penstock.runners.ray_worker import Answer, AsyncWorker, Worker
+from penstock.types.ipc import from_ipc
 
 try:
     import ray
@@ -33,6 +34,7 @@ except ImportError as exc:
     raise MissingExtraError("ray", "ray", "The Ray runner") from exc
 
 CLOSE_TIMEOUT_S = 5.0
+MAX_SPARES = 16  # actors kept for the next query
 STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to disk from 0.8 on
 
 Then = Callable[[Answer, Bundle | None], None]
@@ -61,42 +63,99 @@ class RayRunner:
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
         try:
-            return unpacked_batch(ray.get(bundle.handle)).slice(bundle.offset, bundle.num_rows)
+            return from_ipc(ray.get(bundle.handle)).slice(bundle.offset, bundle.num_rows)
         except ray.exceptions.RayError as exc:
             raise translated(exc) from exc
 
 
 def make_pool(stage: Stage, work: Work, emit: Emit, num_cores: int) -> PoolChoice:
     """Return actors that suit a stage; those that hold no cores of Ray's share the cluster's through the executor."""
+    resources = stage.resources
+    takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
     match work:
         case CallUdf(call) if call.udf.is_async:
-            make_actor = actor_maker(AsyncWorker, async_opener(work), stage.resources, max_concurrency=ASYNC_BATCHES)
-            return PoolChoice(RayPool(make_actor, 1, ASYNC_BATCHES, emit), takes_core=False)
+            crew = Crew(AsyncWorker, async_opener(work), actor_options(resources, max_concurrency=ASYNC_BATCHES))
+            return PoolChoice(RayPool(crew, 1, ASYNC_BATCHES, emit), takes_core=False)
         case CallUdf() | CallBatch():
-            num_workers = worker_count(work.call.udf if isinstance(work, CallUdf) else work.spec, num_cores)
+            spec = work.call.udf if isinstance(work, CallUdf) else work.spec
+            crew = Crew(Worker, opener(work), actor_options(resources), is_reusable=not spec.is_stateful)
+            return PoolChoice(RayPool(crew, worker_count(spec, num_cores), 1, emit), takes_core)
         case _:
-            num_workers = num_cores
-    takes_core = not (stage.resources.max_workers or stage.resources.cpus or stage.resources.gpus)
-    make_actor = actor_maker(Worker, opener(work), stage.resources)
-    return PoolChoice(RayPool(make_actor, num_workers, 1, emit), takes_core)
+            crew = Crew(Worker, opener(work), actor_options(resources), is_reusable=True)
+            return PoolChoice(RayPool(crew, num_cores, 1, emit), takes_core)
 
 
-def actor_maker(cls: type, open_handler: Callable[..., Any], resources: Resources, **options: Any) -> Callable[[], Any]:
-    """Return a function that starts an actor on the node that Ray chooses.
+def actor_options(resources: Resources, **options: Any) -> dict[str, Any]:
+    """Return where and how Ray should start the actors of a stage.
 
     Without ``cpus`` an actor holds no core, which is Ray's default too: stages outnumber cores, so if each held some,
     the last ones would wait for the first for ever.
     """
-    import cloudpickle
-
     if resources.cpus is not None or resources.gpus:
         options |= {"num_cpus": resources.cpus or 0, "num_gpus": resources.gpus}
     if resources.memory_bytes is not None:
         options["memory"] = resources.memory_bytes
-    options = {"scheduling_strategy": "SPREAD", **options, **dict(resources.ray_options)}
-    remote_cls = ray.remote(cls).options(**options)
-    packed_open = ray.put(cloudpickle.dumps(open_handler))
-    return lambda: remote_cls.remote(packed_open)
+    return {"scheduling_strategy": "SPREAD", **options, **dict(resources.ray_options)}
+
+
+class Crew:
+    """Gives a stage its actors and takes them back.
+
+    An actor is a process, and a process takes a second to start. So those that any stage could use are kept for the
+    next query, up to a number, until the user's process ends.
+    """
+
+    _spares: ClassVar[list[Any]] = []
+    _spares_of: ClassVar[Any] = None  # the connection to Ray that they belong to
+
+    def __init__(
+        self, cls: type, open_handler: Callable[..., Any], options: dict[str, Any], is_reusable: bool = False
+    ) -> None:
+        import cloudpickle
+
+        self._is_reusable = is_reusable and options == actor_options(Resources())
+        self._actor_cls = ray.remote(cls).options(**options)
+        self._packed_open = ray.put(cloudpickle.dumps(open_handler))
+
+    def hire(self) -> Any:
+        """Return an actor that will open this stage's handler with its first task."""
+        spares = self._known_spares()
+        while self._is_reusable and spares:
+            actor = spares.pop()
+            if is_well(actor.assign.remote(self._packed_open)):
+                return actor
+        return self._actor_cls.remote(self._packed_open)
+
+    def dismiss(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
+        """Take actors back. ``running``, by the answers they owe, are killed; the others close their handlers first."""
+        for actor in running.values():
+            ray.kill(actor)
+        closing = {actor.close.remote(): actor for actor in idle}
+        ray.wait([*running, *closing], num_returns=len(running) + len(closing), timeout=CLOSE_TIMEOUT_S)
+        spares = self._known_spares()
+        for ref, actor in closing.items():
+            if self._is_reusable and len(spares) < MAX_SPARES and is_well(ref, timeout_s=0):
+                spares.append(actor)
+            else:
+                ray.kill(actor)
+
+    @classmethod
+    def _known_spares(cls) -> list[Any]:
+        """Return the spares, without those of a cluster that this process has left."""
+        context = ray.get_runtime_context()
+        connection = context.get_node_id(), context.get_job_id()
+        if cls._spares_of != connection:
+            cls._spares_of, cls._spares = connection, []
+        return cls._spares
+
+
+def is_well(ref: Any, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+    """Say whether a call has ended without an error, or does so within a time."""
+    try:
+        ray.get(ref, timeout=timeout_s)
+    except Exception:  # the user's own, if it comes from closing the handler
+        return False
+    return True
 
 
 class RayPool:
@@ -105,9 +164,9 @@ class RayPool:
     Ray calls back on a thread of its own when an actor has answered; there is no thread of ours.
     """
 
-    def __init__(self, make_actor: Callable[[], Any], num_workers: int, tasks_per_worker: int, emit: Emit) -> None:
+    def __init__(self, crew: Crew, num_workers: int, tasks_per_worker: int, emit: Emit) -> None:
         self.capacity = num_workers * tasks_per_worker
-        self._make_actor = make_actor
+        self._crew = crew
         self._tasks_per_worker = tasks_per_worker
         self._emit = emit
         self._actors: list[Any] = []
@@ -137,21 +196,14 @@ class RayPool:
         if self._is_closed or not ray.is_initialized():
             return
         self._is_closed = True
-        awaited = self._awaited.copy()
-        running = set(awaited.values())
-        ends = list(awaited)
-        for actor in self._actors:
-            if actor in running:
-                ray.kill(actor)
-            else:
-                ends.append(actor.close.remote())
-        ray.wait(ends, num_returns=len(ends), timeout=CLOSE_TIMEOUT_S)
-        for actor in self._actors:
-            ray.kill(actor)
+        running = self._awaited.copy()
+        idle = [actor for actor in self._actors if actor not in running.values()]
+        if self._actors:
+            self._crew.dismiss(idle, running)
 
     def _free_actor(self) -> Any:
         if not self._free:
-            actor = self._make_actor()
+            actor = self._crew.hire()
             self._actors.append(actor)
             self._free.extend([actor] * self._tasks_per_worker)
         return self._free.pop()

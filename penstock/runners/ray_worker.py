@@ -1,4 +1,4 @@
-"""What runs inside the actors of ``ray``: a handler, batches taken from the object store, and answers for the driver."""
+"""What runs inside the actors of ``ray``: a handler, fed from the object store, with answers for the driver."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import pickle
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.execution.aio import AsyncHandler
 from penstock.execution.threads import joined
 from penstock.execution.worker import packed_error
 from penstock.protocols import Handler
+from penstock.types.ipc import from_ipc, to_ipc
+
+if TYPE_CHECKING:
+    from penstock.execution.aio import AsyncHandler
 
 Parts = tuple[tuple[int, int], ...]  # offset and number of rows of each object that makes up a task
 
@@ -50,6 +53,10 @@ class Worker:
         self._handler: Handler | None = None
         self._outputs: Iterator[pa.RecordBatch] | None = None
 
+    def assign(self, packed_open: bytes) -> None:
+        """Say which handler to build from now on."""
+        self._packed_open = packed_open
+
     def start(self, first_row: int, parts: Parts | None, *items: Any) -> Reply:
         """Take up a task and give its first output."""
         started = time.perf_counter()
@@ -78,11 +85,10 @@ class Worker:
             return failed(exc)
 
     def close(self) -> None:
-        """Close the handler and end the process."""
-        self._outputs = None
-        if self._handler is not None:
-            self._handler.close()
-        end_actor()
+        """Close the handler; another may be assigned then."""
+        handler, self._handler, self._outputs = self._handler, None, None
+        if handler is not None:
+            handler.close()
 
     def _next(self, started: float) -> Reply:
         assert self._outputs is not None
@@ -116,43 +122,22 @@ class AsyncWorker:
     async def close(self) -> None:
         if self._handler is not None:
             await self._handler.close()
-        end_actor()
 
 
 def input_from(parts: Parts | None, items: tuple[Any, ...]) -> Any:
     """Return what a handler works on: the read task, or the parts of several objects as one batch."""
     if parts is None:
         return items[0]
-    batches = [unpacked_batch(item).slice(*part) for item, part in zip(items, parts, strict=True)]
+    batches = [from_ipc(item).slice(*part) for item, part in zip(items, parts, strict=True)]
     return batches[0] if len(batches) == 1 else joined(batches)
 
 
 def reply(batch: pa.RecordBatch | None, started: float, *, is_done: bool) -> Reply:
     if batch is None:
         return None, Answer(busy_s=time.perf_counter() - started)
-    packed = packed_batch(batch)
+    packed = to_ipc(batch)
     return packed, Answer(True, batch.num_rows, batch.nbytes, is_done, time.perf_counter() - started)
 
 
 def failed(exc: BaseException) -> Reply:
     return None, Answer(error=packed_error(exc))
-
-
-def packed_batch(batch: pa.RecordBatch) -> pa.Buffer:
-    """Return a batch as an IPC stream: pickle stores a slice with all it was cut from, and loses rows without columns."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    return sink.getvalue()
-
-
-def unpacked_batch(packed: pa.Buffer) -> pa.RecordBatch:
-    """Return the batch, which reads the object store's memory in place."""
-    return pa.ipc.open_stream(packed).read_next_batch()
-
-
-def end_actor() -> None:
-    """End this process; the driver's reference to the call says when it is gone."""
-    import ray
-
-    ray.actor.exit_actor()

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import UdfError
 from penstock.plan.stages import CallUdf
-from penstock.types import to_arrow_array
 from penstock.udf.arguments import Arguments
-from penstock.udf.call import ApplySteps, batch_error, batch_result, log_failure, row_error, with_column
+from penstock.udf.call import (
+    ApplySteps,
+    batch_error,
+    batch_result,
+    flattened,
+    log_failure,
+    result_column,
+    row_error,
+    with_column,
+)
 from penstock.udf.retry import retrying_async
-from penstock.udf.target import built_target
+from penstock.udf.target import built_target, close_instance, drained_async
 
 DEFAULT_CONCURRENCY = 256
 
@@ -28,23 +38,25 @@ class AsyncUdfHandler:
         self._spec = work.call.udf
         self._arguments = Arguments(work.call)
         target, self._instance = built_target(self._spec)
-        self._function = retrying_async(target, self._spec.policy)
+        function = drained_async(target) if self._spec.is_generator else target
+        self._function = retrying_async(function, self._spec.policy)
         self._turns = asyncio.Semaphore(self._spec.resources.max_workers or DEFAULT_CONCURRENCY)
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        parents: pa.Array | None = None
         if self._spec.is_batch:
             column = await self._call_batch(batch)
         else:
             results = await self._call_rows(batch)
-            column = to_arrow_array(results, self._spec.return_dtype, what=f"UDF {self._spec.name!r}")
-        return self._steps(with_column(batch, self._work, column), first_row)
+            if self._spec.is_generator:
+                results, parents = flattened(results)
+            column = result_column(results, self._spec)
+        return self._steps(with_column(batch, self._work, column, parents), first_row)
 
     async def close(self) -> None:
-        close = getattr(self._instance, "close", None)
-        if callable(close):
-            closing = close()
-            if inspect.isawaitable(closing):
-                await closing
+        closing = close_instance(self._instance)
+        if inspect.isawaitable(closing):
+            await closing
 
     async def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
         args, kwargs = self._arguments.series(batch)
@@ -60,7 +72,8 @@ class AsyncUdfHandler:
 
     async def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
         """Run all rows at once, within the bound; the first failure cancels the rest unless errors are tolerated."""
-        calls = self._arguments.rows(batch, self._function)
+        # The calls are made in their tasks: a coroutine made here and then cancelled would never be awaited.
+        calls = self._arguments.rows(batch, functools.partial(functools.partial, self._function))
         results: list[Any] = [None] * batch.num_rows
         try:
             async with asyncio.TaskGroup() as group:
@@ -71,9 +84,11 @@ class AsyncUdfHandler:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
         return results
 
-    async def _call_row(self, batch: pa.RecordBatch, row: int, call: Any, results: list[Any]) -> None:
+    async def _call_row(
+        self, batch: pa.RecordBatch, row: int, call: Callable[[], Awaitable[Any]], results: list[Any]
+    ) -> None:
         try:
-            results[row] = await call
+            results[row] = await call()
         except Exception as exc:
             if self._spec.policy.on_error == "raise":
                 raise row_error(self._spec, self._arguments.at(batch, row), exc) from exc

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from penstock.plan.stages import CallUdf
 from penstock.types import to_arrow_array
 from penstock.udf.arguments import Arguments
 from penstock.udf.retry import retrying
-from penstock.udf.target import built_target, close_instance
+from penstock.udf.target import built_target, close_instance, drained
 
 log = logging.getLogger("penstock.udf")
 
@@ -38,7 +38,8 @@ class UdfHandler:
         self._spec = work.call.udf
         self._arguments = Arguments(work.call)
         target, self._instance = built_target(self._spec)
-        self._function = retrying(target, self._spec.policy)
+        function = drained(target) if self._spec.is_generator else target
+        self._function = retrying(function, self._spec.policy, is_cancelled)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
@@ -47,8 +48,8 @@ class UdfHandler:
         else:
             results = self._call_rows(item)
             if self._spec.is_generator:
-                results, parents = _flattened(results)
-            column = to_arrow_array(results, self._spec.return_dtype, what=f"UDF {self._spec.name!r}")
+                results, parents = flattened(results)
+            column = result_column(results, self._spec)
         return self._steps(with_column(item, self._work, column, parents), first_row)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -61,6 +62,8 @@ class UdfHandler:
         args, kwargs = self._arguments.series(batch)
         try:
             result = self._function(*args, **kwargs)
+        except QueryCancelledError:
+            raise
         except Exception as exc:
             if self._spec.policy.on_error == "raise":
                 raise batch_error(self._spec, batch.num_rows, exc) from exc
@@ -70,9 +73,8 @@ class UdfHandler:
 
     def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
         """Call the function on every row; where one fails, raise, or record null and go on with the next."""
-        function = _drained(self._function) if self._spec.is_generator else self._function
         results: list[Any] = []
-        calls = self._arguments.rows(batch, function)  # a map, which goes on with the next row after an exception
+        calls = self._arguments.rows(batch, self._function)  # a map, which goes on with the next row after an exception
         while len(results) < batch.num_rows:
             try:
                 self._run(calls, batch.num_rows, results)
@@ -104,13 +106,33 @@ class UdfHandler:
 def with_column(
     batch: pa.RecordBatch, work: CallUdf, column: pa.Array, parents: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """Return the kept columns and the computed one; with ``parents``, each kept row as often as it is named there."""
-    keep = batch.schema.names if work.keep is None else work.keep
-    columns = {name: batch.column(name) for name in keep if name != work.column}
+    """Return the kept columns and the computed one, which comes last unless all are kept and it replaces one of them.
+
+    With ``parents``, each kept row comes as often as it is named there.
+    """
+    columns = {name: batch.column(name) for name in (batch.schema.names if work.keep is None else work.keep)}
     if parents is not None:
         columns = {name: array.take(parents) for name, array in columns.items()}
     columns[work.column] = column
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def result_column(results: Sequence[Any], spec: UdfSpec) -> pa.Array:
+    """Return the results of rows as a column; one that does not fit its type is a row that failed."""
+    try:
+        return to_arrow_array(results, spec.return_dtype, what=f"UDF {spec.name!r}")
+    except TypeMismatchError:
+        if spec.policy.on_error == "raise":
+            raise
+    return pa.concat_arrays([_value_or_null(value, spec) for value in results])
+
+
+def _value_or_null(value: Any, spec: UdfSpec) -> pa.Array:
+    try:
+        return to_arrow_array([value], spec.return_dtype, what=f"UDF {spec.name!r}")
+    except TypeMismatchError as exc:
+        log_failure(spec, exc)
+        return pa.nulls(1, spec.return_dtype.arrow)
 
 
 def batch_result(result: Any, spec: UdfSpec, num_rows: int) -> pa.Array:
@@ -148,13 +170,9 @@ def log_failure(spec: UdfSpec, exc: BaseException) -> None:
         log.warning("UDF %r failed, its result is null: %s: %s", spec.name, type(exc).__name__, exc)
 
 
-def _drained(function: Callable[..., Any]) -> Callable[..., list[Any]]:
-    return lambda *args, **kwargs: list(function(*args, **kwargs))
-
-
-def _flattened(results: Sequence[list[Any] | None]) -> tuple[list[Any], pa.Array]:
+def flattened(results: Sequence[Iterable[Any] | None]) -> tuple[list[Any], pa.Array]:
     """Return the values of all rows after one another, and the row each came from; a failed row stays one null."""
-    lists = [[None] if values is None else values for values in results]
+    lists = [[None] if values is None else list(values) for values in results]
     parents = np.repeat(np.arange(len(lists)), [len(values) for values in lists])
     return [value for values in lists for value in values], pa.array(parents)
 

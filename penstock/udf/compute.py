@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from penstock.config import parse_bytes
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import BatchFormat, BatchSize, BatchSpec, OnError, Policy, Resources
-from penstock.udf.decorators import check_on_error
+from penstock.udf.decorators import Cls, ClsInstance, check_signature
+from penstock.udf.formats import checked_format
+from penstock.udf.options import check_amount, check_batch_size, check_on_error, check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +24,9 @@ class ActorPoolStrategy:
     max_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.size is not None and self.size < 1:
-            raise InvalidArgumentError(f"ActorPoolStrategy: size must be 1 or more; got {self.size!r}")
+        for option in ("size", "min_size", "max_size"):
+            if getattr(self, option) is not None:
+                check_whole("ActorPoolStrategy", option, getattr(self, option), 1)
         if self.max_size is not None and self.max_size < self.min_size:
             raise InvalidArgumentError("ActorPoolStrategy: max_size must not be less than min_size")
 
@@ -33,6 +36,10 @@ class TaskPoolStrategy:
     """Stateless workers, at most ``size`` at once."""
 
     size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            check_whole("TaskPoolStrategy", "size", self.size, 1)
 
 
 Compute = ActorPoolStrategy | TaskPoolStrategy
@@ -58,36 +65,35 @@ def make_batch_spec(
     use_process: bool | None = None,
 ) -> BatchSpec:
     """Return the spec of a function over batches or rows, or raise an error that names the option at fault."""
-    if not callable(fn):
-        raise InvalidArgumentError(f"{verb} takes a function or a class; got {fn!r}")
-    is_class = inspect.isclass(fn)
     name = getattr(fn, "__name__", type(fn).__name__)
-    if is_class and "__call__" not in {attribute for base in fn.__mro__[:-1] for attribute in vars(base)}:
-        raise InvalidArgumentError(f"{verb}: class {name!r} needs a __call__ method that takes a batch")
-    if not is_class and (fn_constructor_args or fn_constructor_kwargs):
-        raise InvalidArgumentError(f"{verb}: {name!r} is a function; fn_constructor_args are for a class")
-    if batch_size not in (None, "auto") and (not isinstance(batch_size, int) or batch_size < 1):
-        raise InvalidArgumentError(f"{verb}: batch_size must be a whole number of 1 or more, or 'auto'; got {batch_size!r}")
-    formats = [*get_args(BatchFormat), "default"]
-    if batch_format not in formats:
-        raise InvalidArgumentError(
-            f"{verb}: batch_format={batch_format!r} is not known; use one of {', '.join(formats)}."
-            f"{did_you_mean(str(batch_format), formats)}"
-        )
-    check_on_error(on_error, verb)
+    args, kwargs = tuple(fn_args), dict(fn_kwargs or {})
+    init_args, init_kwargs = tuple(fn_constructor_args), dict(fn_constructor_kwargs or {})
+    is_class = _checked_kind(verb, fn, name)
+    if is_class:
+        check_signature(fn, name, init_args, init_kwargs)
+        check_signature(fn.__call__, f"{name}.__call__", (None, None, *args), kwargs)
+    else:
+        if init_args or init_kwargs:
+            raise InvalidArgumentError(f"{verb}: {name!r} is a function; fn_constructor_args are for a class")
+        check_signature(fn, name, (None, *args), kwargs)
+    check_batch_size(verb, batch_size)
+    check_whole(verb, "max_retries", max_retries, 0)
+    check_amount(verb, "num_cpus", num_cpus or 0)
+    check_amount(verb, "num_gpus", num_gpus or 0)
+    check_on_error(verb, on_error)
     min_workers, max_workers = _worker_range(verb, compute, concurrency)
     return BatchSpec(
         name=name,
         verb=verb,
         target=fn,
         is_class=is_class,
-        is_async=inspect.iscoroutinefunction(fn.__call__ if is_class else fn),
-        args=tuple(fn_args),
-        kwargs=tuple((fn_kwargs or {}).items()),
-        init_args=tuple(fn_constructor_args),
-        init_kwargs=tuple((fn_constructor_kwargs or {}).items()),
+        is_async=_is_async(fn) or _is_async(fn.__call__),
+        args=args,
+        kwargs=tuple(kwargs.items()),
+        init_args=init_args,
+        init_kwargs=tuple(init_kwargs.items()),
         batch_size=batch_size,
-        batch_format="numpy" if batch_format == "default" else batch_format,
+        batch_format=checked_format(verb, batch_format),
         resources=Resources(
             cpus=num_cpus,
             gpus=num_gpus or 0,
@@ -100,6 +106,30 @@ def make_batch_spec(
     )
 
 
+ROW_OPTIONS = [name for name in list(inspect.signature(make_batch_spec).parameters)[2:] if name != "batch_format"]
+"""The options of ``map``, ``flat_map`` and ``filter``, whose functions are given rows."""
+
+
+def _checked_kind(verb: str, fn: Any, name: str) -> bool:
+    """Return whether ``fn`` is a class to be built in workers; refuse what cannot be called there."""
+    if isinstance(fn, (Cls, ClsInstance)):
+        raise InvalidArgumentError(
+            f"{verb} takes a plain class and builds it in its workers; {name!r} is made by cls, whose instances are "
+            "called with columns. Leave out the decorator"
+        )
+    if not callable(fn):
+        raise InvalidArgumentError(f"{verb} takes a function or a class; got {fn!r}")
+    if not inspect.isclass(fn):
+        return False
+    if not any("__call__" in vars(base) for base in fn.__mro__[:-1]):
+        raise InvalidArgumentError(f"{verb}: class {name!r} needs a __call__ method that takes a batch")
+    return True
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
 def _worker_range(verb: str, compute: Compute | None, concurrency: Any) -> tuple[int, int | None]:
     if compute is not None and concurrency is not None:
         raise InvalidArgumentError(f"{verb}: give compute= or concurrency=, not both")
@@ -107,6 +137,8 @@ def _worker_range(verb: str, compute: Compute | None, concurrency: Any) -> tuple
         return (compute.size or compute.min_size), (compute.size or compute.max_size)
     if isinstance(compute, TaskPoolStrategy):
         return 1, compute.size
+    if compute is not None:
+        raise InvalidArgumentError(f"{verb}: compute is an ActorPoolStrategy or a TaskPoolStrategy; got {compute!r}")
     if concurrency is None:
         return 1, None
     low, high = concurrency if isinstance(concurrency, (tuple, list)) and len(concurrency) == 2 else (concurrency,) * 2

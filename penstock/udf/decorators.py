@@ -10,8 +10,7 @@ import functools
 import inspect
 import threading
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 
 from penstock.errors import InvalidArgumentError, did_you_mean
@@ -19,59 +18,17 @@ from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, UdfCall, Unnest
 from penstock.expr.udf import BatchSize, OnError, Policy, Resources, UdfSpec
 from penstock.types import DataType
+from penstock.udf.options import INHERITED, Options, check_known, exception_classes
 
-_SEVERAL = (collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator)
+_SEVERAL = (
+    collections.abc.Iterator,
+    collections.abc.Iterable,
+    collections.abc.Generator,
+    collections.abc.AsyncIterator,
+    collections.abc.AsyncIterable,
+    collections.abc.AsyncGenerator,
+)
 _OPTIONS_ATTRIBUTE = "__penstock_options__"
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the decorators take, before it is known what they decorate."""
-
-    return_dtype: Any = None
-    unnest: bool = False
-    is_batch: bool = False
-    batch_size: BatchSize = "auto"
-    cpus: float | None = None
-    gpus: float = 0
-    use_process: bool | None = None
-    max_concurrency: int | None = None
-    max_retries: int | None = None
-    retry_on: Any = None
-    on_error: OnError | None = None
-    ray_options: dict[str, Any] | None = None
-
-    def checked(self, name: str) -> Options:
-        """Return the options, or raise an error that names the function and what is accepted."""
-        for option in ("max_concurrency", "batch_size"):
-            value = getattr(self, option)
-            if value in (None, "auto"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidArgumentError(f"{name}: {option} must be a whole number of 1 or more; got {value!r}")
-        if self.max_retries is not None and self.max_retries < 0:
-            raise InvalidArgumentError(f"{name}: max_retries must be 0 or more; got {self.max_retries!r}")
-        if self.gpus < 0 or (self.cpus is not None and self.cpus < 0):
-            raise InvalidArgumentError(f"{name}: cpus and gpus cannot be negative")
-        check_on_error(self.on_error, name)
-        return self
-
-    def or_else(self, defaults: Options) -> Options:
-        """Return these options with those left open taken from ``defaults``, a class's for its method's."""
-        chosen = {f: getattr(self, f) if getattr(self, f) != getattr(_OPEN, f) else getattr(defaults, f) for f in _INHERITED}
-        return replace(self, **chosen)
-
-
-_OPEN = Options()
-_INHERITED = ("cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "ray_options")
-
-
-def check_on_error(on_error: Any, name: str) -> None:
-    if on_error not in (None, "raise", "log", "ignore"):
-        raise InvalidArgumentError(
-            f"{name}: on_error={on_error!r} is not known; use 'raise', 'log' or 'ignore'."
-            f"{did_you_mean(str(on_error), ['raise', 'log', 'ignore'])}"
-        )
 
 
 def make_spec(
@@ -88,13 +45,19 @@ def make_spec(
         name = target.__name__ if method == "__call__" else f"{target.__name__}.{method}"
     options.checked(name)
     hint = _return_hint(function)
-    is_generator = inspect.isgeneratorfunction(function) or (not options.is_batch and get_origin(hint) in _SEVERAL)
+    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    if options.is_batch and is_generator:
+        raise InvalidArgumentError(f"{name}: a batch function returns one value a row and cannot be a generator")
+    if is_async and options.use_process:
+        raise InvalidArgumentError(f"{name}: an async function runs on one event loop; use_process is not for it")
+    is_generator = is_generator or (not options.is_batch and get_origin(hint) in _SEVERAL)
     return UdfSpec(
         name=name,
         target=target or function,
         return_dtype=_return_dtype(name, options, hint, is_generator),
         is_batch=options.is_batch,
-        is_async=inspect.iscoroutinefunction(function),
+        is_async=is_async,
         is_generator=is_generator,
         method=method,
         init_args=init[0],
@@ -110,7 +73,7 @@ def make_spec(
         policy=Policy(
             on_error=options.on_error or "raise",
             max_retries=options.max_retries or 0,
-            retry_on=_exception_classes(options.retry_on, name),
+            retry_on=exception_classes(name, options.retry_on),
         ),
     )
 
@@ -136,14 +99,6 @@ def _return_dtype(name: str, options: Options, hint: Any, is_generator: bool) ->
     return DataType.from_hint(hint)
 
 
-def _exception_classes(given: Any, name: str) -> tuple[type[BaseException], ...]:
-    classes = () if given is None else tuple(given) if isinstance(given, (tuple, list)) else (given,)
-    for cls_ in classes:
-        if not (isinstance(cls_, type) and issubclass(cls_, BaseException)):
-            raise InvalidArgumentError(f"{name}: retry_on takes exception classes; got {cls_!r}")
-    return classes
-
-
 def build_call(spec: UdfSpec, unnest: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expression:
     """Return the expression that calls ``spec`` with these arguments."""
     call = UdfCall(spec, tuple(map(_argument, args)), tuple((n, _argument(v)) for n, v in kwargs.items()))
@@ -162,6 +117,8 @@ class Func:
     """A decorated function: builds an expression when given one, otherwise just runs."""
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        if not callable(function) or inspect.isclass(function):
+            raise InvalidArgumentError(f"func decorates a function; got {function!r}. For a class, use cls")
         functools.update_wrapper(self, function)
         self._function = function
         self._unnest = options.unnest
@@ -169,9 +126,12 @@ class Func:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _has_expression(args, kwargs):
-            _check_signature(self._function, self._spec.name, args, kwargs)
+            check_signature(self._function, self._spec.name, args, kwargs)
             return build_call(self._spec, self._unnest, args, kwargs)
         return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<func {self._spec.name}{inspect.signature(self._function)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore_func, (self._function, self._unnest, self._spec)
@@ -184,11 +144,16 @@ def _restore_func(function: Callable[..., Any], unnest: bool, spec: UdfSpec) -> 
     return restored
 
 
-def _check_signature(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_signature(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse arguments that ``function`` would refuse; one of C may not tell."""
     try:
-        inspect.signature(function).bind(*args, **kwargs)
+        signature = inspect.signature(function)
+    except ValueError:
+        return
+    try:
+        signature.bind(*args, **kwargs)
     except TypeError as exc:
-        raise InvalidArgumentError(f"{name}: {exc}; it is defined as {name}{inspect.signature(function)}") from None
+        raise InvalidArgumentError(f"{name}: {exc}; it is defined as {name}{signature}") from None
 
 
 class _FuncDecorator:
@@ -279,12 +244,7 @@ class _MethodDecorator:
 
 
 def _method_options(given: dict[str, Any], *, is_batch: bool) -> Options:
-    known = ["return_dtype", "unnest", *_INHERITED, *(["batch_size"] if is_batch else [])]
-    for name in given:
-        if name not in known:
-            raise InvalidArgumentError(
-                f"method option {name!r} is not known; known: {', '.join(known)}.{did_you_mean(name, known)}"
-            )
+    check_known("method", given, ["return_dtype", "unnest", *INHERITED, *(["batch_size"] if is_batch else [])])
     return Options(is_batch=is_batch, **given)
 
 
@@ -292,13 +252,28 @@ class Cls:
     """A decorated class. Calling it keeps the arguments; a worker builds the instance."""
 
     def __init__(self, wrapped: type, options: Options) -> None:
+        if not inspect.isclass(wrapped):
+            raise InvalidArgumentError(f"cls decorates a class; got {wrapped!r}. For a function, use func")
         functools.update_wrapper(self, wrapped, updated=())
         self._wrapped = wrapped
         self._options = options.checked(wrapped.__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> ClsInstance:
-        _check_signature(self._wrapped, self._wrapped.__name__, args, kwargs)
+        check_signature(self._wrapped, self._wrapped.__name__, args, kwargs)
         return ClsInstance(self._wrapped, self._options, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what the class holds, so that its own code may say ``Model.CONSTANT``."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._wrapped, name)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        """Let other classes be derived from it, to be decorated in their turn."""
+        return (self._wrapped,)
+
+    def __repr__(self) -> str:
+        return f"<cls {self._wrapped.__name__}>"
 
 
 class ClsInstance:
@@ -320,13 +295,23 @@ class ClsInstance:
             raise AttributeError(name)
         return self._method(name)
 
+    def __repr__(self) -> str:
+        given = [repr(value) for value in self._init[0]] + [f"{n}={value!r}" for n, value in self._init[1].items()]
+        return f"<cls {self._wrapped.__name__}({', '.join(given)})>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_instance, (self._wrapped, self._options, *self._init)
+
     def _method(self, name: str) -> BoundMethod:
         if name not in self._methods:
-            function = getattr(self._wrapped, name, None)
-            if not callable(function):
-                methods = [n for n in dir(self._wrapped) if not n.startswith("_")]
-                raise AttributeError(f"{self._wrapped.__name__} has no method {name!r}.{did_you_mean(name, methods)}")
-            self._methods[name] = BoundMethod(self, name, function)
+            methods = {n for base in self._wrapped.__mro__[:-1] for n, value in vars(base).items() if callable(value)}
+            if name not in methods:
+                public = sorted(n for n in methods if not n.startswith("_"))
+                raise AttributeError(
+                    f"{self._wrapped.__name__} has no method {name!r}; it has: {', '.join(public) or '(none)'}."
+                    f"{did_you_mean(name, public)} What __init__ sets is there in the workers only."
+                )
+            self._methods[name] = BoundMethod(self, name, getattr(self._wrapped, name))
         return self._methods[name]
 
     def _built(self) -> Any:
@@ -335,6 +320,10 @@ class ClsInstance:
             if self._local is None:
                 self._local = self._wrapped(*self._init[0], **self._init[1])
             return self._local
+
+
+def _restore_instance(wrapped: type, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ClsInstance:
+    return ClsInstance(wrapped, options, args, kwargs)
 
 
 class BoundMethod:
@@ -346,6 +335,7 @@ class BoundMethod:
         self._function = function
         noted: Options = getattr(function, _OPTIONS_ATTRIBUTE, Options())
         self._options = noted.or_else(owner._options)
+        self._is_static = isinstance(inspect.getattr_static(owner._wrapped, name), staticmethod)
         self._spec: UdfSpec | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -354,8 +344,15 @@ class BoundMethod:
         if self._spec is None:
             wrapped, init = self._owner._wrapped, self._owner._init
             self._spec = make_spec(self._function, self._options, target=wrapped, method=self._name, init=init)
-        _check_signature(self._function, self._spec.name, (None, *args), kwargs)
+        given = args if self._is_static else (None, *args)
+        check_signature(self._function, self._spec.name, given, kwargs)
         return build_call(self._spec, self._options.unnest, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<method {self._name} of {self._owner!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._owner, self._name)
 
 
 def cls(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import random
@@ -9,12 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from penstock.errors import QueryCancelledError
 from penstock.expr.udf import Policy
 
 log = logging.getLogger("penstock.udf")
 
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 30.0
+CANCEL_CHECK_S = 0.05
 
 
 def delay_before(attempt: int, draw: float) -> float:
@@ -32,7 +35,9 @@ def can_retry(error: BaseException, attempt: int, policy: Policy) -> bool:
     return attempt <= policy.max_retries and isinstance(error, policy.retry_on or (Exception,))
 
 
-def retrying(function: Callable[..., Any], policy: Policy) -> Callable[..., Any]:
+def retrying(
+    function: Callable[..., Any], policy: Policy, is_cancelled: Callable[[], bool] = lambda: False
+) -> Callable[..., Any]:
     """Return ``function`` with the policy's retries; the function itself where there are none."""
     if not policy.max_retries:
         return function
@@ -48,7 +53,7 @@ def retrying(function: Callable[..., Any], policy: Policy) -> Callable[..., Any]
                 if not can_retry(exc, attempt, policy):
                     raise
                 log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
-            time.sleep(delay_before(attempt, random.random()))
+            _wait(delay_before(attempt, random.random()), is_cancelled)
 
     return call
 
@@ -57,8 +62,6 @@ def retrying_async(function: Callable[..., Any], policy: Policy) -> Callable[...
     """Return an async function with the policy's retries."""
     if not policy.max_retries:
         return function
-
-    import asyncio
 
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
@@ -74,3 +77,12 @@ def retrying_async(function: Callable[..., Any], policy: Policy) -> Callable[...
             await asyncio.sleep(delay_before(attempt, random.random()))
 
     return call
+
+
+def _wait(seconds: float, is_cancelled: Callable[[], bool]) -> None:
+    """Wait, but not for a query that was stopped."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if is_cancelled():
+            raise QueryCancelledError("the query was stopped")
+        time.sleep(min(left, CANCEL_CHECK_S))

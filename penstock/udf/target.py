@@ -2,25 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from penstock.errors import UdfError
 from penstock.expr.udf import BatchSpec, UdfSpec
+
+log = logging.getLogger("penstock.udf")
 
 
 def built_target(spec: UdfSpec | BatchSpec) -> tuple[Callable[..., Any], Any]:
     """Return the callable of a spec, and the instance behind it, None for a plain function."""
-    if isinstance(spec, UdfSpec) and spec.method is not None:
+    if not spec.is_stateful:
+        return spec.target, None
+    try:
         instance = spec.target(*spec.init_args, **dict(spec.init_kwargs))
-        return getattr(instance, spec.method), instance
-    if isinstance(spec, BatchSpec) and spec.is_class:
-        instance = spec.target(*spec.init_args, **dict(spec.init_kwargs))
-        return instance, instance
-    return spec.target, None
+    except Exception as exc:
+        name = spec.target.__name__
+        raise UdfError(f"{name}() failed when a worker built its instance: {type(exc).__name__}: {exc}") from exc
+    return (getattr(instance, spec.method) if isinstance(spec, UdfSpec) and spec.method else instance), instance
 
 
-def close_instance(instance: Any) -> None:
-    """Call ``close()`` of a user's object if it has one."""
+def close_instance(instance: Any) -> Any:
+    """Call ``close()`` of a user's object if it has one, and return what it gives.
+
+    What it raises is logged: by then the results are there, and an error must not be hidden by another.
+    """
     close = getattr(instance, "close", None)
-    if callable(close):
-        close()
+    if not callable(close):
+        return None
+    try:
+        return close()
+    except Exception:
+        log.warning("%s.close() failed", type(instance).__name__, exc_info=True)
+        return None
+
+
+def drained(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a generator function as one that runs to its end: what fails does so in the call, and can be retried."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return iter(list(result)) if isinstance(result, Iterator) else result
+
+    return call
+
+
+def drained_async(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an async function, or an async generator run to its end, as a function to await."""
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if inspect.isasyncgen(result):
+            return iter([item async for item in result])
+        result = await result
+        return iter(list(result)) if isinstance(result, Iterator) else result
+
+    return call

@@ -17,6 +17,12 @@ def batch_of(**columns: Any) -> pa.RecordBatch:
     return pa.record_batch({name: to_arrow_array(values, None, what=name) for name, values in columns.items()})
 
 
+def numbers(values: list[int | None], dtype: pa.DataType) -> pa.Array:
+    """Return small numbers as ``dtype``."""
+    via = pa.float64() if pa.types.is_floating(dtype) else pa.decimal128(10, 2)
+    return pa.array(values, pa.int8()).cast(via).cast(dtype)
+
+
 def resolved(expression: Expression, **columns: Any) -> DataType:
     """Return the type that the plan promises."""
     return Program([expression._node], Schema.from_arrow(batch_of(**columns).schema)).schema[0].dtype

@@ -61,7 +61,7 @@ def test_constant_pattern(expression: Expression, expected: list[Any]) -> None:
         (f.startswith(t, p), [False, False, None, None]),
         (f.endswith(t, p), [True, False, None, None]),
         (f.replace(t, p, "-"), ["a-", "xyz", None, None]),
-        (f.replace(t, "a", r), ["<b", "xyz", None, None]),
+        (f.replace(t, "a", r), ["<b", "xyz", None, "c"]),
         (f.split(t, p), [["a", ""], ["xyz"], None, None]),
         (f.like(t, p), [False, False, None, None]),
         (f.ilike(t, f.concat("%", f.upper(p))), [True, False, None, None]),

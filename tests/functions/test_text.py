@@ -39,7 +39,7 @@ TEXTS = ["hELLO wORLD", "", None, " äÖ ß "]
         (f.find(t, "O"), [4, -1, None, -1]),
         (f.find(t, "ß"), [-1, -1, None, 4]),
         (f.lpad(t, 3, "x"), ["hEL", "xxx", None, " äÖ"]),
-        (f.lpad(t, 13, "ab"), ["abhELLO wORLD", "abababababab" "a", None, "abababa äÖ ß "]),
+        (f.lpad(t, 13, "ab"), ["abhELLO wORLD", "ababababababa", None, "abababa äÖ ß "]),
         (f.rpad(t, 12, "é"), ["hELLO wORLDé", "é" * 12, None, " äÖ ß éééééé"]),
         (f.repeat(t, 2), ["hELLO wORLD" * 2, "", None, " äÖ ß " * 2]),
         (f.repeat(t, -1), ["", "", None, ""]),

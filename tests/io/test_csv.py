@@ -62,7 +62,7 @@ def test_null_is_an_empty_field_and_quotes_make_it_empty_text(tmp_path: Path) ->
         ('\ufeffa,b\r\n1,"x,y"\r\n', {}),
     ],
 )  # fmt: skip
-def test_dialects(tmp_path: Path, content: str, dialect: dict[str, str]) -> None:
+def test_dialects(tmp_path: Path, content: str, dialect: dict[str, Any]) -> None:
     assert read(tmp_path, content, **dialect) == {"a": [1], "b": ["x,y"]}
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -77,7 +78,7 @@ def test_types_are_normal(tmp_path: Path) -> None:
 
 
 def test_nested_columns(tmp_path: Path) -> None:
-    rows = [{"a": {"x": [1, 2], "y": None}, "b": [{"z": "t"}]}, {"a": None, "b": []}]
+    rows: list[dict[str, Any]] = [{"a": {"x": [1, 2], "y": None}, "b": [{"z": "t"}]}, {"a": None, "b": []}]
     source = source_of(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
     assert read_rows(source) == rows
     assert read_rows(source, columns=("a",)) == [{"a": row["a"]} for row in rows]

@@ -83,9 +83,8 @@ def test_overwrite_keeps_the_old_until_the_commit_and_then_deletes_just_that(tmp
     assert values(tmp_path) == [1, 2]
     sink.commit(records)
     assert values(tmp_path) == [3]
-    assert sorted(os.listdir(tmp_path)) == sorted(
-        ["notes.md", *(name for name in visible_files(tmp_path) if "par" in name)]
-    )
+    assert len(os.listdir(tmp_path)) == 2, "the new file and the notes: neither partition folders nor staging"
+    assert (tmp_path / "notes.md").exists()
 
 
 def test_overwriting_a_folder_with_what_is_read_from_it(tmp_path: Path) -> None:
@@ -232,7 +231,7 @@ def test_compression(tmp_path: Path, compression: str | None) -> None:
 
 
 def test_compression_that_is_not_known() -> None:
-    with pytest.raises(InvalidArgumentError, match="compression='zip'.*snappy, zstd"):
+    with pytest.raises(InvalidArgumentError, match=r"compression='zip'.*snappy, zstd"):
         ParquetEncoding("zip")
 
 

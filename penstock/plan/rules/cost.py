@@ -10,7 +10,7 @@ COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", 
 SAFE = COMPARISONS | {"and", "or", "xor", "not", "is_null", "not_null", "is_in", "equal_null_safe"}
 CHEAP = SAFE | {"add", "subtract", "multiply", "divide", "negate", "coalesce", "if_else", "struct_get"}
 
-MAX_SIZE = 100  # nodes of an expression
+MAX_SIZE = 32  # nodes of an expression
 
 
 def is_trivial(expr: Expr) -> bool:

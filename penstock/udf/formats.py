@@ -1,0 +1,74 @@
+"""Batches as user code wants them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.expr.udf import BatchFormat
+from penstock.types import Series, default_numpy
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def checked_format(verb: str, batch_format: str) -> BatchFormat:
+    """Return the format, ``default`` by its name, or raise an error that lists those there are."""
+    known: dict[str, BatchFormat] = {name: name for name in get_args(BatchFormat)}
+    known["default"] = "numpy"
+    if batch_format not in known:
+        raise InvalidArgumentError(
+            f"{verb}: batch_format={batch_format!r} is not known; use one of {', '.join(known)}."
+            f"{did_you_mean(str(batch_format), known)}"
+        )
+    return known[batch_format]
+
+
+def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
+    """Return a batch as user code wants it. Arrow's own memory is shared; arrays and tensors are the user's to change."""
+    match batch_format:
+        case "pyarrow":
+            return pa.Table.from_batches([batch])
+        case "pandas":
+            return to_pandas(batch)
+        case "pylist":
+            columns = [Series(column).to_pylist() for column in batch.columns]
+            names = batch.schema.names
+            if not names:
+                return [{} for _ in range(batch.num_rows)]
+            return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        case "torch":
+            return {name: Series(batch.column(name), name).to_torch() for name in batch.schema.names}
+        case "numpy":
+            return {name: _own(default_numpy(batch.column(name))) for name in batch.schema.names}
+
+
+def to_pandas(rows: pa.RecordBatch | pa.Table) -> pandas.DataFrame:
+    """Return rows as a pandas DataFrame; embeddings, tensors and images are ndarrays in it, other objects themselves."""
+    import pandas
+
+    columns = {name: _pandas_column(rows.column(name)) for name in rows.schema.names}
+    return pandas.DataFrame(columns, index=pandas.RangeIndex(rows.num_rows))
+
+
+def _pandas_column(column: pa.Array | pa.ChunkedArray) -> Any:
+    if not _has_extension(column.type):
+        return column.to_pandas()
+    values = np.empty(len(column), object)  # filled one by one: numpy would stack arrays of one shape
+    for row, value in enumerate(Series(column).to_pylist()):
+        values[row] = value
+    return values
+
+
+def _has_extension(dtype: pa.DataType) -> bool:
+    if isinstance(dtype, pa.BaseExtensionType):
+        return True
+    return any(_has_extension(dtype.field(i).type) for i in range(dtype.num_fields))
+
+
+def _own(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array that may be written to. Torch takes no other without a warning, and would write to it all the same."""
+    return values if values.flags.writeable else values.copy()

@@ -1,0 +1,91 @@
+"""The options of ``func``, ``cls`` and ``method``, and the checks they share with ``map_batches``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.expr.udf import BatchSize, OnError
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the decorators take, before it is known what they decorate."""
+
+    return_dtype: Any = None
+    unnest: bool = False
+    is_batch: bool = False
+    batch_size: BatchSize = "auto"
+    cpus: float | None = None
+    gpus: float = 0
+    use_process: bool | None = None
+    max_concurrency: int | None = None
+    max_retries: int | None = None
+    retry_on: Any = None
+    on_error: OnError | None = None
+    ray_options: dict[str, Any] | None = None
+
+    def checked(self, name: str) -> Options:
+        """Return the options, or raise an error that names the function and what is accepted."""
+        check_batch_size(name, self.batch_size)
+        if self.max_concurrency is not None:
+            check_whole(name, "max_concurrency", self.max_concurrency, 1)
+        if self.max_retries is not None:
+            check_whole(name, "max_retries", self.max_retries, 0)
+        check_amount(name, "cpus", self.cpus or 0)
+        check_amount(name, "gpus", self.gpus)
+        check_on_error(name, self.on_error or "raise")
+        exception_classes(name, self.retry_on)
+        return self
+
+    def or_else(self, defaults: Options) -> Options:
+        """Return these options with those left open taken from ``defaults``, a class's for its method's."""
+        left_open = [name for name in INHERITED if getattr(self, name) == getattr(_OPEN, name)]
+        return replace(self, **{name: getattr(defaults, name) for name in left_open})
+
+
+_OPEN = Options()
+INHERITED = ("cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "ray_options")
+
+
+def check_known(what: str, given: dict[str, Any], known: list[str]) -> None:
+    """Refuse options with names that are not ``known``."""
+    for name in given:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"{what} has no option {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}"
+            )
+
+
+def check_whole(name: str, option: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidArgumentError(f"{name}: {option} must be a whole number of {least} or more; got {value!r}")
+
+
+def check_amount(name: str, option: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+        raise InvalidArgumentError(f"{name}: {option} must be a number of 0 or more; got {value!r}")
+
+
+def check_batch_size(name: str, value: Any) -> None:
+    if value is not None and value != "auto":
+        check_whole(name, "batch_size, if not 'auto',", value, 1)
+
+
+def check_on_error(name: str, value: Any) -> None:
+    known = get_args(OnError)
+    if value not in known:
+        listing = ", ".join(map(repr, known))
+        raise InvalidArgumentError(
+            f"{name}: on_error={value!r} is not known; use one of {listing}.{did_you_mean(str(value), known)}"
+        )
+
+
+def exception_classes(name: str, given: Any) -> tuple[type[BaseException], ...]:
+    """Return what ``retry_on`` names, one class or several, as a tuple."""
+    classes = () if given is None else tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise InvalidArgumentError(f"{name}: retry_on takes exception classes; got {each!r}")
+    return classes
