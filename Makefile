@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint $(PINS)
 PYTEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test format bench clean
+.PHONY: help demo check test format stubs bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,9 @@ test: $(DEV)  ## Run every test and every docstring example
 format: $(DEV)  ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+stubs: $(DEV)  ## List every method of Expression for editors
+	$(BIN)/python scripts/generate_stubs.py
 
 bench: $(DEV) $(PEERS)/.installed  ## Measure against Daft and Ray Data, side by side
 	$(BIN)/python -m benchmarks.run --peers-python $(PEERS)/bin/python

@@ -1,9 +1,11 @@
 """Penstock: batch inference over large datasets. ``import penstock as ps``."""
 
+from typing import TYPE_CHECKING, Any
+
 from penstock.config import config, get_config, set_config
 from penstock.dataframe import DataFrame
 from penstock.expr.column import Expression, col, element, lit, when
-from penstock.functions import coalesce, format, unnest
+from penstock.expr.registry import load_later
 from penstock.protocols import ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.readers import (
     from_arrow,
@@ -25,7 +27,22 @@ from penstock.types import DataType, Field, Schema, Series
 from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method
 
+if TYPE_CHECKING:
+    from penstock.functions import coalesce, format, unnest
+
 __version__ = "0.1.0"
+
+load_later("penstock.functions")
+
+
+def __getattr__(name: str) -> Any:
+    """Give the functions that people expect at the top, without loading them all at once."""
+    if name in ("coalesce", "format", "functions", "unnest"):
+        import penstock.functions
+
+        return penstock.functions if name == "functions" else getattr(penstock.functions, name)
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+
 
 __all__ = [
     "ActorPoolStrategy",

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
@@ -45,8 +44,8 @@ def machine_memory() -> int:
     """Return the bytes of memory this process may use: the machine's, or its control group's if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit_file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            total = min(total, int(Path(limit_file).read_text()))
+        with contextlib.suppress(OSError, ValueError), open(limit_file) as file:
+            total = min(total, int(file.read()))
     return total
 
 

@@ -1,4 +1,4 @@
-"""``DataFrame``: a lazy table. Each verb builds one plan node; ``collect``, ``show``, ``write_*`` and the like run it."""
+"""``DataFrame``: a lazy table. Each verb builds one plan node; ``collect``, ``show``, ``write_*`` and so on run it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.runners.query import run, write
 from penstock.types import DataType, Field, Schema, Series, supertype
 from penstock.udf.compute import ROW_OPTIONS, Compute, make_batch_spec
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
-from penstock.udf.options import check_known
+from penstock.udf.options import check_known, refusing_unknown
 
 if TYPE_CHECKING:
     import pandas
@@ -135,7 +135,7 @@ class DataFrame:
         """
         if isinstance(predicate, Expression):
             if options:
-                raise InvalidArgumentError(f"where takes no {', '.join(options)} with an expression, only with a function")
+                raise InvalidArgumentError(f"where takes {', '.join(options)} with a function only, not an expression")
             return DataFrame(nodes.Filter(self._plan, predicate._node))
         if not callable(predicate):
             raise InvalidArgumentError(f"where takes an expression or a function of a row; got {predicate!r}")
@@ -167,7 +167,8 @@ class DataFrame:
         >>> ps.range(1000).sample(0.1, seed=1).count_rows() in range(60, 140)
         True
         """
-        if not isinstance(fraction, (int, float)) or not isinstance(seed, (int, type(None))):
+        given: tuple[Any, Any] = (fraction, seed)
+        if not isinstance(given[0], (int, float)) or not isinstance(given[1], (int, type(None))):
             raise InvalidArgumentError(f"sample takes a fraction and a whole seed; got {fraction!r} and {seed!r}")
         return DataFrame(nodes.Sample(self._plan, fraction, seed, with_replacement))
 
@@ -203,10 +204,11 @@ class DataFrame:
         exprs = self._chosen(columns)
         if not columns:
             exprs = [e for e in exprs if self.schema[e.name].dtype.is_float()]
-        return self._where_all([(~Expression(e).is_nan()).fill_null(True) for e in exprs])  # type: ignore[attr-defined]
+        return self._where_all([(~Expression(e).is_nan()).fill_null(True) for e in exprs])
 
     # --- batches ---
 
+    @refusing_unknown("map_batches")
     def map_batches(
         self,
         fn: Callable[..., Any],
@@ -332,7 +334,7 @@ class DataFrame:
         """
         result = function(self, *args, **kwargs)
         if not isinstance(result, DataFrame):
-            raise InvalidArgumentError(f"pipe needs a function that returns a DataFrame; it gave {type(result).__name__}")
+            raise InvalidArgumentError(f"pipe needs a function that gives a DataFrame; got {type(result).__name__}")
         return result
 
     def transform(self, function: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> DataFrame:
@@ -363,7 +365,7 @@ class DataFrame:
         """The names of the columns; the same as ``columns``."""
         return self.columns
 
-    def __getitem__(self, key: str | int | list[str]) -> Any:
+    def __getitem__(self, key: Any) -> Any:
         """Return a column, by name or number, as an expression; or with a list of names a narrower DataFrame.
 
         >>> df = ps.from_pydict({"a": [1], "b": [2]})
@@ -373,7 +375,7 @@ class DataFrame:
         if isinstance(key, list):
             return self.select(*key)
         if isinstance(key, Expression):
-            raise InvalidArgumentError(f"df[...] takes a column's name; to keep the rows where {key!r}, use df.where(...)")
+            raise InvalidArgumentError(f"df[...] takes the name of a column; use df.where({key!r}) to keep rows")
         if isinstance(key, int) and not isinstance(key, bool):
             if not -len(self.columns) <= key < len(self.columns):
                 raise InvalidArgumentError(f"There is no column number {key}; there are: {', '.join(self.columns)}")
@@ -409,7 +411,7 @@ class DataFrame:
                 pass
             parts.append(f"== Run ==\n{stats}")
         text = "\n\n".join(parts)
-        print(text)
+        sys.stdout.write(text + "\n")
         return text
 
     # --- take results ---
@@ -459,7 +461,7 @@ class DataFrame:
         return list(self.iter_rows())
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Run the query and return its rows as a pandas DataFrame; embeddings, tensors and images are ndarrays in it."""
+        """Run the query and return its rows as a pandas DataFrame, with ndarrays for embeddings, tensors and images."""
         return to_pandas(self.to_arrow())
 
     def count_rows(self) -> int:
@@ -475,7 +477,7 @@ class DataFrame:
         from penstock.io.memory import MemorySource
 
         if not (isinstance(self._plan, nodes.Scan) and isinstance(self._plan.source, MemorySource)):
-            raise TypeError("The number of rows is not known before the query runs; use count_rows(), or collect() first")
+            raise TypeError("The number of rows is not known before the query runs; use count_rows() or collect()")
         return self.count_rows()
 
     def __bool__(self) -> bool:
@@ -643,7 +645,7 @@ class DataFrame:
     def write_sink(self, sink: Sink) -> DataFrame:
         """Run the query and put its rows into a sink of your own; returns what its ``commit`` says."""
         if not isinstance(sink, Sink):
-            raise InvalidArgumentError(f"write_sink takes a Sink (start, open, commit, abort); got {type(sink).__name__}")
+            raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
         from penstock.io.memory import MemorySource
 
         table = write(nodes.Write(self._plan, sink), current_runner(), subscribers=_subscribers())
@@ -676,7 +678,9 @@ class DataFrame:
         )  # fmt: skip
         return self.write_sink(sink)
 
-    def _map(self, verb: Literal["map", "flat_map", "filter"], fn: Callable[..., Any], options: dict[str, Any]) -> DataFrame:
+    def _map(
+        self, verb: Literal["map", "flat_map", "filter"], fn: Callable[..., Any], options: dict[str, Any]
+    ) -> DataFrame:
         check_known(verb, options, ROW_OPTIONS)
         return DataFrame(nodes.MapBatches(self._plan, make_batch_spec(verb, fn, **options)))
 
@@ -776,4 +780,3 @@ def _subscribers() -> list[Subscriber]:
     from penstock.observe.progress import Progress
 
     return [Progress()]
-

@@ -5,6 +5,7 @@
     |   |-- ColumnNotFoundError
     |   |-- TypeMismatchError
     |   `-- InvalidArgumentError
+    |-- ComputeError                a value cannot be computed: an overflow, text that does not parse
     |-- ReadError                   an input cannot be read
     |   |-- PathNotFoundError
     |   `-- CorruptFileError
@@ -20,7 +21,6 @@ A message says what is wrong, where, and what to do about it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -48,6 +48,10 @@ class TypeMismatchError(PlanError, TypeError):
 
 class InvalidArgumentError(PlanError):
     """An argument has a value that makes no sense; the message lists those that do."""
+
+
+class ComputeError(PenstockError, ValueError):
+    """A value cannot be computed: an overflow, a conversion that does not fit, text that does not parse."""
 
 
 class ReadError(PenstockError, OSError):
@@ -95,5 +99,7 @@ def did_you_mean(name: str, options: Iterable[str]) -> str:
     >>> did_you_mean("promt", ["prompt", "id"])
     " Did you mean 'prompt'?"
     """
+    import difflib
+
     close = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.events import Event
 from penstock.types import Schema
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class ReadTask(Protocol):
     def read(self) -> Iterable[pa.RecordBatch]:
         """Give the rows as batches of moderate size, best as a generator, which is closed when no more are wanted.
 
-        May block.
+        May block. The batches are drawn one at a time, each on whichever thread is free.
         """
         ...
 

@@ -1,3 +1,5 @@
-"""Expressions: nodes, types, evaluation. The kernels of the operators exist wherever expressions do."""
+"""Expressions: nodes, types, evaluation. The kernels of the operators are loaded when the first one is used."""
 
-import penstock.expr.operators  # noqa: F401
+from penstock.expr.registry import load_later
+
+load_later("penstock.expr.operators")

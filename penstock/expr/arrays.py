@@ -10,13 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.errors import PenstockError
+from penstock.errors import ComputeError
 
 Numbers = np.ndarray[Any, Any]
-
-
-class ComputeError(PenstockError, ValueError):
-    """A value cannot be computed: an overflow, a conversion that does not fit, text that does not parse."""
 
 
 def repeat(scalar: pa.Scalar, num_rows: int) -> pa.Array:

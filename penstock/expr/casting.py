@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from penstock import types
 from penstock.errors import TypeMismatchError
-from penstock.expr.arrays import ComputeError, elements_of, list_bounds, on_arrays, to_lists, validity, wrapped
+from penstock.errors import ComputeError
+from penstock.expr.arrays import elements_of, list_bounds, on_arrays, to_lists, validity, wrapped
 from penstock.expr.registry import kernel
 from penstock.types import DataType
 

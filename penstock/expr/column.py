@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, Literal, Star, describe
+from penstock.expr.registry import load_next
 from penstock.types import DataType, to_arrow_array
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
@@ -30,6 +31,20 @@ class Expression:
 
     def __repr__(self) -> str:
         return describe(self._node)
+
+    def __getattr__(self, name: str) -> Any:
+        """Find a method whose module is not loaded yet."""
+        if not name.startswith("_"):
+            while load_next():
+                if hasattr(type(self), name):
+                    return getattr(self, name)
+        methods = [method for method in dir(type(self)) if not method.startswith("_")]
+        raise AttributeError(f"Expression has no method {name!r}.{did_you_mean(name, methods)}")
+
+    def __dir__(self) -> Iterable[str]:
+        while load_next():
+            pass
+        return object.__dir__(self)
 
     def name(self) -> str:
         """Return the name of the column this gives.

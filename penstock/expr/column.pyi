@@ -19,6 +19,9 @@ class Expression:
     _node: Expr
     def __init__(self, node: Expr) -> None: ...
     def __repr__(self) -> str: ...
+    def __getattr__(self, name: str) -> Any:
+        """Find a method whose module is not loaded yet."""
+    def __dir__(self) -> Iterable[str]: ...
     def name(self) -> str:
         """Return the name of the column this gives."""
     def alias(self, name: str) -> Expression:

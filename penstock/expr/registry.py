@@ -9,6 +9,8 @@ A ``Call`` node names its function, so plans stay plain data that can be compare
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -37,6 +39,7 @@ class Function:
 
 
 _functions: dict[str, Function] = {}
+_unloaded: list[str] = []
 
 
 def kernel(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
@@ -52,4 +55,23 @@ def kernel(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
 
 
 def lookup(name: str) -> Function:
+    """Return a function; the modules of kernels not loaded yet are imported until it is there."""
+    while name not in _functions and load_next():
+        pass
     return _functions[name]
+
+
+def load_later(module: str) -> None:
+    """Import ``module``, which registers kernels and methods, once something is missed; ``import penstock`` stays quick."""
+    _unloaded.append(module)
+
+
+def load_next() -> bool:
+    """Import the next module that waits; False if there is none."""
+    for module in tuple(_unloaded):
+        importlib.import_module(module)
+        # Off the list only now that it is complete: until then another thread must import it too, which is to wait.
+        with contextlib.suppress(ValueError):
+            _unloaded.remove(module)
+        return True
+    return False

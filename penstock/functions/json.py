@@ -9,7 +9,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.arrays import ComputeError, on_arrays
+from penstock.errors import ComputeError
+from penstock.expr.arrays import on_arrays
 from penstock.expr.casting import json_text
 from penstock.expr.column import Expression, call, method
 from penstock.expr.signatures import ANY, STRING, TEXT, strict, takes

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.expr.arrays import ComputeError
+from penstock.errors import ComputeError
 from penstock.expr.column import Expression, call, method
 from penstock.expr.registry import Value
 from penstock.expr.signatures import (

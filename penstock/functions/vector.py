@@ -12,9 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import TypeMismatchError
+from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.arrays import (
-    ComputeError,
     Numbers,
     elements_of,
     list_bounds,

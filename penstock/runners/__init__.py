@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.config import get_config, set_config
-from penstock.runners.query import Runner
+
+if TYPE_CHECKING:
+    from penstock.runners.query import Runner
 
 _ray_options: dict[str, Any] = {}
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.expr.evaluate import Program, repeat
+from penstock.expr.arrays import repeat
+from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, Literal, PythonValue, UdfCall, unalias
 from penstock.types import Schema, Series
 
@@ -21,16 +22,14 @@ class Arguments:
         self._names = [name for name, _ in call.kwargs]
         self._num_positional = len(call.args)
         self._constants = {i: _constant(e) for i, e in enumerate(self._exprs) if isinstance(e, (Literal, PythonValue))}
-        self._computed = [
-            Alias(expr, str(i)) for i, expr in enumerate(self._exprs) if i not in self._constants
-        ]
+        self._computed = [Alias(expr, str(i)) for i, expr in enumerate(self._exprs) if i not in self._constants]
         self._column_names = [expr.child.name for expr in self._computed]
         self._schema: pa.Schema | None = None
         self._program: Program | None = None
 
     def series(self, batch: pa.RecordBatch) -> tuple[list[Any], dict[str, Any]]:
         """Return what a batch function is called with: Series for columns, constants as they are."""
-        columns = iter([Series(array, name) for array, name in zip(self._arrays(batch), self._column_names, strict=True)])
+        columns = map(Series, self._arrays(batch), self._column_names)
         values = [self._constants[i] if i in self._constants else next(columns) for i in range(len(self._exprs))]
         positional, keywords = values[: self._num_positional], values[self._num_positional :]
         return positional, dict(zip(self._names, keywords, strict=True))

@@ -6,7 +6,7 @@ import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,9 +15,11 @@ from penstock.plan.stages import CallBatch
 from penstock.types import to_batch
 from penstock.udf.call import ApplySteps, IsCancelled
 from penstock.udf.formats import batch_in_format
-from penstock.udf.loop import WorkerLoop, together
 from penstock.udf.retry import retrying, retrying_async
 from penstock.udf.target import built_target, close_instance, drained, drained_async
+
+if TYPE_CHECKING:
+    from penstock.udf.loop import WorkerLoop
 
 log = logging.getLogger("penstock.udf")
 
@@ -33,7 +35,7 @@ class BatchHandler:
         self._steps = steps
         self._is_cancelled = is_cancelled
         self._what = f"{self._spec.verb}({self._spec.name})"
-        self._loop = WorkerLoop(is_cancelled) if self._spec.is_async else None
+        self._loop = self._opened_loop() if self._spec.is_async else None
         self._instance: Any = None
         try:
             target, self._instance = self._loop.wait(self._built_on_loop()) if self._loop else built_target(self._spec)
@@ -66,6 +68,11 @@ class BatchHandler:
 
     # --- calls ---
 
+    def _opened_loop(self) -> WorkerLoop:
+        from penstock.udf.loop import WorkerLoop  # asyncio is a fifth of what importing penstock takes
+
+        return WorkerLoop(self._is_cancelled)
+
     async def _built_on_loop(self) -> tuple[Callable[..., Any], Any]:
         return built_target(self._spec)  # a client may ask for the running loop when it is made
 
@@ -89,7 +96,7 @@ class BatchHandler:
 
     def _call_rows(self, rows: list[dict[str, Any]]) -> list[Any]:
         if self._loop is not None:
-            return list(self._loop.wait(together(functools.partial(self._attempt_async, row) for row in rows)))
+            return self._loop.wait_for_all(functools.partial(self._attempt_async, row) for row in rows)
         return [self._attempt(row) for row in rows]
 
     def _attempt(self, given: Any, num_rows: int | None = None) -> Any:
@@ -152,6 +159,6 @@ def rows_to_batch(rows: list[Any], what: str) -> pa.RecordBatch:
     """Return rows given as dicts as one batch; a key that a row lacks is null there."""
     for row in rows:
         if not isinstance(row, dict):
-            raise TypeMismatchError(f"{what} gave a row of type {type(row).__name__}; a row is a dict, one key a column")
+            raise TypeMismatchError(f"{what} gave a {type(row).__name__} for a row; give a dict, one key a column")
     names = dict.fromkeys(itertools.chain.from_iterable(rows))
     return to_batch({name: [row.get(name) for row in rows] for name in names}, what)

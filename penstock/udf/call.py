@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryCancelledError, TypeMismatchError, UdfError
-from penstock.expr.evaluate import repeat
+from penstock.expr.arrays import repeat
 from penstock.expr.udf import UdfSpec
 from penstock.plan.stages import CallUdf
 from penstock.types import to_arrow_array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,7 +47,7 @@ Compute = ActorPoolStrategy | TaskPoolStrategy
 
 def make_batch_spec(
     verb: Literal["map_batches", "map", "flat_map", "filter"],
-    fn: Callable[..., Any],
+    fn: Any,
     *,
     batch_size: BatchSize = "auto",
     batch_format: BatchFormat = "numpy",

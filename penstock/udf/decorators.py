@@ -18,7 +18,7 @@ from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, UdfCall, Unnest
 from penstock.expr.udf import BatchSize, OnError, Policy, Resources, UdfSpec
 from penstock.types import DataType
-from penstock.udf.options import INHERITED, Options, check_known, exception_classes
+from penstock.udf.options import INHERITED, Options, check_known, exception_classes, refusing_unknown
 
 _SEVERAL = (
     collections.abc.Iterator,
@@ -116,8 +116,8 @@ def _has_expression(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 class Func:
     """A decorated function: builds an expression when given one, otherwise just runs."""
 
-    def __init__(self, function: Callable[..., Any], options: Options) -> None:
-        if not callable(function) or inspect.isclass(function):
+    def __init__(self, function: Any, options: Options) -> None:
+        if inspect.isclass(function) or not callable(function):
             raise InvalidArgumentError(f"func decorates a function; got {function!r}. For a class, use cls")
         functools.update_wrapper(self, function)
         self._function = function
@@ -159,6 +159,7 @@ def check_signature(function: Callable[..., Any], name: str, args: tuple[Any, ..
 class _FuncDecorator:
     """``@func``, ``@func(...)`` and ``@func.batch(...)``."""
 
+    @refusing_unknown("func")
     def __call__(
         self,
         function: Callable[..., Any] | None = None,
@@ -190,6 +191,7 @@ class _FuncDecorator:
         )  # fmt: skip
         return self._decorate(function, options)
 
+    @refusing_unknown("func.batch")
     def batch(
         self,
         function: Callable[..., Any] | None = None,
@@ -355,6 +357,7 @@ class BoundMethod:
         return getattr, (self._owner, self._name)
 
 
+@refusing_unknown("cls")
 def cls(
     wrapped: type | None = None,
     *,

@@ -28,7 +28,7 @@ def checked_format(verb: str, batch_format: str) -> BatchFormat:
 
 
 def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
-    """Return a batch as user code wants it. Arrow's own memory is shared; arrays and tensors are the user's to change."""
+    """Return a batch as user code wants it. Arrow shares its memory; arrays and tensors are the user's to change."""
     match batch_format:
         case "pyarrow":
             return pa.Table.from_batches([batch])
@@ -43,11 +43,11 @@ def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
         case "torch":
             return {name: Series(batch.column(name), name).to_torch() for name in batch.schema.names}
         case "numpy":
-            return {name: _own(default_numpy(batch.column(name))) for name in batch.schema.names}
+            return {name: own(default_numpy(batch.column(name))) for name in batch.schema.names}
 
 
 def to_pandas(rows: pa.RecordBatch | pa.Table) -> pandas.DataFrame:
-    """Return rows as a pandas DataFrame; embeddings, tensors and images are ndarrays in it, other objects themselves."""
+    """Return rows as a pandas DataFrame, with ndarrays for embeddings, tensors and images, and objects as they are."""
     import pandas
 
     columns = {name: _pandas_column(rows.column(name)) for name in rows.schema.names}
@@ -69,6 +69,6 @@ def _has_extension(dtype: pa.DataType) -> bool:
     return any(_has_extension(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
-def _own(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array that may be written to. Torch takes no other without a warning, and would write to it all the same."""
-    return values if values.flags.writeable else values.copy()
+def own(value: Any) -> Any:
+    """Return an array that may be written to: torch takes no other without a warning, and would write to it anyway."""
+    return value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value

@@ -36,6 +36,11 @@ class WorkerLoop:
                 raise QueryCancelledError("the query was stopped")
         return future.result()
 
+    def wait_for_all(self, calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
+        """Make the calls at once, within bounds, and return their results in order; the first error ends all."""
+        results: list[Any] = self.wait(_together(calls))
+        return results
+
     def close(self, last: Callable[[], Any] = lambda: None) -> None:
         """Cancel what still runs and let it clean up after itself, then call ``last``, async or not, and end."""
         asyncio.run_coroutine_threadsafe(self._wind_up(last), self._loop).result()
@@ -54,8 +59,7 @@ class WorkerLoop:
         await self._loop.shutdown_asyncgens()
 
 
-async def together(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
-    """Make the calls at the same time, within bounds, and return their results in order; the first error ends all."""
+async def _together(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
     turns = asyncio.Semaphore(ROWS_AT_ONCE)
 
     async def make(call: Callable[[], Awaitable[Any]]) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, OnError
+
+AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,22 @@ class Options:
 
 _OPEN = Options()
 INHERITED = ("cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "ray_options")
+
+
+def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
+    """Make a function say which options it has when it is given one that it has not."""
+
+    def decorate(function: AnyCallable) -> AnyCallable:
+        known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            check_known(what, options, known)
+            return function(*args, **options)
+
+        return cast(AnyCallable, call)
+
+    return decorate
 
 
 def check_known(what: str, given: dict[str, Any], known: list[str]) -> None:

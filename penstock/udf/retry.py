@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import random
@@ -26,7 +25,7 @@ def delay_before(attempt: int, draw: float) -> float:
     >>> delay_before(1, 0.0), delay_before(3, 0.0), delay_before(50, 0.0)
     (0.05, 0.2, 15.0)
     """
-    full = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
+    full: float = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
     return full * (0.5 + draw / 2)
 
 
@@ -62,6 +61,7 @@ def retrying_async(function: Callable[..., Any], policy: Policy) -> Callable[...
     """Return an async function with the policy's retries."""
     if not policy.max_retries:
         return function
+    import asyncio
 
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:

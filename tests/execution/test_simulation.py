@@ -19,7 +19,7 @@ POLICIES = st.one_of(
     st.builds(AtMost, st.integers(1, 50)),
     st.just(Paced()),
 )
-thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def steady(duration_s: float) -> Callable[[random.Random], float]:
@@ -143,8 +143,8 @@ def test_a_limit_stops_what_comes_before_it() -> None:
 
 def test_a_limit_leaves_its_memory_and_cores_to_what_comes_after() -> None:
     """What waited before the limit must not count against the stages behind it."""
-    slow_head = iter([100.0])
-    before = Load(capacity=8, nbytes_per_row=10, duration_s=lambda rng: next(slow_head, 0.1), is_ordered=False)
+    durations = iter([0.1] + [1_000.0] * 4)  # after the first, four that never end
+    before = Load(capacity=8, nbytes_per_row=10, duration_s=lambda rng: next(durations, 0.1), is_ordered=False)
     after = Load(capacity=4, nbytes_per_row=10, duration_s=steady(1.0), takes_core=True)
     world = World(
         [10] * 100,
@@ -156,8 +156,8 @@ def test_a_limit_leaves_its_memory_and_cores_to_what_comes_after() -> None:
     )
     assert len(world.run()) == 400
     assert world.executor._cpu.num_free == 4
-    tail = [start for start, _ in world.pools[2].started[-4:]]
-    assert tail == [tail[0]] * 4, "the last tasks should run side by side"
+    last = [start for start, _ in world.pools[2].started[-4:]]
+    assert last[-1] - last[0] < 0.5, "the last tasks should run side by side"
 
 
 def test_the_most_downstream_stage_goes_first() -> None:
@@ -205,14 +205,14 @@ PIPELINES = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(PIPELINES, st.integers(0, 2**16))
 def test_the_bottleneck_is_busy(pipeline: tuple[int, list[tuple[int, float]], bool], seed: int) -> None:
     """Whatever is slowest works more than nine tenths of the time, from its first full load to its last task."""
     bottleneck, stages, is_ordered = pipeline
     pace_s = 1.0  # of the bottleneck, per bundle; the others are at least half as fast again
     world = World(
-        [10] * 400,
+        [10] * 200,
         [
             Load(
                 capacity=capacity,

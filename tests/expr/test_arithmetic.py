@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from penstock.errors import TypeMismatchError
-from penstock.expr.arrays import ComputeError
+from penstock.errors import ComputeError
 from penstock.expr.column import Expression, col, lit
 from penstock.types import DataType
 from tests.expr.evaluating import batch_of, evaluate, numbers, resolved, run

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import functions as f
 from penstock.errors import InvalidArgumentError, TypeMismatchError
-from penstock.expr.arrays import ComputeError
+from penstock.errors import ComputeError
 from penstock.expr.column import col
 from tests.expr.evaluating import evaluate, resolved
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import functions as f
 from penstock.errors import TypeMismatchError
-from penstock.expr.arrays import ComputeError
+from penstock.errors import ComputeError
 from penstock.expr.column import Expression, col
 from penstock.types import DataType, to_arrow_array
 from tests.expr.evaluating import evaluate, resolved

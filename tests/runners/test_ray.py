@@ -113,17 +113,17 @@ def test_async_functions_wait_together(on_ray: None) -> None:
 def test_limit_stops_work_that_is_under_way(on_ray: None, tmp_path: Path) -> None:
     flag = tmp_path / "second batch is under way"
 
-    @ps.func.batch(return_dtype=ps.DataType.int64(), batch_size=1, max_concurrency=2)
-    def hang_but_first(x: ps.Series) -> ps.Series:
-        if x.to_pylist() != [0]:
+    def hang_but_first(batch: dict[str, Any]) -> dict[str, Any]:
+        if batch["id"][0] != 0:
             flag.write_text(str(os.getpid()))
             time.sleep(LONG_S)
         while not flag.exists():
             time.sleep(0.01)
-        return x
+        return batch
 
     started = time.monotonic()
-    assert ps.range(10).select(hang_but_first(ps.col("id"))).limit(1).to_pydict() == {"id": [0]}
+    first = ps.range(10).map_batches(hang_but_first, batch_size=1, concurrency=2).limit(1)
+    assert first.to_pydict() == {"id": [0]}
     assert time.monotonic() - started < LONG_S / 10
     assert ended([int(flag.read_text())])
 
