@@ -48,9 +48,13 @@ def pick_stage(stages: Sequence[CandidateT], free_bytes: int, is_idle: bool) -> 
     return None
 
 
-def is_queue_short(num_tasks: int, capacity: int) -> bool:
-    """Say whether a queue should be fed: two tasks a worker hide the latency of a hand-over; more only holds memory."""
-    return num_tasks < 2 * capacity + 1
+def is_queue_short(num_tasks: int, num_takers: int, num_feeders: int) -> bool:
+    """Say whether a queue should be fed, by the workers that take from it and those that feed it.
+
+    Two tasks a taker hide the latency of a hand-over. One for each feeder is what feeders that keep up at all need to
+    cover the time until their next outputs; more would only hold memory.
+    """
+    return num_tasks < 2 * num_takers + num_feeders
 
 
 FIRST_INFLATION = 50  # what a stage is taken to make of a byte before it has shown it; a decoded JPEG is about as bad

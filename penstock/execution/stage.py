@@ -73,9 +73,9 @@ class StageState:
     @property
     def is_wanted(self) -> bool:
         taker = self._taker
-        if taker is None or taker.pool is None:
+        if taker is None or taker.pool is None or self.pool is None:
             return True
-        return is_queue_short(taker.inbox.num_tasks, taker.pool.capacity)
+        return is_queue_short(taker.inbox.num_tasks, taker.pool.capacity, self.pool.capacity)
 
     @property
     def nbytes_ahead(self) -> int:

@@ -152,7 +152,9 @@ class ParquetEncoder:
         self._num_rows_held = 0
         self._held: list[pa.RecordBatch] = []
         self._schema = schema
-        self._writer = pq.ParquetWriter(path, schema, compression=compression or "none")
+        self._writer = pq.ParquetWriter(
+            path, schema, compression=compression or "none", use_dictionary=list(_repeating_columns(schema))
+        )
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
@@ -169,6 +171,31 @@ class ParquetEncoder:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _repeating_columns(schema: pa.Schema) -> Iterator[str]:
+    """Yield the leaf columns that a dictionary may shrink.
+
+    Measurements, scores and embeddings hardly ever repeat: to try a dictionary on them takes as long as to write them.
+    """
+    for field in schema:
+        yield from (path for path, dtype in _leaves(field.name, field.type) if not pa.types.is_floating(dtype))
+
+
+def _leaves(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the leaf columns of a type as Parquet names them."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        yield from _leaves(path, dtype.storage_type)
+    elif pa.types.is_struct(dtype):
+        for field in dtype:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(dtype):
+        yield from _leaves(f"{path}.key_value.key", dtype.key_type)
+        yield from _leaves(f"{path}.key_value.value", dtype.item_type)
+    elif pa.types.is_nested(dtype):
+        yield from _leaves(f"{path}.list.element", dtype.value_type)
+    else:
+        yield path, dtype
 
 
 def parquet_sink(path: str, *, compression: str | None = "snappy", **options: Any) -> FileSink:
