@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.observe.text import ELLIPSIS, format_bytes, visible_text
@@ -37,10 +36,8 @@ def _text(value: pa.Scalar, limit: int) -> str | None:
             return _bytes(value, limit)
         case pa.BooleanScalar():
             return "true" if value.as_py() else "false"
-        case pa.FloatScalar():
-            return str(np.float32(value.as_py()))
-        case pa.HalfFloatScalar():
-            return str(np.float16(value.as_py()))
+        case pa.DoubleScalar() | pa.FloatScalar() | pa.HalfFloatScalar():
+            return _real(value.as_py())
         case pa.TimestampScalar() | pa.Date32Scalar() | pa.Date64Scalar() | pa.Time32Scalar() | pa.Time64Scalar():
             return _moment(value)
         case pa.DurationScalar():
@@ -61,6 +58,16 @@ def _text(value: pa.Scalar, limit: int) -> str | None:
             return _extension(value, limit)
         case _:
             return str(value.as_py())
+
+
+def _real(value: float) -> str:
+    """Return a number to six significant digits, never looking like a whole number of another type.
+
+    >>> _real(0.1 + 0.2), _real(2.0), _real(1234567.5), _real(1e-9)
+    ('0.3', '2.0', '1.23457e+06', '1e-09')
+    """
+    text = f"{value:.6g}"
+    return f"{text}.0" if text.lstrip("-").isdigit() else text
 
 
 def _json(value: pa.Scalar, limit: int) -> str:
