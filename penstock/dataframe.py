@@ -16,13 +16,9 @@ from penstock.expr.nodes import Alias, Cast, ColumnRef, Expr, Star, Unnest
 from penstock.expr.resolve import expand
 from penstock.expr.udf import BatchFormat, BatchSize, OnError
 from penstock.plan import nodes
-from penstock.plan.explain import explain, explain_stages
-from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.optimizer import optimize
 from penstock.protocols import Sink, Subscriber
-from penstock.runners import current_runner
-from penstock.runners.query import run, write
+from penstock.runners import run, write
 from penstock.types import DataType, Field, Schema, Series, supertype
 from penstock.udf.compute import ROW_OPTIONS, Compute, make_batch_spec
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
@@ -397,12 +393,9 @@ class DataFrame:
 
         With ``analyze`` the query is run, its rows dropped, and what each stage took is added.
         """
-        optimized = optimize(self._plan)
-        parts = [
-            "== Plan ==\n" + explain(self._plan),
-            "== Optimized ==\n" + explain(optimized),
-            "== Stages ==\n" + explain_stages(lower(optimized, is_ordered=True)),
-        ]
+        from penstock.plan.explain import explain_query
+
+        parts = [explain_query(self._plan)]
         if analyze:
             from penstock.observe.stats import Stats
 
@@ -579,7 +572,7 @@ class DataFrame:
         if self._preview is not None:
             return display.render_text(self._preview, self._schema_of(self._preview), total_rows=None)
         if self._schema is None:
-            return f"DataFrame (columns known once it runs)\n{explain(self._plan)}"
+            return f"DataFrame (columns known once it runs)\n{_drawn(self._plan)}"
         return f"{self._schema!r}\n(not run yet: call show() or collect())"
 
     def _repr_html_(self) -> str:
@@ -588,7 +581,7 @@ class DataFrame:
         if self._preview is not None:
             return display.render_html(self._preview, self._schema_of(self._preview), total_rows=None)
         if self._schema is None:
-            return f"<pre>{explain(self._plan)}</pre>"
+            return f"<pre>{_drawn(self._plan)}</pre>"
         return self._schema._repr_html_() + "<small>(not run yet: call show() or collect())</small>"
 
     # --- write ---
@@ -648,7 +641,7 @@ class DataFrame:
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
         from penstock.io.memory import MemorySource
 
-        table = write(nodes.Write(self._plan, sink), current_runner(), subscribers=_subscribers())
+        table = write(nodes.Write(self._plan, sink), subscribers=_subscribers())
         written = DataFrame(nodes.Scan(MemorySource.from_table(table)))
         written._preview = table.slice(0, SHOWN_ROWS)
         return written
@@ -658,7 +651,7 @@ class DataFrame:
     def _batches(self, *, is_ordered: bool = True, subscribers: Iterable[Subscriber] = ()) -> Iterator[pa.RecordBatch]:
         """Run the query and yield its rows."""
         listening = [*_subscribers(), *subscribers]
-        return run(self._plan, current_runner(), is_ordered=is_ordered, subscribers=listening)
+        return run(self._plan, is_ordered=is_ordered, subscribers=listening)
 
     def _write_files(
         self,
@@ -772,6 +765,12 @@ def _alike(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         common[field.name] = merged
     schema = Schema.from_pydict(common).to_arrow()
     return [conform_batch(batch, schema) for batch in batches]
+
+
+def _drawn(plan: Plan) -> str:
+    from penstock.plan.explain import explain
+
+    return explain(plan)
 
 
 def _subscribers() -> list[Subscriber]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.expr.nodes import describe
 from penstock.expr.udf import BatchSpec, Policy, Resources, UdfSpec
-from penstock.plan.lower import step_name
+from penstock.plan.lower import lower, step_name
 from penstock.plan.nodes import (
     Concat,
     Explode,
@@ -25,7 +25,19 @@ from penstock.plan.nodes import (
     Unpivot,
     Write,
 )
+from penstock.plan.optimizer import optimize
 from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Paced, Read, Stage, Step
+
+
+def explain_query(plan: Plan) -> str:
+    """Return a plan as written, as optimized, and the stages it runs in."""
+    optimized = optimize(plan)
+    parts = {
+        "Plan": explain(plan),
+        "Optimized": explain(optimized),
+        "Stages": explain_stages(lower(optimized, is_ordered=True)),
+    }
+    return "\n\n".join(f"== {title} ==\n{text}" for title, text in parts.items())
 
 
 def explain(plan: Plan) -> str:

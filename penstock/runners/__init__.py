@@ -1,4 +1,7 @@
-"""Where queries run. The runner is a setting like any other, so it can be chosen by environment or in a block."""
+"""Where queries run. The runner is a setting like any other, so it can be chosen by environment or in a block.
+
+The engine is loaded with the first query, which keeps ``import penstock`` quick.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,29 @@ from typing import TYPE_CHECKING, Any
 from penstock.config import get_config, set_config
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from penstock.plan.nodes import Plan, Write
+    from penstock.protocols import Subscriber
     from penstock.runners.query import Runner
 
 _ray_options: dict[str, Any] = {}
+
+
+def run(plan: Plan, *, is_ordered: bool = True, subscribers: Sequence[Subscriber] = ()) -> Iterator[pa.RecordBatch]:
+    """Yield the plan's rows from the current runner; see ``runners.query``."""
+    from penstock.runners import query
+
+    return query.run(plan, current_runner(), is_ordered=is_ordered, subscribers=subscribers)
+
+
+def write(plan: Write, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
+    """Run a write to its commit on the current runner; see ``runners.query``."""
+    from penstock.runners import query
+
+    return query.write(plan, current_runner(), subscribers=subscribers)
 
 
 def current_runner() -> Runner:

@@ -159,6 +159,6 @@ def rows_to_batch(rows: list[Any], what: str) -> pa.RecordBatch:
     """Return rows given as dicts as one batch; a key that a row lacks is null there."""
     for row in rows:
         if not isinstance(row, dict):
-            raise TypeMismatchError(f"{what} gave a {type(row).__name__} for a row; give a dict, one key a column")
+            raise TypeMismatchError(f"{what} gave a row of type {type(row).__name__}; give a dict, one key a column")
     names = dict.fromkeys(itertools.chain.from_iterable(rows))
     return to_batch({name: [row.get(name) for row in rows] for name in names}, what)

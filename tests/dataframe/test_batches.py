@@ -299,11 +299,11 @@ def test_flat_map_takes_a_generator() -> None:
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda df: df.map(lambda row: None), r"map\(<lambda>\) gave a NoneType for a row; give a dict"),
-        (lambda df: df.map(lambda row: [row]), "gave a list for a row"),
+        (lambda df: df.map(lambda row: None), r"map\(<lambda>\) gave a row of type NoneType; give a dict"),
+        (lambda df: df.map(lambda row: [row]), "gave a row of type list"),
         (lambda df: df.flat_map(lambda row: row), r"flat_map\(<lambda>\) returned dict; return a list of dicts"),
         (lambda df: df.flat_map(lambda row: 3), "returned int; return a list of dicts"),
-        (lambda df: df.flat_map(lambda row: [3]), "gave a int for a row"),
+        (lambda df: df.flat_map(lambda row: [3]), "gave a row of type int"),
     ],
 )
 def test_refused_rows(numbers: ps.DataFrame, run: Callable[[ps.DataFrame], ps.DataFrame], message: str) -> None:
