@@ -76,7 +76,7 @@ class Executor:
             while not self._stages[-1].is_done or self._results:
                 self._dispatch()
                 if self._results:
-                    yield self._results.popleft()
+                    yield self._take_result()
                 elif not self._stages[-1].is_done:
                     self._receive(*self._mailbox.get())
                 self._collect()
@@ -139,10 +139,9 @@ class Executor:
         """Give the pools all the work that memory and workers allow, the most downstream first."""
         for state in self._stages:
             self._close_if_exhausted(state)
-        available = self._memory_bytes - sum(bundle.nbytes for bundle in self._results)
         while True:
-            free_bytes = available - sum(state.nbytes_held for state in self._stages)
-            is_idle = not any(state.is_working for state in self._stages)
+            free_bytes = self._memory_bytes - sum(state.nbytes_held for state in self._stages)
+            is_idle = not self._results and not any(state.is_working for state in self._stages)
             picked = pick_stage(self._stages, free_bytes, is_idle)
             if picked is None:
                 return
@@ -189,6 +188,7 @@ class Executor:
         taker = state.downstream
         if taker is None:
             self._results.append(bundle)
+            state.nbytes_untaken += bundle.nbytes
         elif taker.pool is not None:
             taker.inbox.push(bundle)
         else:
@@ -198,6 +198,11 @@ class Executor:
             if taker.gate.is_satisfied:
                 self._stop_upstream(taker)
                 self._mark_done(taker)
+
+    def _take_result(self) -> Bundle:
+        bundle = self._results.popleft()
+        self._stages[-1].nbytes_untaken -= bundle.nbytes
+        return bundle
 
     def _close_if_exhausted(self, state: StageState) -> None:
         if state.is_done or state.is_finishing or not state.is_exhausted:

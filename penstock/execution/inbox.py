@@ -47,7 +47,7 @@ class Inbox:
             case Paced():
                 return max(len(self._bundles), self.num_rows // self.rows_per_task)
             case Evenly():
-                return (self._num_parts_left if self.num_rows else 0) if self.is_closed else 0
+                return min(self._num_parts_left, self.num_rows) if self.is_closed else 0
             case _:
                 return len(self._bundles)
 

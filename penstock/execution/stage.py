@@ -48,6 +48,7 @@ class StageState:
         self.nbytes_running = 0  # inputs of tasks in flight
         self.nbytes_coming = 0
         self.nbytes_unreleased = 0  # outputs kept back for the sake of order
+        self.nbytes_untaken = 0  # outputs of the last stage that wait for the user
         self.total_in = 0
         self.total_out = 0
         self.num_outputs = 0
@@ -79,8 +80,8 @@ class StageState:
 
     @property
     def nbytes_ahead(self) -> int:
-        own = 0 if self._is_head_resting else self.nbytes_held - self.inbox.nbytes
-        return own + (self.downstream.nbytes_from_here if self.downstream else 0)
+        own = 0 if self._is_head_resting else self.nbytes_unreleased + self.nbytes_running + self.nbytes_coming
+        return own + self.nbytes_untaken + (self.downstream.nbytes_from_here if self.downstream else 0)
 
     @property
     def nbytes_expected(self) -> int:
@@ -94,7 +95,8 @@ class StageState:
     @property
     def nbytes_held(self) -> int:
         """Everything this stage keeps alive, with what its running tasks are expected to give."""
-        return self.inbox.nbytes + self.nbytes_unreleased + self.nbytes_running + self.nbytes_coming
+        own = self.nbytes_unreleased + self.nbytes_running + self.nbytes_coming
+        return self.inbox.nbytes + own + self.nbytes_untaken
 
     @property
     def nbytes_from_here(self) -> int:
