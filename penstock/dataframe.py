@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ColumnInput = str | Expression
 WriteMode = Literal["create", "append", "overwrite"]
 SHOWN_ROWS = 8
+SIDE = "__side"  # which input of a set operation a row came from
 
 
 class DataFrame:
@@ -292,6 +293,30 @@ class DataFrame:
     def union_all(self, other: DataFrame) -> DataFrame:
         """Put the rows of another DataFrame after these, duplicates included; the same as ``concat``."""
         return self.concat(other)
+
+    def union(self, other: DataFrame) -> DataFrame:
+        """Give the distinct rows that are in either DataFrame, in no particular order.
+
+        >>> sorted(ps.range(2).union(ps.range(3)).to_pydict()["id"])
+        [0, 1, 2]
+        """
+        return self._combined("union", other)
+
+    def intersect(self, other: DataFrame) -> DataFrame:
+        """Give the distinct rows that are in both DataFrames, in no particular order.
+
+        >>> sorted(ps.range(2).intersect(ps.range(3)).to_pydict()["id"])
+        [0, 1]
+        """
+        return self._combined("intersect", other)
+
+    def except_distinct(self, other: DataFrame) -> DataFrame:
+        """Give the distinct rows that the other DataFrame does not have, in no particular order.
+
+        >>> ps.range(3).except_distinct(ps.range(2)).to_pydict()
+        {'id': [2]}
+        """
+        return self._combined("except", other)
 
     # --- other ---
 
@@ -689,12 +714,17 @@ class DataFrame:
     def _aligned(self, other: DataFrame) -> tuple[Plan, Plan]:
         """Return both plans with columns of equal order and type, as far as both are known and agree."""
         if not isinstance(other, DataFrame):
-            raise InvalidArgumentError(f"concat takes a DataFrame; got {type(other).__name__}")
+            raise InvalidArgumentError(f"The other side must be a DataFrame; got {type(other).__name__}")
         left, right = self._plan.schema, other._plan.schema
         if left is None or right is None or set(left.names) != set(right.names):
             return self._plan, other._plan
         common = {name: supertype(left[name].dtype, right[name].dtype) for name in left.names}
         return _cast_to(self._plan, common, left.names), _cast_to(other._plan, common, left.names)
+
+    def _combined(self, verb: Literal["union", "intersect", "except"], other: DataFrame) -> DataFrame:
+        sides = [DataFrame(plan).with_column(SIDE, number) for number, plan in enumerate(self._aligned(other))]
+        both = nodes.Concat(tuple(side._plan for side in sides))
+        return DataFrame(nodes.SetOperation(both, verb, SIDE))
 
     def _schema_of(self, table: pa.Table) -> Schema:
         return self._schema or Schema.from_arrow(table.schema)

@@ -127,8 +127,10 @@ class RemoteHandler:
         if self._is_cancelled():
             return QueryCancelledError("the query was stopped")
         code = self._process.wait()
-        how = f"killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"gone with exit code {code}"
+        how = f"ended with exit code {code}"
+        if code < 0:
+            how = f"was killed by signal {-code} ({signal.strsignal(-code)})"
         return WorkerDiedError(
-            f"A worker process was {how} while it worked on a batch. If it ran out of memory, use a smaller batch_size "
+            f"A worker process {how} while it worked on a batch. If it ran out of memory, use a smaller batch_size "
             "or fewer workers; anything it printed is above."
         )

@@ -21,6 +21,7 @@ from penstock.plan.nodes import (
     Repartition,
     Sample,
     Scan,
+    SetOperation,
     UdfProject,
     Unpivot,
     Write,
@@ -107,6 +108,8 @@ def _line(plan: Plan) -> str:
             return f"Repartition {num_partitions}"
         case Concat():
             return "Concat"
+        case SetOperation(verb=verb):
+            return verb.capitalize()
         case Write(sink=sink):
             return f"Write {getattr(sink, 'name', type(sink).__name__)}"
     raise AssertionError(f"no text for {type(plan).__name__}")

@@ -21,6 +21,7 @@ from penstock.plan.nodes import (
     Repartition,
     Sample,
     Scan,
+    SetOperation,
     UdfProject,
     Unpivot,
     Write,
@@ -30,6 +31,7 @@ from penstock.plan.stages import (
     AtMost,
     CallBatch,
     CallUdf,
+    CombineSets,
     Cut,
     Evenly,
     Exactly,
@@ -107,6 +109,8 @@ class _Stages:
                 return self._add(Transform(()), self.lower(child), inbox=Evenly(num_partitions))
             case Concat():
                 return self._add(None, *[self.lower(branch) for branch in _branches(plan)])
+            case SetOperation(child, verb, side):
+                return self._add(CombineSets(verb, side), self.lower(child))
             case Write(child, sink):
                 return self._add(WriteOut(sink), self.lower(child))
         raise AssertionError(f"no stage for {type(plan).__name__}")
@@ -200,6 +204,8 @@ def stage_name(stage: Stage) -> str:
             return f"udf {call.udf.name}"
         case CallBatch(spec):
             return f"{spec.verb} {spec.name}"
+        case CombineSets(verb):
+            return verb
         case WriteOut(sink):
             return f"write {getattr(sink, 'name', type(sink).__name__)}"
     match stage.inbox:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.nodes import Expr, UdfCall, describe, has_udf, walk
@@ -304,6 +304,21 @@ class Concat(Plan):
                         f"and {right.dtype} on the other; cast one"
                     )
         return first
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation(Unary):
+    """The distinct rows of two inputs: in either, in both, or only in the left one. Null equals null.
+
+    ``child`` has the rows of both; ``side`` is its column that says which, 0 for left and 1 for right.
+    """
+
+    verb: Literal["union", "intersect", "except"]
+    side: str
+
+    def _output_schema(self) -> Schema | None:
+        schema = self.child.schema
+        return None if schema is None else Schema([f for f in schema if f.name != self.side])
 
 
 @dataclass(frozen=True, slots=True)

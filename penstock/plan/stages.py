@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from penstock.expr.nodes import Expr, UdfCall
 from penstock.expr.udf import BatchSpec, Resources
@@ -88,11 +89,19 @@ class CallBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class CombineSets:
+    """A set operation, which needs all rows before it gives any."""
+
+    verb: Literal["union", "intersect", "except"]
+    side: str
+
+
+@dataclass(frozen=True, slots=True)
 class WriteOut:
     sink: Sink
 
 
-Work = Read | Transform | CallUdf | CallBatch | WriteOut
+Work = Read | Transform | CallUdf | CallBatch | CombineSets | WriteOut
 
 # --- inbox policies: how bundles become tasks, by their row counts alone ---
 

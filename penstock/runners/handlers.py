@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
-from penstock.plan.stages import CallBatch, CallUdf, Read, Transform, Work, WriteOut
+from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
 from penstock.protocols import Handler, Sink
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler
@@ -44,6 +44,10 @@ def _open(work: Work, is_cancelled: Callable[[], bool]) -> Handler:
             return UdfHandler(work, Steps(steps), is_cancelled)
         case CallBatch(steps=steps):
             return BatchHandler(work, Steps(steps), is_cancelled)
+        case CombineSets():
+            from penstock.execution.blocking import SetHandler
+
+            return SetHandler(work)
         case WriteOut(sink):
             return WriteHandler(sink)
 

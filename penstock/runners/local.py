@@ -11,7 +11,7 @@ from penstock.config import Config
 from penstock.execution.executor import PoolChoice
 from penstock.execution.threads import ThreadPool, Threads
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.plan.stages import CallBatch, CallUdf, Stage, Work, WriteOut
+from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
 from penstock.protocols import Bundle, Emit
 from penstock.runners.handlers import async_opener, opener
 from penstock.runners.query import Workplace
@@ -57,8 +57,8 @@ def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores:
                 ThreadPool(opener(work), num_workers, threads, emit),
                 takes_core=stage.resources.max_workers is None,
             )
-        case WriteOut():
-            return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), takes_core=True)
+        case CombineSets():  # one worker, which must have all the rows
+            return PoolChoice(ThreadPool(opener(work), 1, threads, emit), takes_core=True)
         case _:
             return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), takes_core=True)
 

@@ -19,7 +19,7 @@ from penstock.config import Config
 from penstock.errors import MissingExtraError, WorkerDiedError
 from penstock.execution.executor import PoolChoice
 from penstock.expr.udf import Resources
-from penstock.plan.stages import CallBatch, CallUdf, Stage, Work
+from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
 from penstock.protocols import Bundle, Emit, Report, Task
 from penstock.runners.handlers import async_opener, opener
 from penstock.runners.local import ASYNC_BATCHES, worker_count
@@ -82,7 +82,8 @@ def make_pool(stage: Stage, work: Work, emit: Emit, num_cores: int) -> PoolChoic
             return PoolChoice(RayPool(crew, worker_count(spec, num_cores), 1, emit), takes_core)
         case _:
             crew = Crew(Worker, opener(work), actor_options(resources), is_reusable=True)
-            return PoolChoice(RayPool(crew, num_cores, 1, emit), takes_core)
+            num_workers = 1 if isinstance(work, CombineSets) else num_cores  # a set operation must have all the rows
+            return PoolChoice(RayPool(crew, num_workers, 1, emit), takes_core)
 
 
 def actor_options(resources: Resources, **options: Any) -> dict[str, Any]:

@@ -56,7 +56,9 @@ def test_batch_format(numbers: ps.DataFrame, batch_format: Any, kind: str, colum
 def test_arrays_are_the_functions_own_to_change(numbers: ps.DataFrame) -> None:
     def double(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         batch["a"] *= 2
-        torch.from_numpy(batch["f"]).neg_()  # warns of an array that may not be written to, and writes to it all the same
+        torch.from_numpy(
+            batch["f"]
+        ).neg_()  # warns of an array that may not be written to, and writes to it all the same
         return batch
 
     held = numbers.collect()

@@ -136,7 +136,10 @@ def test_python_that_needs_a_value_before_there_is_one(df: ps.DataFrame, verb: V
         (lambda df: df[True], "The name of a column is text; got True"),
         (lambda df: df[col("age") > 1], "use df.where(col(age) > 1) to keep rows"),
         (lambda df: df.show(format="fancyy"), "format='fancyy' is not known"),
-        (lambda df: df.iter_batches(batch_format="numpi"), "batch_format='numpi' is not known; use one of numpy, pandas"),
+        (
+            lambda df: df.iter_batches(batch_format="numpi"),
+            "batch_format='numpi' is not known; use one of numpy, pandas",
+        ),
         (lambda df: df.iter_batches(batch_size=0), "needs a whole number of 1 or more; got 0"),
         (lambda df: df.iter_batches(prefetch=-1), "prefetch needs a whole number, 0 or more; got -1"),
         (lambda df: df.take_batch(2, "torc"), "Did you mean 'torch'?"),
@@ -188,11 +191,20 @@ class Decorated:
         (lambda df: df.map_batches(predict, fn_args=[1], fn_constructor_args=[1]), "'predict' is a function"),
         (lambda df: df.map_batches(Model, fn_constructor_args="m", batch_size=0), "1 or more; got 0"),
         (lambda df: df.map_batches(Model, fn_constructor_args="m", batch_size=True), "1 or more; got True"),
-        (lambda df: df.map_batches(Model, fn_constructor_args="m", batch_format="np"), "batch_format='np' is not known"),
+        (
+            lambda df: df.map_batches(Model, fn_constructor_args="m", batch_format="np"),
+            "batch_format='np' is not known",
+        ),
         (lambda df: df.map_batches(Model, fn_constructor_args="m", on_error="skip"), "use one of 'raise', 'log', 'ign"),
-        (lambda df: df.map_batches(Model, fn_constructor_args="m", concurrency=0), "concurrency is a number of 1 or more"),
+        (
+            lambda df: df.map_batches(Model, fn_constructor_args="m", concurrency=0),
+            "concurrency is a number of 1 or more",
+        ),
         (lambda df: df.map_batches(Model, fn_constructor_args="m", concurrency=(3, 1)), "or (min, max); got (3, 1)"),
-        (lambda df: df.map_batches(Model, fn_constructor_args="m", compute="actors"), "compute is an ActorPoolStrategy"),
+        (
+            lambda df: df.map_batches(Model, fn_constructor_args="m", compute="actors"),
+            "compute is an ActorPoolStrategy",
+        ),
         (
             lambda df: df.map_batches(Model, fn_constructor_args="m", compute=ps.TaskPoolStrategy(), concurrency=1),
             "give compute= or concurrency=, not both",
@@ -202,7 +214,10 @@ class Decorated:
         (lambda df: df.map_batches(Model, fn_constructor_args="m", memory="lots"), "'lots' is not a size"),
         (lambda df: ps.ActorPoolStrategy(size=0), "ActorPoolStrategy: size must be a whole number of 1 or more; got 0"),
         (lambda df: ps.ActorPoolStrategy(min_size=3, max_size=2), "max_size must not be less than min_size"),
-        (lambda df: ps.TaskPoolStrategy(size="2"), "TaskPoolStrategy: size must be a whole number of 1 or more; got '2'"),
+        (
+            lambda df: ps.TaskPoolStrategy(size="2"),
+            "TaskPoolStrategy: size must be a whole number of 1 or more; got '2'",
+        ),
     ],
 )
 def test_a_function_or_an_option_that_cannot_work(df: ps.DataFrame, verb: Verb, message: str) -> None:

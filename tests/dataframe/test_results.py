@@ -245,7 +245,11 @@ def test_to_torch_map_has_length_and_index() -> None:
 
 def test_show_prints_the_first_rows_and_runs_no_more(capsys: pytest.CaptureFixture[str]) -> None:
     runs = Runs()
-    df = ps.range(100).map_batches(runs, batch_size=1, concurrency=1).with_column("t", ps.lit("row ") + col("id").cast("string"))
+    df = (
+        ps.range(100)
+        .map_batches(runs, batch_size=1, concurrency=1)
+        .with_column("t", ps.lit("row ") + col("id").cast("string"))
+    )
     df.show(2)
     shown = capsys.readouterr().out
     assert "id" in shown

@@ -73,7 +73,10 @@ def test_explode_walks_columns_together_and_keeps_empty_lists_as_null() -> None:
 
 def test_explode_of_an_expression_leaves_the_column_it_came_from() -> None:
     df = ps.from_pydict({"t": ["a b", "c"]})
-    assert df.explode(col("t").split(" ").alias("word")).to_pydict() == {"t": ["a b", "a b", "c"], "word": ["a", "b", "c"]}
+    assert df.explode(col("t").split(" ").alias("word")).to_pydict() == {
+        "t": ["a b", "a b", "c"],
+        "word": ["a", "b", "c"],
+    }
 
 
 def test_explode_of_lists_of_unequal_length_says_so() -> None:

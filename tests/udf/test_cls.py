@@ -197,7 +197,9 @@ def test_an_init_that_fails_is_told_with_the_class_and_the_cause(df: ps.DataFram
         def __call__(self, x: int) -> int:
             return x
 
-    with pytest.raises(UdfError, match=r"NoModel\(\) failed when a worker built .*FileNotFoundError: model.pt") as caught:
+    with pytest.raises(
+        UdfError, match=r"NoModel\(\) failed when a worker built .*FileNotFoundError: model.pt"
+    ) as caught:
         df.select(NoModel()(col("a"))).collect()
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
@@ -255,13 +257,21 @@ def test_instances_and_methods_can_be_pickled() -> None:
 @pytest.mark.parametrize(
     ("mistake", "error", "message"),
     [
-        (lambda: Adder(), InvalidArgumentError, r"Adder: missing a required argument: 'amount'; it is defined as Adder\("),
+        (
+            lambda: Adder(),
+            InvalidArgumentError,
+            r"Adder: missing a required argument: 'amount'; it is defined as Adder\(",
+        ),
         (lambda: Adder(1, not_e="x"), InvalidArgumentError, "unexpected keyword argument 'not_e'"),
         (lambda: Adder(1)(col("a"), 2), InvalidArgumentError, "Adder: too many positional arguments"),
         (lambda: Adder(1).plain(col("a"), 2), InvalidArgumentError, "Adder.plain: too many positional arguments"),
         (lambda: Adder(1).txt(col("a")), AttributeError, "Adder has no method 'txt'; it has: .* Did you mean 'text'"),
         (lambda: Adder(1).amount, AttributeError, "What __init__ sets is there in the workers only"),
-        (lambda: Adder(1).untyped(col("a")), InvalidArgumentError, "Adder.untyped: the type of its results is not known"),
+        (
+            lambda: Adder(1).untyped(col("a")),
+            InvalidArgumentError,
+            "Adder.untyped: the type of its results is not known",
+        ),
         (lambda: ps.cls(gpu=1), InvalidArgumentError, "cls has no option 'gpu'; .* Did you mean 'gpus'"),
         (lambda: ps.cls(max_concurrency=0)(Adder._wrapped), InvalidArgumentError, "max_concurrency must be"),
         (lambda: ps.cls(len), InvalidArgumentError, "cls decorates a class; .* For a function, use func"),

@@ -63,8 +63,14 @@ def test_the_error_names_function_and_row_and_keeps_the_cause(df: ps.DataFrame) 
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda df: df.map_batches(lambda batch: 1 / 0), r"map_batches\(<lambda>\) failed on a batch of 3 rows: ZeroDiv"),
-        (lambda df: df.map(lambda row: {"x": 1 // (row["a"] - 2)}), r"map\(<lambda>\) failed on the row {'a': 2, 's': 'y'"),
+        (
+            lambda df: df.map_batches(lambda batch: 1 / 0),
+            r"map_batches\(<lambda>\) failed on a batch of 3 rows: ZeroDiv",
+        ),
+        (
+            lambda df: df.map(lambda row: {"x": 1 // (row["a"] - 2)}),
+            r"map\(<lambda>\) failed on the row {'a': 2, 's': 'y'",
+        ),
         (lambda df: df.flat_map(lambda row: [1 // (row["a"] - 2)]), r"flat_map\(<lambda>\) failed on the row {'a': 2"),
         (lambda df: df.filter(lambda row: 1 // (row["a"] - 2)), r"filter\(<lambda>\) failed on the row {'a': 2"),
         (
@@ -82,11 +88,13 @@ def test_every_kind_of_function_says_where_it_failed(
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
+    def fail(text: str) -> int:
+        raise ValueError
+
     df = ps.from_pydict({"text": ["x" * 100_000]})
     with pytest.raises(UdfError) as caught:
-        df.select(ps.func(return_dtype=INT)(len_of_none := lambda text: None + 1)(col("text"))).collect()
+        df.select(ps.func(fail)(col("text"))).collect()
     assert len(str(caught.value)) < 1000
-    assert len_of_none is not None
 
 
 # --- log, ignore ---
@@ -184,7 +192,9 @@ def test_a_call_is_tried_again_as_often_as_said(df: ps.DataFrame) -> None:
 def test_only_the_errors_named_are_tried_again(df: ps.DataFrame) -> None:
     flaky = Flaky(1, ValueError)
     with pytest.raises(UdfError, match="ValueError"):
-        df.limit(1).select(ps.func(return_dtype=INT, max_retries=5, retry_on=ConnectionError)(flaky)(col("a"))).collect()
+        df.limit(1).select(
+            ps.func(return_dtype=INT, max_retries=5, retry_on=ConnectionError)(flaky)(col("a"))
+        ).collect()
     assert flaky.attempts == {1: 1}
     flaky = Flaky(1, ConnectionResetError)
     retried = ps.func(return_dtype=INT, max_retries=5, retry_on=[ConnectionError, TimeoutError])(flaky)
@@ -239,9 +249,7 @@ def test_map_batches_and_its_kind_are_tried_again(df: ps.DataFrame) -> None:
     assert df.map_batches(give_parts, max_retries=1).to_pydict() == {"x": [1, 2]}
 
 
-def test_a_query_that_is_stopped_does_not_wait_for_a_retry(
-    df: ps.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_that_is_stopped_does_not_wait_for_a_retry(df: ps.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_DELAY_S", 3600.0)
     monkeypatch.setattr(retry, "MAX_DELAY_S", 3600.0)
     failed = threading.Event()
@@ -249,9 +257,9 @@ def test_a_query_that_is_stopped_does_not_wait_for_a_retry(
     @ps.func(max_retries=1, max_concurrency=2)
     def first_only(a: int) -> int:
         if a == 1:
-            failed.wait()
+            assert failed.wait(timeout=20)
             return a
         failed.set()
         raise ConnectionError
 
-    assert df.into_batches(1).select(first_only(col("a"))).limit(1).to_pydict() == {"a": [1]}
+    assert df.into_batches(1).where(first_only(col("a")) > 0).limit(1).to_pydict() == {"a": [1], "s": ["x"]}

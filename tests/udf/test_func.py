@@ -376,7 +376,10 @@ def hinted(x: int) -> int:
         (lambda: ps.func.batch(batchsize=3), "Did you mean 'batch_size'"),
         (lambda: ps.func(3), "func decorates a function; got 3"),
         (lambda: ps.func(Point), "For a class, use cls"),
-        (lambda: ps.func(max_concurrency=0)(hinted), "hinted: max_concurrency must be a whole number of 1 or more; got 0"),
+        (
+            lambda: ps.func(max_concurrency=0)(hinted),
+            "hinted: max_concurrency must be a whole number of 1 or more; got 0",
+        ),
         (lambda: ps.func(max_retries="3")(hinted), "hinted: max_retries must be a whole number of 0 or more; got '3'"),
         (lambda: ps.func(gpus=-1)(hinted), "hinted: gpus must be a number of 0 or more; got -1"),
         (lambda: ps.func(cpus="all")(hinted), "hinted: cpus must be a number of 0 or more; got 'all'"),
