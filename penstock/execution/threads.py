@@ -88,13 +88,13 @@ class ThreadPool:
         self._cancelled = threading.Event()
         self._free = [Slot() for _ in range(capacity)]
         self._slots = tuple(self._free)
-        self._busy: dict[int, Slot] = {}
+        self._busy: dict[Task, Slot] = {}
 
     def submit(self, task: Task) -> None:
-        slot = self._busy.get(id(task))
+        slot = self._busy.get(task)
         if slot is None:
             # The one given back last, which is open: a model is loaded as often as needed, not as often as allowed.
-            slot = self._busy[id(task)] = self._free.pop()
+            slot = self._busy[task] = self._free.pop()
         self._threads.start(partial(self._advance, slot, task))
 
     def finish(self) -> None:
@@ -135,7 +135,7 @@ class ThreadPool:
 
     def _give_back(self, slot: Slot, task: Task) -> None:
         slot.outputs = None
-        del self._busy[id(task)]
+        del self._busy[task]
         self._free.append(slot)
 
     def _finish(self) -> None:

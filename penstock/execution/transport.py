@@ -6,7 +6,6 @@ ends, and it is not bound by the size of ``/dev/shm``. One copy in, none out: th
 
 from __future__ import annotations
 
-import mmap
 import os
 import pickle
 import socket
@@ -17,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 _HEAD = struct.Struct("<QQ")  # length of the pickled head, length of the Arrow data
-_MAP_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+SMALL_NBYTES = 2**18
 
 
 class Closed(EOFError):  # noqa: N818
@@ -54,13 +53,12 @@ def receive(sock: socket.socket) -> tuple[Any, pa.RecordBatch | None]:
         message = pickle.loads(_read_exactly(sock, head_nbytes))
         if not fds:
             return message, None
-        mapped = mmap.mmap(fds[0], batch_nbytes, flags=_MAP_FLAGS, prot=mmap.PROT_READ)
+        return message, _read(fds[0], batch_nbytes)
     except ConnectionResetError as exc:
         raise Closed from exc
     finally:
         for fd in fds:
             os.close(fd)
-    return message, pa.ipc.open_stream(pa.py_buffer(mapped)).read_next_batch()
 
 
 def _anonymous_file() -> int:
@@ -75,6 +73,19 @@ def _write(fd: int, batch: pa.RecordBatch) -> int:
         with pa.ipc.new_stream(file, batch.schema) as stream:
             stream.write_batch(batch)
         return file.tell()
+
+
+def _read(fd: int, nbytes: int) -> pa.RecordBatch:
+    """Return the batch in a file, which it does not keep open: there may be more batches than a process may have files.
+
+    For the same reason what is small is copied; there is a bound on the number of mappings too.
+    """
+    if nbytes <= SMALL_NBYTES:
+        buffer = pa.py_buffer(os.pread(fd, nbytes, 0))
+    else:
+        with pa.memory_map(f"/dev/fd/{fd}") as file:
+            buffer = file.read_buffer()
+    return pa.ipc.open_stream(buffer).read_next_batch()
 
 
 def _read_exactly(sock: socket.socket, nbytes: int) -> bytes:

@@ -49,7 +49,7 @@ class Program:
             for value, dtype in zip(self.values(batch), self._arrow_schema.types, strict=True)
         ]
         if not arrays:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * num_rows, pa.struct([])))
+            return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), num_rows, [None], children=[]))
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
 
     def values(self, batch: pa.RecordBatch) -> list[Value]:

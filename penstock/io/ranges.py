@@ -11,6 +11,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.io.batches import BATCH_ROWS, TASK_ROWS
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, Schema
+from penstock.types.plain import arrow_numbers
 
 COLUMN = "id"
 
@@ -27,7 +28,7 @@ class RangeTask:
     def read(self) -> Iterator[pa.RecordBatch]:
         for offset in range(0, len(self.numbers), BATCH_ROWS):
             part = self.numbers[offset : offset + BATCH_ROWS]
-            array = pa.array(np.arange(part.start, part.stop, part.step, dtype=np.int64))
+            array = arrow_numbers(np.arange(part.start, part.stop, part.step, dtype=np.int64))
             yield pa.record_batch([array], [COLUMN]).select(list(self.columns))
 
 

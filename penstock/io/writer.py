@@ -18,6 +18,7 @@ from penstock.io.files import is_hidden
 from penstock.io.partition import check_partition_column, split_by_partition
 from penstock.io.staging import Staging, new_run_id, recover, writing
 from penstock.types import Schema
+from penstock.types.plain import arrow_array
 
 MODES = ("create", "append", "overwrite")
 FILE_NBYTES = 512 * 2**20  # of data in memory; on disk a file is smaller
@@ -135,13 +136,12 @@ class FileSink:
             names = [file["path"] for file in files]
             present = _visible_files(Path(self.root)) if self.mode == "overwrite" else ()
             self.staging.commit(names, [name for name in present if name.endswith(self.encoding.replaces)])
-        return pa.table(
-            {
-                "path": pa.array([os.path.join(self.root, name) for name in names], pa.string()),
-                "rows": pa.array([file["rows"] for file in files], pa.int64()),
-                "nbytes": pa.array([file["nbytes"] for file in files], pa.int64()),
-            }
-        )
+        columns = {
+            "path": arrow_array([os.path.join(self.root, name) for name in names], pa.string()),
+            "rows": arrow_array([file["rows"] for file in files], pa.int64()),
+            "nbytes": arrow_array([file["nbytes"] for file in files], pa.int64()),
+        }
+        return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
     def abort(self) -> None:
         self.staging.abandon()

@@ -13,6 +13,7 @@ from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
 from penstock.protocols import Handler, Sink
+from penstock.types.plain import arrow_array
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler
 
@@ -69,7 +70,8 @@ class WriteHandler:
 
 
 def packed_records(records: Iterable[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.record_batch({RECORD: pa.array([pickle.dumps(record) for record in records], pa.binary())})
+    packed = arrow_array([pickle.dumps(record) for record in records], pa.binary())
+    return pa.RecordBatch.from_arrays([packed], names=[RECORD])
 
 
 def unpacked_records(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:

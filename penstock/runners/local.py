@@ -1,4 +1,4 @@
-"""Queries on this machine: threads for Arrow work, an event loop for async calls, processes where they are asked for."""
+"""Queries on this machine: threads for Arrow work, an event loop for async calls, processes where asked for."""
 
 from __future__ import annotations
 

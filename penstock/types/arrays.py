@@ -13,6 +13,7 @@ import pyarrow.types as pt
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageType, TensorType
+from penstock.types.plain import arrow_numbers
 
 NDArray = np.ndarray[Any, Any]
 
@@ -35,14 +36,27 @@ def default_numpy(array: pa.Array) -> NDArray:
         return _rows_of(array, (arrow_type.list_size,))
     if _needs_python(arrow_type):
         return object_array(python_values(array))
+    if not array.null_count and (pt.is_integer(arrow_type) or pt.is_floating(arrow_type)):
+        return _view(array)
     values: NDArray = array.to_numpy(zero_copy_only=False)
     return values
+
+
+def _view(array: pa.Array) -> NDArray:
+    """Return numbers without nulls as they lie in memory. pyarrow's own way there imports pandas (see ``plain``)."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    if not len(array):
+        return np.empty(0, dtype)
+    view = np.frombuffer(array.buffers()[1], dtype, count=len(array), offset=array.offset * dtype.itemsize)
+    view.flags.writeable = False  # columns share memory
+    return view
 
 
 def python_values(array: pa.Array) -> list[Any]:
     """Return the values as Python objects, maps as dicts.
 
-    Asking pyarrow for dicts makes it build a scalar a value, eight times slower, so it is only asked where there are maps.
+    Asking pyarrow for dicts makes it build a scalar for each value, which is eight times slower, so it is only asked
+    where there are maps.
     """
     values: list[Any] = array.to_pylist(maps_as_pydicts="lossy") if _has_map(array.type) else array.to_pylist()
     return values
@@ -208,7 +222,8 @@ def _natural_dtype(values: NDArray, what: str) -> DataType:
 
 def _flat(values: NDArray, what: str) -> pa.Array:
     try:
-        array = pa.array(values.reshape(-1))
+        flat = values.reshape(-1)
+        array = arrow_numbers(flat) if flat.dtype.kind in "iuf" and flat.dtype.isnative else pa.array(flat)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as exc:
         raise TypeMismatchError(f"{what}: has an array of {values.dtype}, which Arrow cannot hold: {exc}") from exc
     if isinstance(array, pa.ChunkedArray):

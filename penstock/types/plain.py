@@ -26,6 +26,8 @@ def arrow_array(values: Sequence[Any], arrow_type: pa.DataType | None = None) ->
     >>> arrow_array([1, None]).to_pylist(), arrow_array(["a", None, "é"]).to_pylist()
     ([1, None], ['a', None, 'é'])
     """
+    if not values:
+        return pa.nulls(0, arrow_type or pa.null())
     if "pandas" not in sys.modules and len(values) <= MAX_LENGTH:
         built = _built(values)
         if built is not None and arrow_type in (None, built.type):
@@ -51,6 +53,8 @@ def _built(values: Sequence[Any]) -> pa.Array | None:
         builder = pa.lib.StringBuilder()
         builder.append_values(values)
         return builder.finish()
+    if kind is bytes and not has_null:
+        return _bytes(values)
     if kind not in _NUMBERS:
         return None
     is_null = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_null else None
@@ -59,3 +63,11 @@ def _built(values: Sequence[Any]) -> pa.Array | None:
         return arrow_numbers(np.array(filled, _NUMBERS[kind]), is_null)
     except OverflowError:  # an int that needs more than 64 bits, or 64 without a sign
         return None
+
+
+def _bytes(values: Sequence[bytes]) -> pa.Array:
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in values], out=offsets[1:])
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    )

@@ -88,7 +88,7 @@ def test_a_type_that_does_not_fit(df: ps.DataFrame, verb: Verb, message: str) ->
         (lambda df: df.where(col("age") > 1 and col("age") < 5), "Use & | ~ for and, or, not"),
         (lambda df: df.where(not col("age") > 1), "Use & | ~ for and, or, not"),
         (lambda df: df.where(1 < col("age") < 5), "Use & | ~ for and, or, not"),
-        (lambda df: df.select(*[x for x in col("tags")]), "no values to iterate over before it runs"),
+        (lambda df: df.select(*col("tags")), "no values to iterate over before it runs"),
         (lambda df: len(df.limit(1)), "use count_rows()"),
     ],
 )
@@ -127,7 +127,7 @@ def test_python_that_needs_a_value_before_there_is_one(df: ps.DataFrame, verb: V
         (lambda df: df.explode(), "explode needs at least one list column"),
         (lambda df: df.into_batches(0), "into_batches needs a whole number of 1 or more; got 0"),
         (lambda df: df.repartition("2"), "repartition needs a whole number of 1 or more; got '2'"),
-        (lambda df: df.concat([df]), "concat takes a DataFrame; got list"),
+        (lambda df: df.concat([df]), "must be a DataFrame; got list"),
         (lambda df: df.concat(ps.range(1)), "concat needs the same columns on both sides: age, name, tags, at against"),
         (lambda df: df.unpivot("age", []), "unpivot needs at least one value column"),
         (lambda df: df.monotonically_increasing_id("age"), "There is a column 'age' already; give another"),

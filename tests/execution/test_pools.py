@@ -103,7 +103,9 @@ def test_a_resting_task_keeps_its_worker(make_pool: MakePool, reports: Reports, 
 
 
 @pytest.mark.parametrize("how", ["fail", "parts_then_fail"])
-def test_an_error_is_reported_and_the_worker_goes_on(make_pool: MakePool, reports: Reports, diary: Diary, how: str) -> None:
+def test_an_error_is_reported_and_the_worker_goes_on(
+    make_pool: MakePool, reports: Reports, diary: Diary, how: str
+) -> None:
     pool, task = make_pool(), order(how)
     pool.submit(task)
     report = reports.next()

@@ -91,9 +91,7 @@ def test_memory_stays_within_the_budget_and_one_bundle_a_stage(
 
 @thorough
 @given(ANY_READS, loads(), BUDGETS, st.integers(1, 16), st.integers(0, 2**16))
-def test_reads_of_any_size(
-    reads: list[int], stages: list[Load], memory_bytes: int, num_cores: int, seed: int
-) -> None:
+def test_reads_of_any_size(reads: list[int], stages: list[Load], memory_bytes: int, num_cores: int, seed: int) -> None:
     world = World(reads, stages, memory_bytes=memory_bytes, num_cores=num_cores, seed=seed)
     assert sorted(world.run()) == list(range(sum(reads)))
     assert world.most_held <= memory_bytes + allowance(world, num_reads=stages[0].capacity)
@@ -180,7 +178,9 @@ def test_tasks_are_carried_on_oldest_first() -> None:
 
 def test_an_unknown_inflation_is_tried_on_one_task() -> None:
     """Fifty-fold growth is found out with one bundle, not with one for each of eight workers."""
-    world = World([10] * 40, [Load(capacity=4, nbytes_per_row=10), Load(capacity=8, nbytes_per_row=500)], memory_bytes=6_000)
+    world = World(
+        [10] * 40, [Load(capacity=4, nbytes_per_row=10), Load(capacity=8, nbytes_per_row=500)], memory_bytes=6_000
+    )
     world.run()
     assert [start for start, _ in world.pools[1].started[:2]] == [1.0, 2.0]
     assert world.most_held <= 6_000

@@ -20,10 +20,9 @@ CLOSED: list[int] = []
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _fresh() -> None:
     BUILT.clear()
     CLOSED.clear()
-    yield
 
 
 @ps.cls

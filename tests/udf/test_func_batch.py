@@ -77,7 +77,7 @@ def test_refused_results(df: ps.DataFrame, result: Any, message: str) -> None:
 def test_columns_come_as_named_series_and_constants_as_they_are(df: ps.DataFrame) -> None:
     seen: list[Any] = []
 
-    @ps.func.batch(return_dtype=INT, batch_size=2)
+    @ps.func.batch(return_dtype=INT, batch_size=2, max_concurrency=1)
     def look(first: Series, factor: int, *, second: Series, note: Any = None) -> Any:
         seen.append((first.name, second.name, len(first), factor, note))
         return first.to_numpy() * factor + second.to_numpy()
@@ -169,5 +169,5 @@ def test_it_needs_a_return_dtype_and_cannot_be_a_generator() -> None:
     def parts(series: Series) -> Iterator[Series]:
         yield series
 
-    with pytest.raises(InvalidArgumentError, match="parts: a batch function .* cannot be a generator"):
+    with pytest.raises(InvalidArgumentError, match=r"parts: a batch function .* cannot be a generator"):
         ps.func.batch(return_dtype=INT)(parts)
