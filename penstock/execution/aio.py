@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ class AsyncPool:
         self._handler: AsyncHandler | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
+        self._started: set[Future[None]] = set()
         self._is_closed = False
 
     def submit(self, task: Task) -> None:
@@ -56,7 +58,9 @@ class AsyncPool:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         if not self._thread.is_alive():
             self._thread.start()
-        asyncio.run_coroutine_threadsafe(work, self._loop)
+        started = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._started.add(started)  # the loop itself keeps none from being collected as garbage
+        started.add_done_callback(self._started.discard)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -89,6 +89,8 @@ class ThreadPool:
         self._free = [Slot() for _ in range(capacity)]
         self._slots = tuple(self._free)
         self._busy: dict[Task, Slot] = {}
+        self._finishing = threading.Lock()
+        self._finishing = threading.Lock()
 
     def submit(self, task: Task) -> None:
         slot = self._busy.get(task)
@@ -98,7 +100,12 @@ class ThreadPool:
         self._threads.start(partial(self._advance, slot, task))
 
     def finish(self) -> None:
-        self._threads.start(self._finish)
+        held = [slot for slot in self._slots if slot.handler is not None]
+        if not held:
+            self._emit(Report(None, None, is_done=True))
+        unfinished = set(held)
+        for slot in held:  # at the same time: to flush a file may take as long as to fill it
+            self._threads.start(partial(self._finish, slot, unfinished))
 
     def close(self) -> None:
         self._cancelled.set()
@@ -138,16 +145,19 @@ class ThreadPool:
         del self._busy[task]
         self._free.append(slot)
 
-    def _finish(self) -> None:
+    def _finish(self, slot: Slot, unfinished: set[Slot]) -> None:
         try:
-            for slot in self._slots:
-                with slot.lock:
-                    for batch in slot.handler.finish() if slot.handler is not None else ():
-                        self._emit(Report(None, local_bundle(batch), is_done=False))
+            with slot.lock:
+                for batch in slot.handler.finish() if slot.handler is not None else ():
+                    self._emit(Report(None, local_bundle(batch), is_done=False))
         except BaseException as exc:
             self._emit(Report(None, None, is_done=True, error=exc))
             return
-        self._emit(Report(None, None, is_done=True))
+        with self._finishing:
+            unfinished.discard(slot)
+            is_last = not unfinished
+        if is_last:
+            self._emit(Report(None, None, is_done=True))
 
     def _handler(self, slot: Slot) -> Handler:
         if slot.handler is None:

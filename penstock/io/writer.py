@@ -16,12 +16,13 @@ from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExi
 from penstock.io.conform import ColumnMismatchError, conform_batch
 from penstock.io.files import is_hidden
 from penstock.io.partition import check_partition_column, split_by_partition
-from penstock.io.staging import Staging, new_run_id, recover, writing
+from penstock.io.staging import Staging, begin_writeback, new_run_id, recover, writing
 from penstock.types import Schema
 from penstock.types.plain import arrow_array
 
 MODES = ("create", "append", "overwrite")
 FILE_NBYTES = 512 * 2**20  # of data in memory; on disk a file is smaller
+WRITEBACK_NBYTES = 16 * 2**20  # how much is handed to a file before the system is asked to put it on disk
 HELD_NBYTES = 64 * 2**20  # what the open files of one writer may hold back together
 MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
 
@@ -159,6 +160,7 @@ class StagedFile:
         self.num_rows = 0
         self.nbytes = 0
         self._path = sink.staging.data / name
+        self._nbytes_begun = 0
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self.encoder = sink.encoding.open(str(self._path), schema)
 
@@ -166,6 +168,9 @@ class StagedFile:
         self.encoder.write(batch)
         self.num_rows += batch.num_rows
         self.nbytes += batch.nbytes
+        if self.nbytes - self._nbytes_begun >= WRITEBACK_NBYTES:
+            self._nbytes_begun = self.nbytes
+            begin_writeback(self._path)
 
     def finish(self) -> dict[str, Any]:
         self.encoder.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -183,6 +184,21 @@ def test_close_cancels_what_waits_and_lets_it_clean_up(pool: Pool) -> None:
     pool.pool.close()
     assert handler.events == ["open", *["cleaned up"] * (len(handler.events) - 2), "close"]
     assert "cleaned up" in handler.events
+
+
+def test_a_task_that_only_it_refers_to_is_not_garbage(pool: Pool) -> None:
+    """As one that waits for another of its kind: asyncio keeps no reference to it."""
+    pool.submit("echo")
+    pool.reports.next()
+    pool.submit("wait_for_ever")
+    (handler,) = pool.handlers
+    handler.is_inside.wait(10)
+    pool.submit("echo")
+    pool.reports.next()  # so the loop has come back from the one that waits
+    gc.collect()
+    pool.submit("echo")
+    report = pool.reports.next()
+    assert (report.error, handler.events) == (None, ["open"])
 
 
 def test_close_ends_threads_and_generators_that_the_function_started(pool: Pool) -> None:

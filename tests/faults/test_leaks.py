@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,12 @@ import psutil
 import pytest
 
 import penstock as ps
-from penstock.errors import UdfError
+from penstock.errors import UdfError, WorkerDiedError
+from penstock.execution.inbox import FIRST_PACED_ROWS
+from penstock.execution.threads import ThreadPool
+
+
+ROWS_PER_BATCH = 100
 
 
 def belongings() -> dict[str, set[str]]:
@@ -49,14 +55,43 @@ async def later(x: int) -> int:
 
 @ps.func
 async def never(x: int) -> int:
-    if x > 10:
+    if x >= ROWS_PER_BATCH:
         await asyncio.Event().wait()
     return x
+
+
+@ps.func
+async def interrupting_then_never(x: int) -> int:
+    if x == 99:
+        os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.Event().wait()
+    return x
+
+
+@ps.func
+async def on_a_thread(x: int) -> int:
+    return await asyncio.to_thread(abs, x)
 
 
 @ps.func(use_process=True)
 def elsewhere(x: int) -> int:
     return x + 1
+
+
+@ps.func(use_process=True)
+def dying_elsewhere(x: int) -> int:
+    if x == 150:
+        os._exit(7)
+    return x
+
+
+@ps.cls(use_process=True)
+class Unloadable:
+    def __init__(self) -> None:
+        raise ValueError("no weights")
+
+    def __call__(self, x: int) -> int:
+        return x
 
 
 @ps.func
@@ -75,7 +110,7 @@ def interrupting(x: int) -> int:
 
 
 def rows() -> ps.DataFrame:
-    return ps.range(20_000).into_batches(100)
+    return ps.range(20_000).into_batches(ROWS_PER_BATCH)
 
 
 def stop_by_limit() -> None:
@@ -106,6 +141,30 @@ def stop_by_interrupt() -> None:
         rows().with_column("y", interrupting(ps.col("id"))).collect()
 
 
+def stop_by_interrupt_of_the_reader() -> None:
+    """Ctrl-C while the loop waits for a batch that never comes."""
+    batches = rows().with_column("y", interrupting_then_never(ps.col("id"))).iter_batches(batch_size=5)
+    with pytest.raises(KeyboardInterrupt):
+        list(batches)
+
+
+def stop_by_leaving_the_loop() -> None:
+    """The query is stuck, and a thread of ours waits for it: leaving must not."""
+    for _ in rows().with_column("y", never(ps.col("id"))).iter_batches(batch_size=5):
+        break
+
+
+def stop_by_an_error_in_a_write() -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(UdfError):
+        rows().with_column("y", failing(ps.col("id"))).write_parquet(f"{folder}/out")
+
+
+def stop_by_an_error_of_the_reader() -> None:
+    df = rows().with_column("y", on_a_thread(ps.col("id")))
+    with pytest.raises(ZeroDivisionError):
+        sum(1 // (row["id"] - 5) for row in df.iter_rows())
+
+
 def stop_processes_by_limit() -> None:
     assert rows().with_column("y", elsewhere(ps.col("id"))).limit(3).count_rows() == 3
 
@@ -116,21 +175,46 @@ def stop_processes_by_closing() -> None:
     iterator.close()  # type: ignore[attr-defined]
 
 
-WAYS: list[tuple[Callable[[], None], int]] = [
-    (stop_by_limit, 20),
-    (stop_by_limit_async, 20),
-    (stop_by_closing_the_iterator, 20),
-    (stop_by_forgetting_the_iterator, 15),
-    (stop_by_an_error, 15),
+def stop_processes_by_death() -> None:
+    with pytest.raises(WorkerDiedError, match="exit code 7"):
+        rows().with_column("y", dying_elsewhere(ps.col("id"))).collect()
+
+
+def stop_processes_that_do_not_open() -> None:
+    with pytest.raises(ValueError, match="no weights"):
+        rows().with_column("y", Unloadable()(ps.col("id"))).collect()
+
+
+def stop_processes_by_interrupt() -> None:
+    df = rows().with_column("y", elsewhere(ps.col("id")))
+    with pytest.raises(KeyboardInterrupt):
+        any(signal.raise_signal(signal.SIGINT) for _ in df.iter_rows())  # type: ignore[func-returns-value]
+
+
+IN_THIS_PROCESS: list[tuple[Callable[[], None], int]] = [
+    (stop_by_limit, 12),
+    (stop_by_limit_async, 12),
+    (stop_by_closing_the_iterator, 12),
+    (stop_by_forgetting_the_iterator, 12),
+    (stop_by_leaving_the_loop, 8),
+    (stop_by_an_error, 8),
+    (stop_by_an_error_in_a_write, 8),
+    (stop_by_an_error_of_the_reader, 8),
     (stop_by_interrupt, 8),
-    (stop_processes_by_limit, 1),
-    (stop_processes_by_closing, 1),
+    (stop_by_interrupt_of_the_reader, 5),
 ]
+IN_OTHERS: list[tuple[Callable[[], None], int]] = [
+    (stop_processes_by_limit, 2),
+    (stop_processes_by_closing, 1),
+    (stop_processes_by_death, 2),
+    (stop_processes_that_do_not_open, 1),
+    (stop_processes_by_interrupt, 1),
+]
+WAYS = IN_THIS_PROCESS + IN_OTHERS
 
 
-@pytest.mark.timeout(180)
 def test_a_hundred_cancelled_queries_leave_nothing_behind() -> None:
-    for way, _ in WAYS[:6]:  # what is loaded once and stays is not a leak
+    for way, _ in IN_THIS_PROCESS:  # what is loaded once and stays is not a leak
         way()
     before = belongings()
     for way, times in WAYS:
@@ -142,22 +226,24 @@ def test_a_hundred_cancelled_queries_leave_nothing_behind() -> None:
         assert after[kind] - held == set(), f"{kind} left behind"
 
 
-def test_a_cancelled_query_stops_after_the_row_it_is_at() -> None:
-    release = threading.Event()
-    calls: list[int] = []
+def test_a_cancelled_query_stops_after_the_row_it_is_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are under way when the query is stopped come to their end; not one more begins."""
+    is_stopped = threading.Event()
+    begun: list[int] = []
 
     @ps.func
     def held_up(x: int) -> int:
-        calls.append(x)
-        if x >= 64:
-            release.wait()
+        if x >= FIRST_PACED_ROWS:
+            begun.append(x)
+            assert is_stopped.wait(30)
         return x
 
-    iterator = ps.range(100_000).with_column("y", held_up(ps.col("id"))).iter_rows()
-    next(iterator)
-    threading.Timer(0.1, release.set).start()  # the rows in hand may end; none that waits may begin
-    iterator.close()  # type: ignore[attr-defined]
-    assert len(calls) < 2_000
+    monkeypatch.setattr(ThreadPool, "_interrupt", lambda pool: is_stopped.set())  # called once the flag is up
+    with ps.config(num_threads=2):
+        iterator = ps.range(100_000).with_column("y", held_up(ps.col("id"))).iter_rows()
+        next(iterator)
+        iterator.close()  # type: ignore[attr-defined]
+    assert len(begun) <= 2
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("penstock")]
 
 
