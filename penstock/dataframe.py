@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Cast, ColumnRef, Expr, Star, Unnest
 from penstock.expr.resolve import expand
@@ -19,7 +19,7 @@ from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.protocols import Sink, Subscriber
 from penstock.runners import run, write
-from penstock.types import DataType, Field, Schema, Series, supertype
+from penstock.types import Schema, Series, supertype, unified
 from penstock.udf.compute import ROW_OPTIONS, Compute, make_batch_spec
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
 from penstock.udf.options import check_known, refusing_unknown
@@ -459,7 +459,7 @@ class DataFrame:
         batches = list(self._batches())
         if not batches:
             return (self._plan.schema or Schema([])).to_arrow().empty_table()
-        return pa.Table.from_batches(_alike(batches))
+        return pa.Table.from_batches(unified(batches))
 
     def to_pydict(self) -> dict[str, list[Any]]:
         """Run the query and return its columns as lists.
@@ -587,8 +587,8 @@ class DataFrame:
         """Print the first rows as an aligned table; in a notebook, as HTML."""
         from penstock import display
 
-        num_rows = limit if limit is not None else n
-        table = self.limit(num_rows).to_arrow()
+        display.check_format(format)
+        table = self.limit(limit if limit is not None else n).to_arrow()
         display.show(table, self._schema_of(table), max_width=max_width, format=format)
 
     def __repr__(self) -> str:
@@ -778,23 +778,6 @@ def _cast_to(plan: Plan, dtypes: Mapping[str, Any], names: list[str]) -> Plan:
         for name in names
     ]
     return nodes.Project(plan, tuple(exprs))
-
-
-def _alike(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return batches with columns of their common types; those of a map_batches may differ from batch to batch."""
-    if all(batch.schema.equals(batches[0].schema) for batch in batches[1:]):
-        return batches
-    from penstock.io.conform import conform_batch
-
-    common: dict[str, DataType] = {}
-    for field in (Field(f.name, DataType(f.type)) for batch in batches for f in batch.schema):
-        known = common.get(field.name, field.dtype)
-        merged = supertype(known, field.dtype)
-        if merged is None:
-            raise TypeMismatchError(f"Column {field.name!r} is {known} in one batch and {field.dtype} in another")
-        common[field.name] = merged
-    schema = Schema.from_pydict(common).to_arrow()
-    return [conform_batch(batch, schema) for batch in batches]
 
 
 def _drawn(plan: Plan) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.display.html import render_html
-from penstock.display.text import print_table, render_text
+from penstock.display.text import check_format, print_table, render_text
 from penstock.observe.progress import is_notebook
 from penstock.types import Schema
 
-__all__ = ["print_table", "render_html", "render_text", "show"]
+__all__ = ["check_format", "print_table", "render_html", "render_text", "show"]
 
 
 def show(table: pa.Table, schema: Schema, *, format: str = "default", max_width: int = 30, **options: Any) -> None:

@@ -119,7 +119,7 @@ def render_text(
     ╰───────┴────────╯
     (showing first 2 of 1,000 rows)
     """
-    style = _known("format", format or "default", FORMATS)
+    style = check_format(format)
     align = _known("align", align or "auto", ("auto", *ALIGNMENTS))
     require_positive("max_width", max_width)
     if style == "html":
@@ -133,6 +133,11 @@ def render_text(
     if not columns:
         return footer
     return "\n".join([*_lines(columns, table.num_rows, box, style, verbose, color), footer])
+
+
+def check_format(format: str | None) -> str:
+    """Return a known table style, or say which there are."""
+    return _known("format", format or "default", FORMATS)
 
 
 def _known(what: str, value: str, options: Iterable[str]) -> str:

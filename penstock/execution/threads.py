@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.protocols import Bundle, Emit, Handler, Report, Task
+from penstock.types import unified
 
 IsCancelled = Callable[[], bool]
 OpenHandler = Callable[[IsCancelled], Handler]
@@ -175,10 +176,7 @@ def input_of(task: Task) -> Any:
 
 def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Return one batch of several; where their types differ, as after a map_batches, the common type."""
-    if all(part.schema == parts[0].schema for part in parts[1:]):
-        return pa.concat_batches(parts)
-    table = pa.concat_tables([pa.table(part) for part in parts], promote_options="permissive")
-    return table.combine_chunks().to_batches()[0]
+    return pa.concat_batches(unified(parts))
 
 
 def local_bundle(batch: pa.RecordBatch) -> Bundle:

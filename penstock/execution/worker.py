@@ -88,12 +88,12 @@ def packed_error(exc: BaseException) -> bytes:
     import cloudpickle
 
     note = "In the worker process:\n" + "".join(traceback.format_exception(exc))
-    try:
-        packed: bytes = cloudpickle.dumps((exc, exc.__cause__, note))
-        pickle.loads(packed)  # many exception classes can be pickled but not restored
-    except Exception:
-        packed = cloudpickle.dumps((RuntimeError(f"{type(exc).__name__}: {exc}"), None, note))
-    return packed
+    for error, cause in ((exc, exc.__cause__), (exc, None), (RuntimeError(f"{type(exc).__name__}: {exc}"), None)):
+        with contextlib.suppress(Exception):
+            packed: bytes = cloudpickle.dumps((error, cause, note))
+            pickle.loads(packed)  # many exception classes can be pickled but not restored
+            return packed
+    raise AssertionError("a RuntimeError with a text can be pickled")
 
 
 def _end_with_parent(lifeline_fd: int) -> None:

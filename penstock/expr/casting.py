@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import types
-from penstock.errors import TypeMismatchError
-from penstock.errors import ComputeError
+from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.arrays import elements_of, list_bounds, on_arrays, to_lists, validity, wrapped
 from penstock.expr.registry import kernel
 from penstock.types import DataType

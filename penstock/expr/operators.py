@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 import penstock.expr.access
 import penstock.expr.casting
 import penstock.expr.conditions  # noqa: F401  # the three register kernels of their own
-from penstock.errors import TypeMismatchError
-from penstock.errors import ComputeError
+from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.arrays import filled, masked, on_arrays, validity
 from penstock.expr.registry import Resolve, Value
 from penstock.expr.signatures import FLOAT64, INT64, NUMBER, dtypes_of, number_type, numeric, strict

@@ -62,7 +62,7 @@ def lookup(name: str) -> Function:
 
 
 def load_later(module: str) -> None:
-    """Import ``module``, which registers kernels and methods, once something is missed; ``import penstock`` stays quick."""
+    """Import ``module``, which registers kernels and methods, once one is missed, so ``import penstock`` is quick."""
     _unloaded.append(module)
 
 

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError
-from penstock.errors import ComputeError
+from penstock.errors import ComputeError, InvalidArgumentError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.casting import json_text
 from penstock.expr.column import Expression, call, method

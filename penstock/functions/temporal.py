@@ -7,8 +7,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.errors import ComputeError
+from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, call, method
 from penstock.expr.registry import Value
 from penstock.expr.signatures import (

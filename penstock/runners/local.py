@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from penstock.config import Config
+from penstock.errors import UdfError
 from penstock.execution.executor import PoolChoice
 from penstock.execution.threads import ThreadPool, Threads
 from penstock.expr.udf import BatchSpec, UdfSpec
@@ -51,7 +53,14 @@ def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores:
             if stage.resources.use_process or stage.resources.gpus:
                 from penstock.execution.processes import ProcessPool
 
-                return PoolChoice(ProcessPool(opener(work), num_workers, threads, emit), takes_core=False)
+                try:
+                    pool = ProcessPool(opener(work), num_workers, threads, emit)
+                except (TypeError, AttributeError, pickle.PicklingError) as exc:
+                    raise UdfError(
+                        f"{spec.name!r} cannot be sent to a worker process, as something it uses cannot be pickled: "
+                        f"{exc}. Make it inside the function or in __init__ of a class, or set use_process=False."
+                    ) from exc
+                return PoolChoice(pool, takes_core=False)
             # A number that the user gave is for calls that wait; it is not bound by the cores.
             return PoolChoice(
                 ThreadPool(opener(work), num_workers, threads, emit),

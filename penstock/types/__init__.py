@@ -14,6 +14,7 @@ from penstock.types.normalize import normalize, normalize_batch
 from penstock.types.schema import Field, Schema
 from penstock.types.series import Series
 from penstock.types.supertype import supertype
+from penstock.types.unify import unified
 
 __all__ = [
     "DataType",
@@ -32,4 +33,5 @@ __all__ = [
     "supertype",
     "to_arrow_array",
     "to_batch",
+    "unified",
 ]

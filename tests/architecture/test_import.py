@@ -17,4 +17,3 @@ def run_python(code: str) -> str:
 def test_import_loads_no_heavy_package() -> None:
     loaded = set(json.loads(run_python("import json, sys, penstock; print(json.dumps(sorted(sys.modules)))")))
     assert not loaded & HEAVY
-

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.errors import TypeMismatchError
-from penstock.errors import ComputeError
+from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.column import Expression, col, lit
 from penstock.types import DataType
 from tests.expr.evaluating import batch_of, evaluate, numbers, resolved, run

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from penstock import functions as f
-from penstock.errors import TypeMismatchError
-from penstock.errors import ComputeError
+from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.column import col
 from penstock.types import DataType, to_arrow_array
 from tests.expr.evaluating import batch_of, evaluate, resolved, run

@@ -19,7 +19,6 @@ from penstock.errors import UdfError, WorkerDiedError
 from penstock.execution.inbox import FIRST_PACED_ROWS
 from penstock.execution.threads import ThreadPool
 
-
 ROWS_PER_BATCH = 100
 
 
@@ -181,7 +180,7 @@ def stop_processes_by_death() -> None:
 
 
 def stop_processes_that_do_not_open() -> None:
-    with pytest.raises(ValueError, match="no weights"):
+    with pytest.raises(UdfError, match="no weights"):
         rows().with_column("y", Unloadable()(ps.col("id"))).collect()
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import functions as f
-from penstock.errors import InvalidArgumentError, TypeMismatchError
-from penstock.errors import ComputeError
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.column import col
 from tests.expr.evaluating import evaluate, resolved
 

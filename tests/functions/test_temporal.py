@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import functions as f
-from penstock.errors import InvalidArgumentError, TypeMismatchError
-from penstock.errors import ComputeError
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.column import Expression, col
 from penstock.types import DataType
 from tests.expr.evaluating import evaluate, resolved

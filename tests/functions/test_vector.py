@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import functions as f
-from penstock.errors import TypeMismatchError
-from penstock.errors import ComputeError
+from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.column import Expression, col
 from penstock.types import DataType, to_arrow_array
 from tests.expr.evaluating import evaluate, resolved
