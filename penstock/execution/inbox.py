@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Inbox as Policy, Paced
+from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Paced
 from penstock.protocols import Bundle
 
 FIRST_PACED_ROWS = 32
@@ -17,6 +17,8 @@ class Inbox:
         self._policy = policy
         self._bundles: deque[Bundle] = deque()
         self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0  # counts for Evenly only
+        self._num_gathered = 0  # for Gathered: tasks that are complete, and the bytes of the one that is not
+        self._nbytes_gathering = 0
         self.rows_per_task = FIRST_PACED_ROWS  # for Paced; set by the stage as it learns what a row takes
         self.num_rows = 0
         self.nbytes = 0
@@ -26,6 +28,11 @@ class Inbox:
         self._bundles.append(bundle)
         self.num_rows += bundle.num_rows
         self.nbytes += bundle.nbytes
+        if isinstance(self._policy, Gathered):
+            self._nbytes_gathering += bundle.nbytes
+            if self._nbytes_gathering >= self._policy.nbytes:
+                self._num_gathered += 1
+                self._nbytes_gathering = 0
 
     def close(self) -> None:
         self.is_closed = True
@@ -46,6 +53,8 @@ class Inbox:
                 return max(len(self._bundles), self.num_rows // num_rows)
             case Paced():
                 return max(len(self._bundles), self.num_rows // self.rows_per_task)
+            case Gathered():
+                return self._num_gathered or (1 if self.is_closed and self.num_rows else 0)
             case Evenly():
                 return min(self._num_parts_left, self.num_rows) if self.is_closed else 0
             case _:
@@ -63,6 +72,7 @@ class Inbox:
         """Remove the next task's bundles. Only called while ``num_tasks`` is not zero."""
         num_rows = self._next_rows
         self._num_parts_left -= 1
+        self._num_gathered = max(0, self._num_gathered - 1)
         return self._take_rows(num_rows)
 
     @property
@@ -75,10 +85,22 @@ class Inbox:
                 return min(num_rows, self._bundles[0].num_rows)
             case Paced():
                 return min(self.rows_per_task, self._bundles[0].num_rows)
+            case Gathered(nbytes):
+                return self._num_rows_within(nbytes)
             case Evenly():
                 return -(-self.num_rows // self._num_parts_left)
             case _:
                 return self._bundles[0].num_rows
+
+    def _num_rows_within(self, nbytes: int) -> int:
+        """Return the rows of the first bundles that hold ``nbytes`` together, or of all."""
+        num_rows = 0
+        for bundle in self._bundles:
+            num_rows += bundle.num_rows
+            nbytes -= bundle.nbytes
+            if nbytes <= 0:
+                break
+        return num_rows
 
     def _take_rows(self, num_rows: int) -> tuple[Bundle, ...]:
         taken: list[Bundle] = []

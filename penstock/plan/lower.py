@@ -36,6 +36,7 @@ from penstock.plan.stages import (
     Evenly,
     Exactly,
     ExplodeLists,
+    Gathered,
     Inbox,
     Melt,
     NumberRows,
@@ -55,6 +56,9 @@ from penstock.protocols import ReadRequest
 
 ASYNC_ROWS_PER_TASK = 1024
 """Rows given at once to an async function: they wait together, so a task is as slow as its slowest row."""
+
+WRITTEN_NBYTES = 8 * 2**20
+"""Data handed to a writer at once: a small result goes to one writer, so into one file, and in order."""
 
 _WHOLE = Whole()
 _DEFAULT = Resources()
@@ -112,7 +116,7 @@ class _Stages:
             case SetOperation(child, verb, side):
                 return self._add(CombineSets(verb, side), self.lower(child))
             case Write(child, sink):
-                return self._add(WriteOut(sink), self.lower(child))
+                return self._add(WriteOut(sink), self.lower(child), inbox=Gathered(WRITTEN_NBYTES))
         raise AssertionError(f"no stage for {type(plan).__name__}")
 
     def _scan(self, scan: Scan) -> int:

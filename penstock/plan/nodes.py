@@ -350,6 +350,25 @@ def walk_plan(plan: Plan) -> Iterator[Plan]:
         yield from walk_plan(child)
 
 
+def has_async_call(plan: Plan) -> bool:
+    """Say whether an async function is part of the plan."""
+    for node in walk_plan(plan):
+        match node:
+            case Project(exprs=exprs):
+                called = [part.udf for expr in exprs for part in walk(expr) if isinstance(part, UdfCall)]
+            case Filter(predicate=predicate):
+                called = [part.udf for part in walk(predicate) if isinstance(part, UdfCall)]
+            case UdfProject(call=call):
+                called = [call.udf]
+            case MapBatches(spec=spec) if spec.is_async:
+                return True
+            case _:
+                continue
+        if any(udf.is_async for udf in called):
+            return True
+    return False
+
+
 def rewrite_plan(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
     """Return the tree with ``change`` applied to every node, children first; the same object if nothing changed."""
     children = plan.children

@@ -135,6 +135,13 @@ class Paced:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathered:
+    """Bundles joined until they hold ``nbytes``, or no more come; never cut."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """``num_rows`` rows after ``offset``; once they are there, everything upstream is cancelled."""
 
@@ -149,7 +156,7 @@ class Evenly:
     num_parts: int
 
 
-Inbox = Whole | Exactly | AtMost | Paced | Cut | Evenly
+Inbox = Whole | Exactly | AtMost | Paced | Gathered | Cut | Evenly
 
 
 @dataclass(frozen=True, slots=True)

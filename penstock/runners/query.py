@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.config import Config, get_config
 from penstock.execution.executor import Executor, MakePool
 from penstock.plan.lower import lower
-from penstock.plan.nodes import Plan, Write
+from penstock.plan.nodes import Plan, Write, has_async_call
 from penstock.plan.optimizer import RULES, optimize
 from penstock.protocols import Bundle, Subscriber
 from penstock.runners.handlers import unpacked_records
@@ -66,10 +66,14 @@ def run(
 
 
 def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
-    """Run a write to its commit and return what the sink says of it. If anything fails, nothing is visible."""
+    """Run a write to its commit and return what the sink says of it. If anything fails, nothing is visible.
+
+    Rows are written in input order as far as one writer suffices. Where calls wait for others, as async ones do, a slow
+    one must not hold up those after it, and rows are written as they come.
+    """
     plan.sink.start()
     try:
-        records = unpacked_records(run(plan, runner, is_ordered=False, subscribers=subscribers))
+        records = unpacked_records(run(plan, runner, is_ordered=not has_async_call(plan), subscribers=subscribers))
         return plan.sink.commit(records)
     except BaseException:
         plan.sink.abort()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from penstock.execution.inbox import Gate, Inbox
-from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Inbox as Policy, Paced, Whole
+from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Paced, Whole
 from penstock.protocols import Bundle
 
 SIZES = st.lists(st.integers(1, 50), max_size=30)
@@ -66,6 +66,7 @@ POLICIES = st.one_of(
     st.just(Whole()),
     st.builds(Exactly, st.integers(1, 60)),
     st.builds(AtMost, st.integers(1, 60)),
+    st.builds(Gathered, st.integers(1, 500)),
     st.just(Paced()),
     st.builds(Evenly, st.integers(1, 12)),
 )
@@ -197,3 +198,16 @@ def test_gate_of_other_policies_lets_all_through() -> None:
     (bundle,) = bundles_of([4])
     assert gate.pass_on(bundle) is bundle
     assert not gate.is_satisfied
+
+
+def test_gathered_joins_small_bundles_and_leaves_large_ones_whole() -> None:
+    inbox = filled(Gathered(100), [1, 1, 1])
+    assert inbox.num_tasks == 0
+    inbox.close()
+    assert inbox.num_tasks == 1  # what is there goes
+    assert sum(bundle.num_rows for bundle in inbox.take()) == 3
+    open_inbox = Inbox(Gathered(100))
+    open_inbox.push(Bundle("small", 1, 60))
+    assert open_inbox.num_tasks == 0
+    open_inbox.push(Bundle("large", 5, 500))
+    assert [bundle.handle for bundle in open_inbox.take()] == ["small", "large"]

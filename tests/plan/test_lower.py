@@ -8,7 +8,7 @@ import pytest
 from penstock.expr.column import col
 from penstock.expr.nodes import Expr, UdfCall
 from penstock.expr.udf import BatchSpec, Resources, UdfSpec
-from penstock.plan.lower import ASYNC_ROWS_PER_TASK, lower
+from penstock.plan.lower import ASYNC_ROWS_PER_TASK, WRITTEN_NBYTES, lower
 from penstock.plan.nodes import (
     Concat,
     Explode,
@@ -32,6 +32,7 @@ from penstock.plan.stages import (
     Evenly,
     Exactly,
     ExplodeLists,
+    Gathered,
     Inbox,
     Melt,
     NumberRows,
@@ -159,7 +160,7 @@ def test_concat_joins_branches() -> None:
 
 def test_writing() -> None:
     sink: Any = NullSink()
-    assert lowered(Write(scan(), sink))[1] == Stage("write parquet", WriteOut(sink), (0,))
+    assert lowered(Write(scan(), sink))[1] == Stage("write parquet", WriteOut(sink), (0,), Gathered(WRITTEN_NBYTES))
 
 
 @pytest.mark.parametrize(
