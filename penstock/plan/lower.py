@@ -57,7 +57,7 @@ from penstock.protocols import ReadRequest
 ASYNC_ROWS_PER_TASK = 1024
 """Rows given at once to an async function: they wait together, so a task is as slow as its slowest row."""
 
-WRITTEN_NBYTES = 8 * 2**20
+WRITTEN_NBYTES = 2**20
 """Data handed to a writer at once: a small result goes to one writer, so into one file, and in order."""
 
 _WHOLE = Whole()
