@@ -21,9 +21,8 @@ class MemoryTask:
         self.num_rows: int | None = batch.num_rows
         self.nbytes: int | None = batch.nbytes
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        if self.batch.num_rows:
-            yield self.batch
+    def read(self) -> list[pa.RecordBatch]:
+        return [self.batch] if self.batch.num_rows else []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled_task, (to_ipc(self.batch),)
