@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit
-from penstock.expr.nodes import Alias, Cast, ColumnRef, Expr, Star, Unnest
+from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Expr, Star, Unnest, unalias
 from penstock.expr.resolve import expand
 from penstock.expr.udf import BatchFormat, BatchSize, OnError
 from penstock.plan import nodes
@@ -32,6 +32,13 @@ ColumnInput = str | Expression
 WriteMode = Literal["create", "append", "overwrite"]
 SHOWN_ROWS = 8
 SIDE = "__side"  # which input of a set operation a row came from
+
+
+class ColumnNames(list[str]):
+    """A list of names that gives itself when called: Ray Data has ``columns()`` where Daft has ``column_names``."""
+
+    def __call__(self) -> list[str]:
+        return self
 
 
 class DataFrame:
@@ -57,7 +64,7 @@ class DataFrame:
         """
         exprs = [_node(column) for column in columns]
         exprs += [Alias(_node(value), name) for name, value in named.items()]
-        return DataFrame(nodes.Project(self._plan, tuple(exprs)))
+        return self._projected(exprs)
 
     def with_column(self, name: str, expr: Any) -> DataFrame:
         """Add a column, or replace one in its place.
@@ -78,9 +85,9 @@ class DataFrame:
         added = {part.name: part for part in parts if not isinstance(part, Unnest)}
         if schema is None:  # the star and what follows it are put in order once the columns are known
             unnested = [part for part in parts if isinstance(part, Unnest)]
-            return DataFrame(nodes.Project(self._plan, (Star(tuple(added)), *added.values(), *unnested)))
+            return self._projected([Star(tuple(added)), *added.values(), *unnested])
         kept = [added.pop(existing, ColumnRef(existing)) for existing in schema.names]
-        return DataFrame(nodes.Project(self._plan, (*kept, *added.values())))
+        return self._projected([*kept, *added.values()])
 
     def with_column_renamed(self, existing: str, new: str) -> DataFrame:
         """Rename one column.
@@ -373,13 +380,13 @@ class DataFrame:
         return self._schema
 
     @property
-    def columns(self) -> list[str]:
+    def columns(self) -> ColumnNames:
         """The names of the columns.
 
         >>> ps.range(1).columns
         ['id']
         """
-        return list(self.schema.names)
+        return ColumnNames(self.schema.names)
 
     @property
     def column_names(self) -> list[str]:
@@ -435,19 +442,22 @@ class DataFrame:
     # --- take results ---
 
     def collect(self) -> DataFrame:
-        """Run the query and return its rows as a DataFrame in memory.
+        """Run the query and keep its rows in memory, so that what follows does not run it again; returns itself.
 
-        >>> ps.range(2).collect().to_pydict()
+        >>> df = ps.range(2).collect()
+        >>> df.to_pydict()
         {'id': [0, 1]}
         """
         from penstock.io.memory import MemorySource
 
-        collected = DataFrame(nodes.Scan(MemorySource.from_table(self.to_arrow())))
-        collected._preview = collected.limit(SHOWN_ROWS).to_arrow()
-        return collected
+        table = self.to_arrow()
+        self._plan = nodes.Scan(MemorySource.from_table(table, name="collected"))
+        self._schema = self._plan.schema
+        self._preview = table.slice(0, SHOWN_ROWS)
+        return self
 
     def materialize(self) -> DataFrame:
-        """Run the query and return its rows as a DataFrame in memory; the same as ``collect``."""
+        """Run the query and keep its rows in memory; the same as ``collect``."""
         return self.collect()
 
     def to_arrow(self) -> pa.Table:
@@ -536,6 +546,7 @@ class DataFrame:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.iter_rows()
 
+    @refusing_unknown("iter_batches")
     def iter_batches(
         self,
         batch_size: int | None = 256,
@@ -557,6 +568,7 @@ class DataFrame:
         least = batch_size if drop_last and batch_size else 0
         return (batch_in_format(batch, wanted) for batch in batches if batch.num_rows >= least)
 
+    @refusing_unknown("iter_torch_batches")
     def iter_torch_batches(
         self, batch_size: int | None = 256, prefetch: int = 1, drop_last: bool = False
     ) -> Iterator[dict[str, torch.Tensor]]:
@@ -581,6 +593,7 @@ class DataFrame:
 
     # --- show ---
 
+    @refusing_unknown("show")
     def show(
         self, n: int = SHOWN_ROWS, *, limit: int | None = None, format: str = "default", max_width: int = 30
     ) -> None:
@@ -588,8 +601,10 @@ class DataFrame:
         from penstock import display
 
         display.check_format(format)
-        table = self.limit(limit if limit is not None else n).to_arrow()
-        display.show(table, self._schema_of(table), max_width=max_width, format=format)
+        wanted = limit if limit is not None else n
+        table = self.limit(wanted).to_arrow()
+        total = table.num_rows if table.num_rows < wanted else None
+        display.show(table, self._schema_of(table), total_rows=total, max_width=max_width, format=format)
 
     def __repr__(self) -> str:
         from penstock import display
@@ -611,6 +626,7 @@ class DataFrame:
 
     # --- write ---
 
+    @refusing_unknown("write_parquet")
     def write_parquet(
         self,
         path: str,
@@ -630,6 +646,7 @@ class DataFrame:
 
         return self._write_files(parquet_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
 
+    @refusing_unknown("write_csv")
     def write_csv(
         self,
         path: str,
@@ -645,6 +662,7 @@ class DataFrame:
 
         return self._write_files(csv_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
 
+    @refusing_unknown("write_json")
     def write_json(
         self,
         path: str,
@@ -720,6 +738,16 @@ class DataFrame:
             return self._plan, other._plan
         common = {name: supertype(left[name].dtype, right[name].dtype) for name in left.names}
         return _cast_to(self._plan, common, left.names), _cast_to(other._plan, common, left.names)
+
+    def _projected(self, exprs: Iterable[Expr]) -> DataFrame:
+        """Return a select list over this; what it explodes is computed as lists first and made into rows then."""
+        exploded: dict[str, Expr] = {}
+        for expr in exprs:
+            match unalias(expr):
+                case Call("explode", (lists,)):
+                    exploded[expr.name] = Alias(lists, expr.name)
+        plan: Plan = nodes.Project(self._plan, tuple(exploded.get(expr.name, expr) for expr in exprs))
+        return DataFrame(nodes.Explode(plan, tuple(exploded)) if exploded else plan)
 
     def _combined(self, verb: Literal["union", "intersect", "except"], other: DataFrame) -> DataFrame:
         sides = [DataFrame(plan).with_column(SIDE, number) for number, plan in enumerate(self._aligned(other))]

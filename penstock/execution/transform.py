@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import ComputeError, ReadError
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
 from penstock.plan import nodes
-from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Select, Step, TakeSample, Where
+from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Read, Select, Step, TakeSample, Where
 from penstock.protocols import ReadTask
 from penstock.types import DataType, Schema, supertype
 
@@ -60,9 +61,10 @@ class TransformHandler:
 class ReadHandler:
     """Read tasks, then steps on what they give. A source may give more columns than were asked for."""
 
-    def __init__(self, columns: Sequence[str] | None, steps: Sequence[Step]) -> None:
-        self._columns = None if columns is None else list(columns)
-        self._steps = Steps(steps)
+    def __init__(self, work: Read) -> None:
+        self._source_name = work.source.name
+        self._expected = None if work.schema is None else work.schema.to_arrow()
+        self._steps = Steps(work.steps)
 
     def process(self, item: ReadTask, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         batches = item.read()
@@ -71,8 +73,18 @@ class ReadHandler:
         return (self._finished(batch, first_row) for batch in batches)
 
     def _finished(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        if self._columns is not None and batch.schema.names != self._columns:
-            batch = batch.select(self._columns)
+        if self._expected is not None and batch.schema.names != self._expected.names:
+            missing = set(self._expected.names) - set(batch.schema.names)
+            if missing:
+                raise ReadError(f"Source {self._source_name!r} gave no column {min(missing)!r}, which its schema has.")
+            batch = batch.select(self._expected.names)
+        if self._expected is not None and batch.schema.types != self._expected.types:
+            for found, promised in zip(batch.schema, self._expected, strict=True):
+                if found.type != promised.type:
+                    raise ReadError(
+                        f"Source {self._source_name!r} gave {found.type} in column {found.name!r}, "
+                        f"where its schema says {promised.type}."
+                    )
         return self._steps(batch, first_row)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -161,7 +173,7 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     for name in columns[1:]:
         if not np.array_equal(lengths[name], counts):
             row = int(np.argmax(lengths[name] != counts))
-            raise ValueError(
+            raise ComputeError(
                 f"explode: in one row {columns[0]!r} has {counts[row]} elements and {name!r} {lengths[name][row]}; "
                 "lists exploded together must be of equal length"
             )

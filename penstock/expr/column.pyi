@@ -159,6 +159,8 @@ class Expression:
         """Return the length of the difference of two vectors."""
     def exp(self) -> Expression:
         """Return e to the power of the number."""
+    def explode(self) -> Expression:
+        """Make a row of each element, the other columns repeated; stands alone in ``select`` or ``with_column``."""
     def expm1(self) -> Expression:
         """Return ``exp(x) - 1``, exact for small numbers."""
     def fill_nan(self, fill_value: Any) -> Expression:

@@ -46,6 +46,7 @@ from penstock.functions.json import (
     try_deserialize,
 )
 from penstock.functions.lists import (
+    explode,
     list_append,
     list_bool_and,
     list_bool_or,
@@ -243,6 +244,7 @@ __all__ = [
     "eq_null_safe",
     "euclidean_distance",
     "exp",
+    "explode",
     "expm1",
     "fill_nan",
     "fill_null",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, call, lit, when
 from penstock.types import DataType
 
@@ -29,6 +30,8 @@ def coalesce(*args: Any) -> Expression:
     >>> ps.from_pydict({"a": [None, 1], "b": [2, 3]}).select(coalesce(ps.col("a"), ps.col("b"))).to_pydict()
     {'a': [2, 1]}
     """
+    if not args:
+        raise InvalidArgumentError("coalesce needs at least one value")
     return call("coalesce", *args)
 
 

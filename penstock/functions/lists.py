@@ -77,6 +77,23 @@ def _to_list(*arrays: pa.Array) -> pa.Array:
 
 
 @method
+def explode(lists: Expression) -> Expression:
+    """Make a row of each element, the other columns repeated; stands alone in ``select`` or ``with_column``.
+
+    >>> ps.from_pydict({"a": [1, 2], "b": [[10, 20], [30]]}).select("a", explode(ps.col("b"))).to_pydict()
+    {'a': [1, 1, 2], 'b': [10, 20, 30]}
+    """
+    return call("explode", lists)
+
+
+def _misplaced(*dtypes: DataType) -> DataType:
+    raise InvalidArgumentError("explode changes the number of rows; use it alone in select or with_column")
+
+
+kernel("explode", _misplaced)(pc.list_flatten)
+
+
+@method
 def list_append(list_expr: Expression, other: Any) -> Expression:
     """Add a value at the end of each list.
 

@@ -126,7 +126,7 @@ class _Stages:
             assert predicate is not None, f"{describe(scan.predicate)} cannot be left to the source"
         # The limit counts rows that pass the predicate; a source that counts rows before it would give too few.
         limit = scan.limit if predicate is None else None
-        read = self._add(Read(scan.source, ReadRequest(scan.columns, predicate, limit)))
+        read = self._add(Read(scan.source, ReadRequest(scan.columns, predicate, limit), schema=scan.schema))
         return read if scan.limit is None else self._add(None, read, inbox=Cut(scan.limit, 0))
 
     def _add(self, work: Work | None, *inputs: int, inbox: Inbox = _WHOLE, resources: Resources = _DEFAULT) -> int:

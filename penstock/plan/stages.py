@@ -8,6 +8,7 @@ from typing import Literal
 from penstock.expr.nodes import Expr, UdfCall
 from penstock.expr.udf import BatchSpec, Resources
 from penstock.protocols import ReadRequest, Sink, Source
+from penstock.types import Schema
 
 # --- steps: what is done to a batch in one go, without Python code of the user ---
 
@@ -58,11 +59,12 @@ Step = Select | Where | ExplodeLists | Melt | TakeSample | NumberRows
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read tasks of a source, then ``steps`` on what they give."""
+    """Read tasks of a source, which must give what ``schema`` says, then ``steps`` on that."""
 
     source: Source
     request: ReadRequest
     steps: tuple[Step, ...] = ()
+    schema: Schema | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ def async_opener(work: CallUdf) -> Callable[[], AsyncHandler]:
 
 def _open(work: Work, is_cancelled: Callable[[], bool]) -> Handler:
     match work:
-        case Read(request=request, steps=steps):
-            return ReadHandler(request.columns, steps)
+        case Read():
+            return ReadHandler(work)
         case Transform(steps):
             return TransformHandler(steps)
         case CallUdf(steps=steps):

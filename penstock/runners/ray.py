@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.config import Config
-from penstock.errors import MissingExtraError, WorkerDiedError
+from penstock.errors import InvalidArgumentError, MissingExtraError, WorkerDiedError
 from penstock.execution.executor import PoolChoice
 from penstock.expr.udf import Resources
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
@@ -51,7 +51,9 @@ class RayRunner:
 
     @contextmanager
     def open(self, config: Config) -> Iterator[Workplace]:
-        if not ray.is_initialized():
+        if ray.is_initialized():
+            self._check_connection()
+        else:
             ray.init(self._address, ignore_reinit_error=True, include_dashboard=False)
         cluster = ray.cluster_resources()
         num_cores = max(1, int(cluster.get("CPU", 0)))
@@ -60,6 +62,15 @@ class RayRunner:
             num_cores=num_cores,
             memory_bytes=config.memory_limit or int(cluster["object_store_memory"] * STORE_SHARE),
         )
+
+    def _check_connection(self) -> None:
+        """Refuse to run on another cluster than the one that was asked for."""
+        connected = ray.get_runtime_context().gcs_address
+        if self._address not in (None, "auto", "local", connected):
+            raise InvalidArgumentError(
+                f"This process is connected to Ray at {connected} and cannot use {self._address!r} as well. "
+                "Call ray.shutdown() first, or set_runner_ray() without an address."
+            )
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
         try:

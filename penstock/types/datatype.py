@@ -246,6 +246,10 @@ class DataType:
             return DataType.parse(source)
         if isinstance(source, pa.DataType):
             return DataType(source)
+        if isinstance(source, bool | int | float | bytes | list | dict):
+            raise TypeMismatchError(
+                f"{source!r} is no type; give a DataType, its name such as 'int64', or a Python type"
+            )
         return DataType.from_hint(source)
 
     def to_arrow_dtype(self) -> pa.DataType:

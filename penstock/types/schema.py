@@ -101,6 +101,10 @@ class Schema:
     def __iter__(self) -> Iterator[Field]:
         return iter(self._fields)
 
+    def __call__(self) -> Schema:
+        """Return the schema itself: ``df.schema()`` is how users of Daft and Ray Data ask for it."""
+        return self
+
     def __len__(self) -> int:
         return len(self._fields)
 

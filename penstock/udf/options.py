@@ -58,7 +58,8 @@ def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
     """Make a function say which options it has when it is given one that it has not."""
 
     def decorate(function: AnyCallable) -> AnyCallable:
-        known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        parameters = inspect.signature(function).parameters.values()
+        known = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.name != "self"]
 
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:

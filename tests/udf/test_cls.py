@@ -108,9 +108,9 @@ def test_it_is_built_once_per_worker_with_its_arguments_and_not_before(df: ps.Da
     adder = Adder(5, note="n")
     query = df.into_batches(1).select(adder(col("a")))
     assert BUILT == []
-    query.collect()
+    query.to_arrow()
     assert BUILT == [(5, "n")]
-    query.collect()
+    query.to_arrow()
     assert BUILT == [(5, "n")] * 2  # workers end with their query
     assert CLOSED == [5, 5]
 
