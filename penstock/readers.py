@@ -6,8 +6,10 @@ Each format is loaded when it is first read, which keeps ``import penstock`` qui
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.plan.nodes import Scan
 from penstock.protocols import Source
 from penstock.types import to_arrow_array
+from penstock.udf.options import check_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,10 +28,25 @@ if TYPE_CHECKING:
     from penstock.io.files import Paths
 
 StorageOptions = Mapping[str, Any] | None
+Reader = TypeVar("Reader", bound=Callable[..., Any])
+
+
+def _refusing_unknown(reader: Reader) -> Reader:
+    """Make a reader say which options it has when it is given one that it has not."""
+    known = list(inspect.signature(reader).parameters)
+
+    @functools.wraps(reader)
+    def read(*args: Any, **options: Any) -> Any:
+        check_known(reader.__name__, options, known)
+        return reader(*args, **options)
+
+    return cast(Reader, read)
+
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
+@_refusing_unknown
 def read_parquet(
     path: Paths,
     *,
@@ -42,8 +60,9 @@ def read_parquet(
 ) -> DataFrame:
     """Read Parquet files: one path, a list, a pattern such as ``data/**/*.parquet``, or a folder with all below it.
 
-    The first file's columns rule: one that a later file lacks is null there, and other types are cast. ``schema``
-    overrides types and adds columns; with ``infer_schema=False`` it rules alone. ``columns`` reads only those named.
+    The first file's columns rule: one that a later file lacks is null there. A column has the type that holds its
+    values in the first 32 files; those of later ones are cast. ``schema`` overrides types and adds columns; with
+    ``infer_schema=False`` it rules alone. ``columns`` reads only those named.
     ``file_path_column`` adds the path of each row's file, ``hive_partitioning`` the values in ``key=value`` folders.
     ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning. ``storage_options`` go to fsspec.
 
@@ -67,6 +86,7 @@ def read_parquet(
     )
 
 
+@_refusing_unknown
 def read_csv(
     path: Paths,
     *,
@@ -124,6 +144,7 @@ def read_csv(
     )
 
 
+@_refusing_unknown
 def read_json(
     path: Paths,
     *,
@@ -160,6 +181,7 @@ def read_json(
     )
 
 
+@_refusing_unknown
 def read_text(
     path: Paths,
     *,
@@ -190,6 +212,7 @@ def read_text(
     )
 
 
+@_refusing_unknown
 def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
     """List files: the columns are ``path``, ``size`` in bytes, and ``num_rows``, which is null.
 
@@ -341,6 +364,9 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
     """
     from penstock.io.ranges import RangeSource
 
+    for name, value in {"start": start, "end": 0 if end is None else end, "step": step}.items():
+        if not hasattr(value, "__index__"):
+            raise InvalidArgumentError(f"range: {name}={value!r} must be a whole number; got {type(value).__name__}.")
     if step == 0:
         raise InvalidArgumentError("range: step=0 never ends; give a step other than 0.")
     numbers = builtins.range(0, start, step) if end is None else builtins.range(start, end, step)

@@ -91,7 +91,6 @@ class ThreadPool:
         self._slots = tuple(self._free)
         self._busy: dict[Task, Slot] = {}
         self._finishing = threading.Lock()
-        self._finishing = threading.Lock()
 
     def submit(self, task: Task) -> None:
         slot = self._busy.get(task)
@@ -121,8 +120,9 @@ class ThreadPool:
     def _advance(self, slot: Slot, task: Task) -> None:
         """Take the task to its next output."""
         with slot.lock:
-            if not self._cancelled.is_set():
-                self._emit(self._advanced(slot, task))
+            report = None if self._cancelled.is_set() else self._advanced(slot, task)
+        if report is not None:  # told only now: a worker whose task is done is not busy
+            self._emit(report)
 
     def _advanced(self, slot: Slot, task: Task) -> Report:
         started = time.perf_counter()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.expr.arrays import elements_of, on_arrays, repeat, to_lists, validity
-from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, ListApply, Literal
+from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, ListApply, Literal, bottom_up
 from penstock.expr.registry import Value, lookup
 from penstock.expr.resolve import dtype_of, expand, schema_of
 from penstock.types import DataType, Field, Schema
@@ -35,8 +35,8 @@ class Program:
         self._steps: list[Step] = []
         self._slots: dict[Expr, int] = {}
         for expr in exprs:
-            for column in _columns_in_order(expr):
-                if column not in self._slots:
+            for column in bottom_up(expr):
+                if isinstance(column, ColumnRef) and column not in self._slots:
                     self._slots[column] = len(self._columns)
                     self._columns.append(schema.index(column.column))
         self._outputs = [self._compile(expr) for expr in exprs]
@@ -60,35 +60,30 @@ class Program:
         return [values[slot] for slot in self._outputs]
 
     def _compile(self, expr: Expr) -> int:
-        slot = self._slots.get(expr)
-        if slot is not None:
-            return slot
-        if isinstance(expr, Alias):
-            return self._compile(expr.child)
-        step = self._step(expr)
-        self._steps.append(step)
-        self._slots[expr] = len(self._columns) + len(self._steps) - 1
+        for node in bottom_up(expr):
+            if node in self._slots:
+                continue
+            if isinstance(node, Alias):
+                self._slots[node] = self._slots[node.child]
+                continue
+            self._steps.append(self._step(node))
+            self._slots[node] = len(self._columns) + len(self._steps) - 1
         return self._slots[expr]
 
     def _step(self, expr: Expr) -> Step:
+        """Return how one node is computed from the slots of its children."""
         match expr:
             case Literal(scalar):
                 return lambda values: scalar
             case Cast(child, dtype, is_strict):
-                source, cast = self._compile(child), lookup("cast").kernel
+                source, cast = self._slots[child], lookup("cast").kernel
                 return lambda values: cast(values[source], dtype=dtype, is_strict=is_strict)
             case ListApply(child, body, verb):
-                return _list_apply(self._compile(child), body, verb, dtype_of(child, self._input))
+                return _list_apply(self._slots[child], body, verb, dtype_of(child, self._input))
             case Call(function, args, options):
-                compute, sources, keywords = lookup(function).kernel, [self._compile(a) for a in args], dict(options)
+                compute, sources, keywords = lookup(function).kernel, [self._slots[a] for a in args], dict(options)
                 return lambda values: compute(*[values[source] for source in sources], **keywords)
         raise AssertionError(f"{type(expr).__name__} cannot be evaluated in a batch")
-
-
-def _columns_in_order(expr: Expr) -> list[ColumnRef]:
-    if isinstance(expr, ColumnRef):
-        return [expr]
-    return [column for child in expr.children for column in _columns_in_order(child)]
 
 
 def _as_column(value: Value, num_rows: int, dtype: pa.DataType) -> pa.Array:

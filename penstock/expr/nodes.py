@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal as Choice
 
 import pyarrow as pa
@@ -12,8 +12,46 @@ from penstock.expr.udf import UdfSpec
 from penstock.types import DataType
 
 
-@dataclass(frozen=True, slots=True)
-class Expr:
+class _Structural:
+    """Equality by structure that stays cheap where parts are shared: an expression used twice is one object, so a tree
+    of forty levels may stand for more nodes than can be visited one by one.
+
+    The hash is kept beside the fields, which are all that is pickled: hashes of strings differ between processes.
+    """
+
+    __slots__ = ("_hash",)
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            assert isinstance(self, Expr)
+        for node in bottom_up(self):
+            object.__setattr__(node, "_hash", hash((type(node), *_values(node))))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        pending: list[tuple[Any, Any]] = [(self, other)]
+        seen: set[tuple[int, int]] = set()
+        while pending:
+            left, right = pending.pop()
+            if left is right or (id(left), id(right)) in seen:
+                continue
+            if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
+                pending.extend(zip(left, right, strict=True))
+            elif not isinstance(left, _Structural) or isinstance(left, PythonValue):
+                if left != right:
+                    return False
+            elif type(left) is type(right) and hash(left) == hash(right):
+                seen.add((id(left), id(right)))
+                pending.extend(zip(_values(left), _values(right), strict=True))
+            else:
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expr(_Structural):
     """One node of an expression tree."""
 
     @property
@@ -27,29 +65,35 @@ class Expr:
     @property
     def name(self) -> str:
         """The column this expression gives: that of its first named part, as in SQL's ``select upper(a)`` -> ``a``."""
-        return next((child.name for child in self.children if not isinstance(child, Literal)), "literal")
+        part = self._named_by()
+        while isinstance(part, Expr):
+            part = part._named_by()
+        return part
+
+    def _named_by(self) -> Expr | str:
+        """Return the name, or the child that has it."""
+        return next((child for child in self.children if not isinstance(child, Literal)), "literal")
 
     def __str__(self) -> str:
         return describe(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ColumnRef(Expr):
     column: str
 
-    @property
-    def name(self) -> str:
+    def _named_by(self) -> Expr | str:
         return self.column
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal(Expr):
     """A constant. Held as an Arrow scalar because Python's ``1 == True == 1.0`` would merge distinct constants."""
 
     scalar: pa.Scalar
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Alias(Expr):
     child: Expr
     alias: str
@@ -61,12 +105,11 @@ class Alias(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return replace(self, child=children[0])
 
-    @property
-    def name(self) -> str:
+    def _named_by(self) -> Expr | str:
         return self.alias
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Cast(Expr):
     """A conversion; with ``is_strict`` false, what cannot be converted becomes null."""
 
@@ -82,7 +125,7 @@ class Cast(Expr):
         return replace(self, child=children[0])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call(Expr):
     """A registered function on arguments; ``options`` are constants, frozen and sorted by name."""
 
@@ -98,7 +141,7 @@ class Call(Expr):
         return replace(self, args=children)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ListApply(Expr):
     """``body``, an expression over ``element()``, computed for every element of a list column."""
 
@@ -124,7 +167,7 @@ class PythonValue(Expr):
     __hash__ = object.__hash__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class UdfCall(Expr):
     """A user-defined function on arguments. The planner gives each one a stage of its own."""
 
@@ -141,13 +184,12 @@ class UdfCall(Expr):
         values = children[len(self.args) :]
         return replace(self, args=args, kwargs=tuple((n, v) for (n, _), v in zip(self.kwargs, values, strict=True)))
 
-    @property
-    def name(self) -> str:
+    def _named_by(self) -> Expr | str:
         constant = (Literal, PythonValue)
-        return next((child.name for child in self.children if not isinstance(child, constant)), self.udf.name)
+        return next((child for child in self.children if not isinstance(child, constant)), self.udf.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Unnest(Expr):
     """Every field of a struct as a column of its own; stands alone in a select list."""
 
@@ -161,14 +203,13 @@ class Unnest(Expr):
         return replace(self, child=children[0])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Star(Expr):
     """Every column but those excluded; stands alone in a select list."""
 
     exclude: tuple[str, ...] = ()
 
-    @property
-    def name(self) -> str:
+    def _named_by(self) -> Expr | str:
         return "*"
 
 
@@ -176,19 +217,48 @@ ELEMENT = ColumnRef("element()")  # what ListApply.body refers to
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """Yield the node and all below it, parents first."""
-    yield expr
-    for child in expr.children:
-        yield from walk(child)
+    """Yield the node and all below it, parents first; a node that is shared comes once."""
+    pending, seen = [expr], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            pending.extend(reversed(node.children))
+
+
+def bottom_up(expr: Expr) -> list[Expr]:
+    """Return the node and all below it, children first; a node that is shared comes once.
+
+    A list rather than recursion, because an expression may be deeper than Python's stack.
+    """
+    pending, seen, ordered = [expr], set[int](), list[Expr]()
+    while pending:
+        node = pending[-1]
+        waiting = [child for child in node.children if id(child) not in seen]
+        if waiting and id(node) not in seen:
+            pending.extend(reversed(waiting))
+            continue
+        pending.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            ordered.append(node)
+    return ordered
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Return the tree with ``change`` applied to every node, children first; the same object if nothing changed."""
-    children = expr.children
-    changed = tuple(rewrite(child, change) for child in children)
-    if any(new is not old for new, old in zip(changed, children, strict=True)):
-        expr = expr.with_children(changed)
-    return change(expr)
+    done: dict[int, Expr] = {}
+    for node in bottom_up(expr):
+        children = node.children
+        changed = tuple(done[id(child)] for child in children)
+        is_new = any(new is not old for new, old in zip(changed, children, strict=True))
+        done[id(node)] = change(node.with_children(changed) if is_new else node)
+    return done[id(expr)]
+
+
+def _values(node: Expr) -> tuple[Any, ...]:
+    return tuple(getattr(node, field.name) for field in fields(node))
 
 
 def columns_of(expr: Expr) -> set[str]:
@@ -201,7 +271,9 @@ def has_udf(expr: Expr) -> bool:
 
 
 def unalias(expr: Expr) -> Expr:
-    return unalias(expr.child) if isinstance(expr, Alias) else expr
+    while isinstance(expr, Alias):
+        expr = expr.child
+    return expr
 
 
 _INFIX = {
@@ -211,12 +283,23 @@ _INFIX = {
 }  # fmt: skip
 
 
+MAX_TEXT = 200  # characters of a description
+_RESERVED = 8  # characters of them that the left side of an operator leaves to the right one, at least
+
+
 def describe(expr: Expr) -> str:
-    """Return the expression as people write it.
+    """Return the expression as people write it; of one that is very long, a part.
 
     >>> describe(Call("add", (ColumnRef("a"), Literal(pa.scalar(1)))))
     'col(a) + 1'
     """
+    return _shortened(_text(expr, MAX_TEXT), MAX_TEXT)
+
+
+def _text(expr: Expr, room: int) -> str:
+    """Return the expression in about ``room`` characters; every level takes some, which bounds the work."""
+    if room <= 0:
+        return "..."
     match expr:
         case ColumnRef(column):
             return column if expr == ELEMENT else f"col({column})"
@@ -225,32 +308,44 @@ def describe(expr: Expr) -> str:
         case PythonValue(value):
             return f"<{type(value).__name__}>"
         case Alias(child, alias):
-            return f"{describe(child)} as {alias}"
+            return f"{_text(child, room - 4)} as {alias}"
         case Cast(child, dtype, is_strict):
-            return f"{_operand(child)}.{'cast' if is_strict else 'try_cast'}({dtype})"
+            return f"{_operand(child, room - 8)}.{'cast' if is_strict else 'try_cast'}({dtype})"
         case Call("not", (child,)):
-            return f"~{_operand(child)}"
+            return f"~{_operand(child, room - 1)}"
         case Call(function, (left, right)) if function in _INFIX:
-            return f"{_operand(left)} {_INFIX[function]} {_operand(right)}"
+            first = _operand(left, room - _RESERVED)
+            return f"{first} {_INFIX[function]} {_operand(right, room - len(first))}"
         case Call(function, args, options):
-            parts = [describe(arg) for arg in args] + [f"{k}={_shortened(repr(v))}" for k, v in options]
-            return f"{function}({', '.join(parts)})"
+            given = [f"{k}={_shortened(repr(v))}" for k, v in options]
+            return f"{function}({', '.join([*_texts(args, room - len(function)), *given])})"
         case ListApply(child, body, verb):
-            return f"list_{verb}({describe(child)}, {describe(body)})"
+            return f"list_{verb}({', '.join(_texts((child, body), room - 10))})"
         case UdfCall(udf, args, kwargs):
-            parts = [describe(arg) for arg in args] + [f"{k}={describe(v)}" for k, v in kwargs]
-            return f"{udf.name}({', '.join(parts)})"
+            texts = _texts(expr.children, room - len(udf.name) - 2)
+            names = [*("" for _ in args), *(f"{name}=" for name, _ in kwargs)]
+            return f"{udf.name}({', '.join(map(''.join, zip(names, texts, strict=False)))})"
         case Unnest(child):
-            return f"unnest({describe(child)})"
+            return f"unnest({_text(child, room - 8)})"
         case Star(exclude):
             return f"* except {', '.join(exclude)}" if exclude else "*"
     raise AssertionError(f"no text for {type(expr).__name__}")
 
 
-def _operand(expr: Expr) -> str:
-    text = describe(expr)
+def _texts(exprs: tuple[Expr, ...], room: int) -> list[str]:
+    texts: list[str] = []
+    for expr in exprs:
+        texts.append(_text(expr, room))
+        room -= len(texts[-1]) + 2
+        if room <= 0:
+            break
+    return texts if len(texts) == len(exprs) else [*texts, "..."]
+
+
+def _operand(expr: Expr, room: int) -> str:
+    text = _text(expr, room - 2)
     is_infix = isinstance(expr, Call) and expr.function in _INFIX
-    return f"({text})" if is_infix or isinstance(expr, Alias) else text
+    return f"({text})" if (is_infix or isinstance(expr, Alias)) and text != "..." else text
 
 
 def _shortened(text: str, width: int = 40) -> str:

@@ -18,6 +18,7 @@ from penstock.expr.nodes import (
     Star,
     UdfCall,
     Unnest,
+    bottom_up,
     columns_of,
     describe,
 )
@@ -27,6 +28,16 @@ from penstock.types import DataType, Field, Schema
 
 def dtype_of(expr: Expr, schema: Schema) -> DataType:
     """Return the type of ``expr`` over ``schema``, or raise an error that names the column and the alternatives."""
+    if isinstance(expr, ColumnRef):  # most of most select lists
+        return _dtype(expr, [], schema)
+    dtypes: dict[int, DataType] = {}
+    for node in bottom_up(expr):
+        dtypes[id(node)] = _dtype(node, [dtypes[id(child)] for child in node.children], schema)
+    return dtypes[id(expr)]
+
+
+def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
+    """Return the type of one node, given those of its children."""
     match expr:
         case ColumnRef(column):
             if column not in schema:
@@ -36,22 +47,20 @@ def dtype_of(expr: Expr, schema: Schema) -> DataType:
             return schema[column].dtype
         case Literal(scalar):
             return DataType.from_arrow_type(scalar.type)
-        case Alias(child):
-            return dtype_of(child, schema)
-        case Cast(child, dtype, is_strict):
+        case PythonValue():
+            return DataType.null()  # never read: only a UDF takes one
+        case Alias():
+            return dtypes[0]
+        case Cast(_, dtype, is_strict):
             try:
-                return lookup("cast").resolve(dtype_of(child, schema), dtype=dtype, is_strict=is_strict)
+                return lookup("cast").resolve(dtypes[0], dtype=dtype, is_strict=is_strict)
             except TypeMismatchError as exc:
                 raise TypeMismatchError(f"{describe(expr)}: {exc}") from None
-        case ListApply(child, body, verb):
-            return _list_apply_dtype(expr, dtype_of(child, schema), body, verb)
-        case UdfCall(udf, args, kwargs):
-            for argument in (*args, *(value for _, value in kwargs)):
-                if not isinstance(argument, PythonValue):
-                    dtype_of(argument, schema)
+        case ListApply(_, body, verb):
+            return _list_apply_dtype(expr, dtypes[0], body, verb)
+        case UdfCall(udf):
             return udf.return_dtype
         case Call(function, args, options):
-            dtypes = [dtype_of(arg, schema) for arg in args]
             try:
                 return lookup(function).resolve(*dtypes, **dict(options))
             except TypeMismatchError as exc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.types import DataType, cast
+from penstock.types import DataType, cast, supertype
 
 
 class ColumnMismatchError(Exception):
@@ -32,6 +32,31 @@ def conform_batch(batch: pa.RecordBatch, schema: pa.Schema, is_strict: bool = Fa
             if name not in schema.names:
                 raise ColumnMismatchError(name, batch.schema.field(name).type, None)
     return pa.RecordBatch.from_arrays([_conform_column(batch, field, is_strict) for field in schema], schema=schema)
+
+
+def widened_schema(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """Return ``schema`` with types that hold the values of ``other`` as well; itself if they do already.
+
+    A column that only one of them has stays as it is. Types with nothing in common are a mismatch.
+
+    >>> widened_schema(pa.schema({"a": pa.int64()}), pa.schema({"a": pa.float64(), "b": pa.null()})).types
+    [DataType(double)]
+    """
+    if schema.equals(other):
+        return schema
+    fields = [_widened_field(field, other) for field in schema]
+    return schema if all(new is old for new, old in zip(fields, schema, strict=True)) else pa.schema(fields)
+
+
+def _widened_field(field: pa.Field, other: pa.Schema) -> pa.Field:
+    position = other.get_field_index(field.name)
+    if position < 0 or other.field(position).type == field.type:
+        return field
+    known, found = DataType(field.type), DataType(other.field(position).type)
+    common = supertype(known, found)
+    if common is None:
+        raise ColumnMismatchError(field.name, found.arrow, known.arrow)
+    return field if common == known else pa.field(field.name, common.arrow)
 
 
 def _conform_column(batch: pa.RecordBatch, field: pa.Field, is_strict: bool) -> pa.Array:

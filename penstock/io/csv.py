@@ -41,6 +41,7 @@ class CsvFormat:
     column_names: tuple[str, ...] | None = None  # for files without headers
     name: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".csv", ".tsv")
+    num_files_inferred: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         for option in ("delimiter", "quote", "escape_char", "comment"):
@@ -251,6 +252,9 @@ class CsvEncoding:
 
     def open(self, path: str, schema: pa.Schema) -> CsvEncoder:
         return CsvEncoder(path, schema, self)
+
+    def stored_batches(self, path: str) -> None:
+        """The files hold text, not types."""
 
 
 class CsvEncoder:

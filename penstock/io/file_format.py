@@ -37,6 +37,11 @@ class FileFormat(Protocol):
         """The endings of file names that a folder scan takes."""
         ...
 
+    @property
+    def num_files_inferred(self) -> int:
+        """How many files are asked for their columns when a plan is built: more than one only where that is cheap."""
+        ...
+
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
         """Yield the parts in row order; those where ``predicate`` cannot be true may be left out."""
         ...

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,14 +16,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CorruptFileError, InvalidArgumentError
+from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.batches import split_batch
-from penstock.io.conform import ColumnMismatchError, conform_batch
+from penstock.io.conform import ColumnMismatchError, conform_batch, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
 from penstock.io.files import DataFile, Paths, find_files
 from penstock.io.hive import partition_scalar, partition_type, partition_values
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, normalize_batch
+
+FOOTER_THREADS = 8  # for asking several files for their columns, which takes round trips where they are remote
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +79,9 @@ class FileTask:
         try:
             batch = conform_batch(normalize_batch(batch), self.file_schema)
         except ColumnMismatchError as exc:
-            raise CorruptFileError(
+            raise ReadError(
                 f"Cannot read {str(self.file)!r}: column {exc.column!r} is {exc.found} there and does not become "
-                f"{exc.wanted}, its type in the first file; give schema={{{exc.column!r}: ...}} to choose another. "
+                f"{exc.wanted}, its type in this scan; give schema={{{exc.column!r}: ...}} to choose another. "
                 f"{exc.__cause__}"
             ) from exc
         for name, value in self.constants.items():
@@ -91,8 +94,9 @@ class FileTask:
 class FileSource:
     """A ``Source`` over files of one format. The files are found when it is made, so a wrong path is reported there.
 
-    The schema is that of the first file that is not empty, then changed by ``schema`` (types to use instead of those
-    found, and columns to add); with ``infer_schema=False`` it is ``schema`` alone.
+    The columns are those of the first file that is not empty, with types that suit the next files too where the format
+    can tell them cheaply; then changed by ``schema`` (types to use instead of those found, and columns to add). With
+    ``infer_schema=False`` it is ``schema`` alone.
     """
 
     can_filter = True
@@ -131,12 +135,15 @@ class FileSource:
         columns = tuple(full.names) if request.columns is None else request.columns
         needed = _columns_needed(full, columns, request.predicate)
         file_schema = pa.schema([f for f in full if f.name in needed and f.name in self._file_schema.names])
+        if self._ignores_corrupt and not len(file_schema):
+            # Metadata counts rows that cannot be read; what is left out must not depend on the columns asked for.
+            file_schema = pa.schema([f for f in full if f.name in self._file_schema.names])
         found = 0
         for file in self._files_for(request.predicate):
             constants = {name: value for name, value in self._constants(file).items() if name in needed}
             for part in self._parts(file, request.predicate):
                 yield FileTask(
-                    num_rows=part.num_rows,
+                    num_rows=None if self._ignores_corrupt else part.num_rows,
                     nbytes=part.nbytes,
                     format=self.format,
                     file=file,
@@ -148,7 +155,7 @@ class FileSource:
                     limit=request.limit,
                     skipped=self.skipped if self._ignores_corrupt else None,
                 )
-                found += part.num_rows or 0
+                found += 0 if self._ignores_corrupt else part.num_rows or 0
                 if request.limit is not None and request.predicate is None and found >= request.limit:
                     return
 
@@ -183,11 +190,11 @@ class FileSource:
 
     def _inferred(self) -> pa.Schema:
         error: CorruptFileError | None = None
-        for file in self.files:
+        for number, file in enumerate(self.files):
             try:
                 if (schema := self.format.infer_schema(file)) is not None:
                     _check_unique(schema.names, file)
-                    return schema
+                    return self._widened(schema, self.files[number + 1 : number + self.format.num_files_inferred])
             except CorruptFileError as exc:
                 if not self._ignores_corrupt:
                     raise
@@ -197,6 +204,25 @@ class FileSource:
                 f"None of the {len(self.files)} files can be read; the last error: {error}"
             ) from error
         return pa.schema([])
+
+    def _widened(self, schema: pa.Schema, files: Sequence[DataFile]) -> pa.Schema:
+        """Return ``schema`` with types that suit ``files`` too, as far as there are such."""
+        if not files:
+            return schema
+        with ThreadPoolExecutor(FOOTER_THREADS) as threads:
+            others = [other for other in threads.map(self._schema_if_readable, files) if other is not None]
+        common = {field.name: field for field in schema}
+        for other in others:
+            for name, field in common.items():
+                with suppress(ColumnMismatchError):  # reported, with the file, if the column is read
+                    common[name] = widened_schema(pa.schema([field]), other).field(0)
+        return pa.schema(list(common.values()))
+
+    def _schema_if_readable(self, file: DataFile) -> pa.Schema | None:
+        try:
+            return self.format.infer_schema(file)
+        except ReadError:  # comes again, or is passed over, when the file is read
+            return None
 
     @cached_property
     def _partition_types(self) -> dict[str, pa.DataType]:

@@ -6,7 +6,7 @@ import fnmatch
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +98,10 @@ def find_files(
     A folder stands for all files below it that are not hidden: those with one of ``suffixes``, or all if none has one.
     A folder met by a pattern counts as a folder too, unless ``descend`` is false.
     """
-    names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    names = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str | bytes) else [paths]
+    for name in names:
+        if not isinstance(name, str | os.PathLike):
+            raise InvalidArgumentError(f"path={paths!r} must be text, a Path or a list of them; got {name!r}.")
     if not names:
         raise InvalidArgumentError("No path given; name at least one file, folder or pattern.")
     return tuple(file for name in names for file in _find(os.fspath(name), suffixes, storage_options or {}, descend))

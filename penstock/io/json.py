@@ -32,6 +32,7 @@ class JsonFormat:
 
     name: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".json", ".jsonl", ".ndjson")
+    num_files_inferred: ClassVar[int] = 1
 
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
         with reading(file):
@@ -199,6 +200,9 @@ class JsonEncoding:
 
     def open(self, path: str, schema: pa.Schema) -> JsonEncoder:
         return JsonEncoder(path, self.compression)
+
+    def stored_batches(self, path: str) -> None:
+        """The files hold text, not types."""
 
 
 class JsonEncoder:

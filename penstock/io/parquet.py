@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.errors import CorruptFileError, InvalidArgumentError
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_per_batch
 from penstock.io.file_format import FilePart, reading
-from penstock.io.files import DataFile
+from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
 
 ROW_GROUP_ROWS = 2**20
@@ -30,6 +30,7 @@ class ParquetFormat:
 
     name: ClassVar[str] = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq", ".parq")
+    num_files_inferred: ClassVar[int] = 32  # a footer is small, and the types in it are certain
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
         with _opened(file) as parquet:
@@ -129,7 +130,7 @@ class ParquetEncoding:
     replaces: ClassVar[tuple[str, ...]] = ParquetFormat.suffixes
 
     def __post_init__(self) -> None:
-        if (self.compression or "none").lower() not in COMPRESSIONS:
+        if str(self.compression or "none").lower() not in COMPRESSIONS:
             raise InvalidArgumentError(
                 f"compression={self.compression!r} is not one that Parquet has; use one of {', '.join(COMPRESSIONS)}."
             )
@@ -140,6 +141,12 @@ class ParquetEncoding:
 
     def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
         return ParquetEncoder(path, schema, self.compression)
+
+    def stored_batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        file = DataFile(Storage(), path, None)
+        with _opened(file) as parquet:
+            schema = parquet.schema_arrow
+        return ParquetFormat().read(file, FilePart(), schema)
 
 
 class ParquetEncoder:

@@ -42,7 +42,7 @@ from penstock.errors import WriteError
 FOLDER = "_penstock_staging"
 
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "localhost"
-_held: dict[str, tuple[int, bool]] = {}  # by run, what cannot travel: its lock's descriptor, whether it made the root
+_held: dict[str, tuple[int, list[Path]]] = {}  # by run, what cannot travel: its lock's descriptor, folders it made
 
 
 def new_run_id() -> str:
@@ -93,9 +93,13 @@ class Staging:
 
     def begin(self) -> None:
         """Make the folder, and hold its lock until ``commit`` or ``abandon``."""
-        is_new = not self.root.exists()
+        made = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
         while True:
-            self.lock.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.lock.parent.mkdir(parents=True, exist_ok=True)
+            except OSError:
+                _remove_folders([self.lock.parent, *made])
+                raise
             try:
                 descriptor = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
             except FileNotFoundError:  # another run has just tidied the folder away
@@ -105,7 +109,7 @@ class Staging:
             if _is_same_file(descriptor, self.lock):
                 break
             os.close(descriptor)  # a cleaner was quicker and removed the file before it was locked
-        _held[self.run_id] = descriptor, is_new
+        _held[self.run_id] = descriptor, made
         self.data.mkdir(parents=True)
 
     def commit(self, moves: Iterable[str], deletes: Iterable[str]) -> None:
@@ -133,9 +137,8 @@ class Staging:
         """Leave nothing behind, unless a commit has begun: then it stays, to be carried out by the next write."""
         if not self.journal.exists():
             self.remove()
-            if _held.get(self.run_id, (0, False))[1]:
-                with contextlib.suppress(OSError):  # somebody has put something there
-                    self.root.rmdir()
+            if self.run_id in _held:
+                _remove_folders(_held[self.run_id][1])
         self._unlock()
 
     def _unlock(self) -> None:
@@ -239,6 +242,13 @@ def _is_same_file(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+def _remove_folders(folders: Iterable[Path]) -> None:
+    """Remove the folders that are there and empty, the innermost first."""
+    for folder in folders:
+        with contextlib.suppress(OSError):  # somebody has put something there
+            folder.rmdir()
 
 
 def _remove_empty_folders(folder: Path, root: Path) -> None:

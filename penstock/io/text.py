@@ -27,6 +27,7 @@ class TextFormat:
     whole_text: bool = False
     name: ClassVar[str] = "text"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".txt", ".text", ".md", ".log")
+    num_files_inferred: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         try:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,11 +14,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, did_you_mean
-from penstock.io.conform import ColumnMismatchError, conform_batch
+from penstock.io.conform import ColumnMismatchError, conform_batch, widened_schema
 from penstock.io.files import is_hidden
 from penstock.io.partition import check_partition_column, split_by_partition
 from penstock.io.staging import Staging, begin_writeback, new_run_id, recover, writing
-from penstock.types import Schema
+from penstock.types import DataType, Schema
 from penstock.types.plain import arrow_array
 
 MODES = ("create", "append", "overwrite")
@@ -25,6 +26,7 @@ FILE_NBYTES = 512 * 2**20  # of data in memory; on disk a file is smaller
 WRITEBACK_NBYTES = 16 * 2**20  # how much is handed to a file before the system is asked to put it on disk
 HELD_NBYTES = 64 * 2**20  # what the open files of one writer may hold back together
 MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
+REWRITE_THREADS = 4  # for files that must be given wider types before the commit
 
 
 class FileEncoder(Protocol):
@@ -60,6 +62,10 @@ class FileEncoding(Protocol):
         """Create a file for rows of this schema."""
         ...
 
+    def stored_batches(self, path: str) -> Iterator[pa.RecordBatch] | None:
+        """Yield the rows of a finished file; None where files hold no types, so that no two can disagree."""
+        ...
+
 
 @dataclass(frozen=True)
 class FileSink:
@@ -68,6 +74,7 @@ class FileSink:
     ``create`` wants an empty folder, ``append`` adds files under new names, ``overwrite`` replaces the files of the
     same format when the new ones are complete. ``partition_cols`` go into ``key=value`` folders and not into the files.
     With a ``schema`` every batch is given it, and a result without rows leaves one empty file that can be read back.
+    Without, types may differ from batch to batch, and the files all get those that hold every value.
     """
 
     root: str
@@ -81,10 +88,10 @@ class FileSink:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise InvalidArgumentError(
-                f"mode={self.mode!r} is not known; use one of {', '.join(MODES)}.{did_you_mean(self.mode, MODES)}"
+                f"mode={self.mode!r} is not known; use one of {', '.join(MODES)}.{did_you_mean(str(self.mode), MODES)}"
             )
-        if self.rows_per_file is not None and self.rows_per_file < 1:
-            raise InvalidArgumentError(f"rows_per_file={self.rows_per_file!r} must be at least 1.")
+        if self.rows_per_file is not None and not (isinstance(self.rows_per_file, int) and self.rows_per_file >= 1):
+            raise InvalidArgumentError(f"rows_per_file={self.rows_per_file!r} must be a whole number of at least 1.")
         if self.schema is not None:
             self.content_schema(self.schema.to_arrow())
 
@@ -124,7 +131,11 @@ class FileSink:
                     f"Folder {self.root!r} already holds data, such as {found!r}; "
                     "use mode='overwrite' to replace it or mode='append' to add to it."
                 )
-            self.staging.begin()
+            try:
+                self.staging.begin()
+            except BaseException:
+                self.staging.abandon()
+                raise
 
     def open(self) -> FileWriter:
         return FileWriter(self)
@@ -134,6 +145,7 @@ class FileSink:
         with writing(self.root):
             if not files and self.schema is not None:
                 files = list(self._write_empty_file(self.schema.to_arrow()))
+            files = self._with_one_schema(files)
             names = [file["path"] for file in files]
             present = _visible_files(Path(self.root)) if self.mode == "overwrite" else ()
             self.staging.commit(names, [name for name in present if name.endswith(self.encoding.replaces)])
@@ -151,6 +163,72 @@ class FileSink:
         file = StagedFile(self, f"{self.run_id}-empty-00000{self.encoding.suffix}", self.content_schema(schema))
         yield file.finish()
 
+    def _with_one_schema(self, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the files' records once all have the same types; those that have not are written anew, in staging."""
+        schemas = {packed: pa.ipc.read_schema(pa.py_buffer(packed)) for packed in (file["schema"] for file in files)}
+        common = self._common_schema(list(schemas.values()))
+
+        def rewritten(file: dict[str, Any]) -> dict[str, Any]:
+            return file if schemas[file["schema"]].equals(common) else self._rewritten(file, common)
+
+        if len(schemas) < 2:
+            return files
+        with ThreadPoolExecutor(REWRITE_THREADS) as threads:
+            return list(threads.map(rewritten, files))
+
+    def _common_schema(self, schemas: Sequence[pa.Schema]) -> pa.Schema | None:
+        common = schemas[0] if schemas else None
+        for schema in schemas[1:]:
+            if odd := sorted(set(schema.names) ^ set(common.names)):
+                raise WriteError(
+                    f"Cannot write to {self.root!r}: column {odd[0]!r} is in some batches and not in others; "
+                    "give every row the same columns."
+                )
+            try:
+                common = widened_schema(common, schema)
+            except ColumnMismatchError as exc:
+                raise WriteError(
+                    f"Cannot write to {self.root!r}: column {exc.column!r} is {DataType(exc.wanted)} in some batches "
+                    f"and {DataType(exc.found)} in others, which have no type in common; make the values one type."
+                ) from exc
+        return common
+
+    def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
+        """Give a staged file the types of ``schema`` and return its new record."""
+        path = self.staging.data / file["path"]
+        batches = self.encoding.stored_batches(str(path))
+        if batches is None:
+            return file
+        wide = StagedFile(self, f"{file['path']}.wide", schema)
+        try:
+            for batch in batches:
+                wide.write(_conformed(batch, schema, self.root))
+            record = wide.finish()
+        finally:
+            with contextlib.suppress(Exception):  # closed already, or failed: then the file will be removed
+                wide.encoder.close()
+        (self.staging.data / wide.name).replace(path)
+        return record | {"path": file["path"]}
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema, root: str) -> pa.RecordBatch:
+    """Return the batch with a schema that earlier batches have, or say which column stands in the way."""
+    try:
+        return conform_batch(batch, schema, is_strict=True)
+    except ColumnMismatchError as exc:
+        raise _mismatch(exc, root) from exc
+
+
+def _mismatch(exc: ColumnMismatchError, root: str) -> WriteError:
+    if exc.found is None:
+        problem = f"column {exc.column!r} is missing from a batch, where earlier ones have it"
+    elif exc.wanted is None:
+        problem = f"a batch has the new column {exc.column!r}, which earlier ones do not have"
+    else:
+        found, wanted = DataType(exc.found), DataType(exc.wanted)
+        problem = f"column {exc.column!r} is {found} in a batch and cannot be made {wanted}, as before"
+    return WriteError(f"Cannot write to {root!r}: {problem}.")
+
 
 class StagedFile:
     """One file on its way: rows go in, ``finish`` makes it durable and returns its record."""
@@ -159,6 +237,7 @@ class StagedFile:
         self.name = name
         self.num_rows = 0
         self.nbytes = 0
+        self._schema = schema
         self._path = sink.staging.data / name
         self._nbytes_begun = 0
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +257,8 @@ class StagedFile:
         with self._path.open("rb") as file:
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
-        return {"path": self.name, "rows": self.num_rows, "nbytes": size}
+        schema = self._schema.serialize().to_pybytes()
+        return {"path": self.name, "rows": self.num_rows, "nbytes": size, "schema": schema}
 
 
 class FileWriter:
@@ -196,15 +276,16 @@ class FileWriter:
         if not batch.num_rows:
             return []
         with writing(self._sink.root):
-            batch = self._conformed(batch)
+            records = self._widen(batch.schema)
+            batch = _conformed(batch, self._schema, self._sink.root)
             parts = split_by_partition(batch, self._sink.partition_cols)
-            records = [record for folder, rows in parts for record in self._write_rows(folder, rows)]
+            records.extend(record for folder, rows in parts for record in self._write_rows(folder, rows))
             self._flush_large()
         return records
 
     def finish(self) -> Iterable[dict[str, Any]]:
         with writing(self._sink.root):
-            return [self._finish_file(folder) for folder in list(self._files)]
+            return self._finish_files()
 
     def close(self) -> None:
         for file in self._files.values():
@@ -212,21 +293,22 @@ class FileWriter:
                 file.encoder.close()
         self._files.clear()
 
-    def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with the schema of the sink or, where that is not known, of this writer's first batch."""
+    def _widen(self, schema: pa.Schema) -> list[dict[str, Any]]:
+        """Make room for batches of ``schema``, unless the sink's rules: files of narrower types are finished."""
+        if self._sink.schema is not None:
+            return []
         if self._schema is None:
-            self._schema = batch.schema
-            self._content_schema = self._sink.content_schema(batch.schema)
+            self._schema = schema
         try:
-            return conform_batch(batch, self._schema, is_strict=True)
+            self._schema = widened_schema(self._schema, schema)
         except ColumnMismatchError as exc:
-            if exc.found is None:
-                problem = f"column {exc.column!r} is missing from a batch, where earlier ones have it"
-            elif exc.wanted is None:
-                problem = f"a batch has the new column {exc.column!r}, which earlier ones do not have"
-            else:
-                problem = f"column {exc.column!r} is {exc.found} in a batch and cannot be made {exc.wanted}, as before"
-            raise WriteError(f"Cannot write to {self._sink.root!r}: {problem}.") from exc
+            raise _mismatch(exc, self._sink.root) from exc
+        content = self._sink.content_schema(self._schema)
+        if self._content_schema is None or content.equals(self._content_schema):
+            self._content_schema = content
+            return []
+        self._content_schema = content
+        return self._finish_files()
 
     def _write_rows(self, folder: str, rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         limit = self._sink.rows_per_file
@@ -245,6 +327,9 @@ class FileWriter:
         name = f"{self._sink.run_id}-{self._id}-{self._num_files:05d}{self._sink.encoding.suffix}"
         self._num_files += 1
         return StagedFile(self._sink, os.path.join(folder, name), self._content_schema)
+
+    def _finish_files(self) -> list[dict[str, Any]]:
+        return [self._finish_file(folder) for folder in list(self._files)]
 
     def _finish_file(self, folder: str) -> dict[str, Any]:
         record = self._files[folder].finish()
@@ -272,6 +357,8 @@ def file_sink(
     schema: Schema | None = None,
 ) -> FileSink:
     """Return the sink for a folder as the user names it."""
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidArgumentError(f"path={path!r} must name a folder, as text or a Path; got {type(path).__name__}.")
     name = os.fspath(path)
     if ("://" in name and not name.startswith("file://")) or storage_options:
         raise InvalidArgumentError(f"Cannot write to {name!r}: files are written to local folders only, so far.")

@@ -10,17 +10,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.expr.nodes import Call, ColumnRef, Expr, Literal, unalias
+from penstock.expr.nodes import Call, ColumnRef, Expr, Literal, bottom_up, unalias
 from penstock.types import Schema
 
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 _COMPARISONS = {"equal", "not_equal", *_MIRRORED}
 _EXACT_IN_FLOAT = 2**53
 
+MAX_NODES = 500
+"""A predicate of more nodes stays with us: Arrow visits shared parts again and again, and recursively."""
+
 
 def to_arrow_filter(expr: Expr, schema: Schema) -> pc.Expression | None:
     """Return the predicate as Arrow's own, or None if Arrow might answer differently for some row."""
-    return _convert(expr, schema, is_negated=False)
+    return _convert(expr, schema, is_negated=False) if _num_nodes(expr) <= MAX_NODES else None
+
+
+def _num_nodes(expr: Expr) -> int:
+    """Return the size of the tree with shared parts written out each time, as Arrow has them."""
+    sizes: dict[int, int] = {}
+    for node in bottom_up(expr):
+        sizes[id(node)] = 1 + sum(sizes[id(child)] for child in node.children)
+    return sizes[id(expr)]
 
 
 def _convert(expr: Expr, schema: Schema, is_negated: bool) -> pc.Expression | None:

@@ -15,6 +15,7 @@ from penstock.plan.rules.move_filter_below_udf import move_filter_below_udf
 from penstock.plan.rules.pushdown_filter import pushdown_filter
 from penstock.plan.rules.pushdown_limit import pushdown_limit
 from penstock.plan.rules.pushdown_projection import pushdown_projection
+from penstock.plan.rules.reuse_udf_results import reuse_udf_results
 from penstock.plan.rules.split_udf_calls import split_udf_calls
 
 Rule = Callable[[Plan], Plan]
@@ -30,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     pushdown_filter,
     pushdown_limit,
     pushdown_projection,
+    reuse_udf_results,  # after pushdown_projection, so that no call is kept alive for the sake of another one
     merge_projects,
 )
 

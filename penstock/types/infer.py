@@ -37,7 +37,8 @@ def infer_dtype(values: Sequence[Any], what: str) -> DataType:
             if dtype is not None and dtype.is_comparable() and merged.is_comparable():
                 raise TypeMismatchError(
                     f"{what}: has {short_repr(value)} of type {type(value).__name__} at row {row}, expected {merged} "
-                    "like the rows before; make the values one type, or say dtype=DataType.python()."
+                    "like the rows before; make the values one type, or wrap them with "
+                    "ps.Series.from_pylist(values, dtype=ps.DataType.python())."
                 )
             return DataType.python()
         merged = wider

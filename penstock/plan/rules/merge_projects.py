@@ -38,5 +38,6 @@ def _can_merge(outer: Project, inner: Project) -> bool:
         return False
     if any(isinstance(expr, (Star, Unnest)) for expr in (*outer.exprs, *inner.exprs)):
         return False
-    uses = Counter(node.column for expr in outer.exprs for node in walk(expr) if isinstance(node, ColumnRef))
+    read = [*outer.exprs, *(child for expr in outer.exprs for node in walk(expr) for child in node.children)]
+    uses = Counter(node.column for node in read if isinstance(node, ColumnRef))
     return all(is_trivial(expr) or (uses[expr.name] <= 1 and is_small(expr)) for expr in inner.exprs)

@@ -40,11 +40,18 @@ def _is_listed(project: Project, name: str) -> bool:
 
 def conjuncts(predicate: Expr) -> list[Expr]:
     """Return the parts of a conjunction. A filter keeps a row if each of them is true, so they may be applied apart."""
-    match unalias(predicate):
-        case Call("and", (left, right)):
-            return [*conjuncts(left), *conjuncts(right)]
-        case expr:
-            return [expr]
+    pending, seen, parts = [predicate], set[int](), list[Expr]()
+    while pending:
+        expr = unalias(pending.pop())
+        if id(expr) in seen:
+            continue
+        seen.add(id(expr))
+        match expr:
+            case Call("and", (left, right)):
+                pending += [right, left]
+            case _:
+                parts.append(expr)
+    return parts
 
 
 def all_of(predicates: Iterable[Expr]) -> Expr:

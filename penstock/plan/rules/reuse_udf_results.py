@@ -1,0 +1,100 @@
+"""Make a UDF call once that several verbs ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import cast
+
+from penstock.expr.nodes import ColumnRef, Expr, UdfCall, columns_of, rewrite
+from penstock.plan.nodes import Filter, IntoBatches, Limit, MonotonicId, Plan, Project, Repartition, Sample, UdfProject
+from penstock.plan.rules.substitution import definition, named
+
+
+def reuse_udf_results(plan: Plan) -> Plan:
+    """Read the result of an equal call further down, if each row is still the row that it was computed for.
+
+    UdfProject(UdfProject(x, f(a) as b), f(a) as c)  ->  Project(UdfProject(x, f(a) as b), [a, b, b as c])
+    UdfProject(Project(Filter(UdfProject(x, f(a) as t), t > 2), [a]), f(a) as c)
+        ->  Project(Project(Filter(UdfProject(x, f(a) as t), t > 2), [a, t]), [a, t as c])
+
+    It ends where rows are made or columns are not known, and where a column that the call reads was computed.
+    """
+    match plan:
+        case UdfProject(child, call, column) if plan.schema is not None and plan.is_row_preserving:
+            found = _with_result(child, call)
+            if found is None:
+                return plan
+            below, result = found
+            others = (ColumnRef(name) for name in plan.schema.names if name != column)
+            return Project(below, (*others, named(ColumnRef(result), column)))
+        case _:
+            return plan
+
+
+def _with_result(plan: Plan, call: UdfCall) -> tuple[Plan, str] | None:
+    """Return a plan with the result of ``call``, over columns of this plan, and the name of that column."""
+    if plan.schema is None:
+        return None
+    match plan:
+        case UdfProject(child, lower, column, keep) if plan.is_row_preserving and column not in columns_of(call):
+            if lower == call:
+                return plan, column
+            found = _without_clash(_with_result(child, call), column)
+            if found is None:
+                return None
+            below, result = found
+            kept = keep if keep is None or result in keep else (*keep, result)
+            return replace(plan, child=below, keep=kept), result
+        case MonotonicId(child, column) if column not in columns_of(call):
+            found = _without_clash(_with_result(child, call), column)
+        case Filter(child) | Limit(child) | Sample(child) | IntoBatches(child) | Repartition(child):
+            found = _with_result(child, call)
+        case Project() if plan.is_row_preserving:
+            return _through_project(plan, call)
+        case _:
+            return None
+    return None if found is None else (plan.with_child(found[0]), found[1])
+
+
+def _through_project(plan: Project, call: UdfCall) -> tuple[Plan, str] | None:
+    definitions = {name: definition(plan, name) for name in columns_of(call)}
+    sources = {name: expr for name, expr in definitions.items() if isinstance(expr, ColumnRef)}
+    if len(sources) < len(definitions):
+        return None
+    found = _with_result(plan.child, _over(call, sources))
+    if found is None:
+        return None
+    below, result = found
+    names = {expr.name for expr in plan.exprs}
+    for name in names:
+        if definition(plan, name) == ColumnRef(result):
+            return plan.with_child(below), name
+    name = _fresh_name(result, names)
+    return Project(below, (*plan.exprs, named(ColumnRef(result), name))), name
+
+
+def _without_clash(found: tuple[Plan, str] | None, column: str) -> tuple[Plan, str] | None:
+    """Return the result under another name if ``column``, which is about to be added, has the one it bears."""
+    if found is None or found[1] != column:
+        return found
+    plan, result = found
+    assert plan.schema is not None
+    name = _fresh_name(result, {*plan.schema.names, column})
+    columns = (ColumnRef(other) for other in plan.schema.names)
+    return Project(plan, (*columns, named(ColumnRef(result), name))), name
+
+
+def _fresh_name(name: str, taken: set[str]) -> str:
+    """Return ``name``, or one made for the purpose where that is taken."""
+    others = (f"__udf_{number}" for number in count())
+    return name if name not in taken else next(other for other in others if other not in taken)
+
+
+def _over(call: UdfCall, sources: dict[str, ColumnRef]) -> UdfCall:
+    """Return the call over the columns as they are called below; without aliases, which would make it another call."""
+
+    def change(node: Expr) -> Expr:
+        return sources[node.column] if isinstance(node, ColumnRef) else node
+
+    return cast(UdfCall, rewrite(call, change))
