@@ -12,14 +12,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError, QueryCancelledError, WorkerDiedError
-from penstock.execution.threads import IsCancelled, OpenHandler, ThreadPool, Threads
+from penstock.execution.revival import RemoteWorker, Revival, RevivingHandler
+from penstock.execution.threads import IsCancelled, OpenHandler, Slot, ThreadPool, Threads
 from penstock.execution.transport import Closed, receive, send
 from penstock.protocols import Emit
 
@@ -27,30 +28,49 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class ProcessPool(ThreadPool):
-    """A thread pool whose handlers stand for worker processes. ``open_handler`` travels there by cloudpickle."""
+    """A thread pool whose handlers stand for worker processes. ``open_handler`` travels there by cloudpickle.
 
-    def __init__(self, open_handler: OpenHandler, capacity: int, threads: Threads, emit: Emit) -> None:
+    ``environments`` are variables to set, for each worker. Without ``revival`` a worker that dies is an error.
+    """
+
+    def __init__(
+        self,
+        open_handler: OpenHandler,
+        capacity: int,
+        threads: Threads,
+        emit: Emit,
+        environments: Sequence[Mapping[str, str]] = (),
+        revival: Revival | None = None,
+    ) -> None:
         import cloudpickle
 
-        super().__init__(partial(RemoteHandler, cloudpickle.dumps(open_handler)), capacity, threads, emit)
+        super().__init__(open_handler, capacity, threads, emit)
+        self._packed_open: bytes = cloudpickle.dumps(open_handler)
+        self._environments = environments or [{}] * capacity
+        self._revival = revival
+
+    def _opened(self, slot: Slot) -> RemoteWorker:
+        env = self._environments[slot.index]
+        start = partial(RemoteHandler, self._packed_open, self._cancelled.is_set, env)
+        return start() if self._revival is None else RevivingHandler(start, self._revival)
 
     def _interrupt(self) -> None:
         """Kill the workers that are busy, and have the others close their handlers, all at the same time."""
         for slot in self._slots:
-            if isinstance(slot.handler, RemoteHandler):
+            if (worker := cast(RemoteWorker | None, slot.handler)) is not None:
                 if slot.lock.locked():
-                    slot.handler.kill()
+                    worker.kill()
                 else:
-                    slot.handler.dismiss()
+                    worker.dismiss()
 
 
 class RemoteHandler:
     """The driver's end of one worker process, which builds its handler when the first batch comes."""
 
-    def __init__(self, packed_open: bytes, is_cancelled: IsCancelled, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, packed_open: bytes, is_cancelled: IsCancelled, env: Mapping[str, str]) -> None:
         self._packed = packed_open
         self._is_cancelled = is_cancelled
-        self._is_open = False
+        self.is_open = False
         self._sock, theirs = socket.socketpair()
         lifeline_read, self._lifeline = os.pipe()
         try:
@@ -58,7 +78,7 @@ class RemoteHandler:
                 [sys.executable, "-m", "penstock.execution.worker", str(theirs.fileno()), str(lifeline_read)],
                 pass_fds=(theirs.fileno(), lifeline_read),
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **(env or {})},
+                env={**os.environ, **env},
                 start_new_session=True,  # Ctrl-C is for the driver; and the worker's own children end with it
             )
         except BaseException:
@@ -70,14 +90,14 @@ class RemoteHandler:
             os.close(lifeline_read)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-        if not self._is_open:
+        if not self.is_open:
             self._ask("open", self._packed, sys.path)
-            self._is_open = True
+            self.is_open = True
         verb, output = self._ask("process", first_row, batch=item)
         return output if verb == "only" else self._outputs(output)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        if self._is_open:
+        if self.is_open:
             _, output = self._ask("finish")
             yield from self._outputs(output)
 
@@ -130,7 +150,8 @@ class RemoteHandler:
         how = f"ended with exit code {code}"
         if code < 0:
             how = f"was killed by signal {-code} ({signal.strsignal(-code)})"
+        when = "it worked on a batch" if self.is_open else "it was starting"
         return WorkerDiedError(
-            f"A worker process {how} while it worked on a batch. If it ran out of memory, use a smaller batch_size "
+            f"A worker process {how} while {when}. If it ran out of memory, use a smaller batch_size "
             "or fewer workers; anything it printed is above."
         )

@@ -26,7 +26,8 @@ OpenHandler = Callable[[IsCancelled], Handler]
 class Slot:
     """One worker: its handler and, while it works on a task, the outputs still to come. Its user holds ``lock``."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: int) -> None:
+        self.index = index
         self.lock = threading.Lock()
         self.handler: Handler | None = None
         self.outputs: Iterator[pa.RecordBatch] | None = None
@@ -87,7 +88,7 @@ class ThreadPool:
         self._threads = threads
         self._emit = emit
         self._cancelled = threading.Event()
-        self._free = [Slot() for _ in range(capacity)]
+        self._free = [Slot(index) for index in reversed(range(capacity))]
         self._slots = tuple(self._free)
         self._busy: dict[Task, Slot] = {}
         self._finishing = threading.Lock()
@@ -162,8 +163,11 @@ class ThreadPool:
 
     def _handler(self, slot: Slot) -> Handler:
         if slot.handler is None:
-            slot.handler = self._open_handler(self._cancelled.is_set)
+            slot.handler = self._opened(slot)
         return slot.handler
+
+    def _opened(self, slot: Slot) -> Handler:
+        return self._open_handler(self._cancelled.is_set)
 
 
 def input_of(task: Task) -> Any:

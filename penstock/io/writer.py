@@ -297,18 +297,15 @@ class FileWriter:
         """Make room for batches of ``schema``, unless the sink's rules: files of narrower types are finished."""
         if self._sink.schema is not None:
             return []
-        if self._schema is None:
-            self._schema = schema
         try:
-            self._schema = widened_schema(self._schema, schema)
+            wider = schema if self._schema is None else widened_schema(self._schema, schema)
         except ColumnMismatchError as exc:
             raise _mismatch(exc, self._sink.root) from exc
-        content = self._sink.content_schema(self._schema)
-        if self._content_schema is None or content.equals(self._content_schema):
-            self._content_schema = content
+        if wider is self._schema:
             return []
-        self._content_schema = content
-        return self._finish_files()
+        known, self._schema = self._content_schema, wider
+        self._content_schema = self._sink.content_schema(wider)
+        return [] if known is None or known.equals(self._content_schema) else self._finish_files()
 
     def _write_rows(self, folder: str, rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         limit = self._sink.rows_per_file

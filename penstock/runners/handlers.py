@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.execution.revival import Revival
 from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
@@ -16,6 +17,7 @@ from penstock.protocols import Handler, Sink
 from penstock.types.plain import arrow_array
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler
+from penstock.udf.lost import LostBatch, LostCall
 
 if TYPE_CHECKING:
     from penstock.execution.aio import AsyncHandler
@@ -33,6 +35,13 @@ def async_opener(work: CallUdf) -> Callable[[], AsyncHandler]:
     from penstock.udf.aio import AsyncUdfHandler
 
     return lambda: AsyncUdfHandler(work, Steps(work.steps))
+
+
+def revival(work: CallUdf | CallBatch) -> Revival:
+    """Return what to do when a worker process dies of ``work``."""
+    if isinstance(work, CallUdf):
+        return Revival(LostCall(work, Steps(work.steps)), work.call.udf.policy.max_retries)
+    return Revival(LostBatch(work), work.spec.policy.max_retries)
 
 
 def _open(work: Work, is_cancelled: Callable[[], bool]) -> Handler:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -12,10 +12,10 @@ from penstock.config import Config
 from penstock.errors import UdfError
 from penstock.execution.executor import PoolChoice
 from penstock.execution.threads import ThreadPool, Threads
-from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
 from penstock.protocols import Bundle, Emit
-from penstock.runners.handlers import async_opener, opener
+from penstock.runners.handlers import async_opener, opener, revival
+from penstock.runners.placement import Devices, Machine, place, this_machine, wish_of
 from penstock.runners.query import Workplace
 
 ASYNC_BATCHES = 8  # batches of an async stage in flight at once, so that the tail of one does not idle the loop
@@ -24,12 +24,18 @@ ASYNC_BATCHES = 8  # batches of an async stage in flight at once, so that the ta
 class LocalRunner:
     """Runs stages in this process and in worker processes on this machine."""
 
+    def __init__(self, machine: Machine | None = None) -> None:
+        self._machine = machine
+
     @contextmanager
-    def open(self, config: Config) -> Iterator[Workplace]:
+    def open(self, config: Config, stages: Sequence[Stage]) -> Iterator[Workplace]:
+        workers = placed_workers(self._machine or this_machine(), stages, config.thread_count)
         threads = Threads()
         try:
             yield Workplace(
-                lambda stage, work, emit: make_pool(stage, work, emit, threads, config.thread_count),
+                lambda stage, work, emit: make_pool(
+                    stage, work, emit, threads, config.thread_count, workers.get(id(stage), ())
+                ),
                 num_cores=config.thread_count,
                 memory_bytes=config.memory_bytes,
             )
@@ -40,7 +46,15 @@ class LocalRunner:
         return bundle.handle.slice(bundle.offset, bundle.num_rows)
 
 
-def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores: int) -> PoolChoice:
+def placed_workers(machine: Machine, stages: Sequence[Stage], num_cores: int) -> dict[int, list[Devices]]:
+    """Return the workers of each stage that has a user's function, each with its devices, by the stage's identity."""
+    wishes = {id(stage): wish for stage in stages if (wish := wish_of(stage, num_cores)) is not None}
+    return dict(zip(wishes, place(machine, list(wishes.values())), strict=True))
+
+
+def make_pool(
+    stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores: int, workers: Sequence[Devices]
+) -> PoolChoice:
     """Return the pool that suits a stage: by the kind of its function and by what the user asked for."""
     match work:
         case CallUdf(call) if call.udf.is_async:
@@ -49,12 +63,12 @@ def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores:
             return PoolChoice(AsyncPool(async_opener(work), ASYNC_BATCHES, emit), takes_core=False)
         case CallUdf() | CallBatch():
             spec = work.call.udf if isinstance(work, CallUdf) else work.spec
-            num_workers = worker_count(spec, num_cores)
             if stage.resources.use_process or stage.resources.gpus:
                 from penstock.execution.processes import ProcessPool
 
                 try:
-                    pool = ProcessPool(opener(work), num_workers, threads, emit)
+                    environments = [environment(devices) for devices in workers]
+                    pool = ProcessPool(opener(work), len(workers), threads, emit, environments, revival(work))
                 except (TypeError, AttributeError, pickle.PicklingError) as exc:
                     raise UdfError(
                         f"{spec.name!r} cannot be sent to a worker process, as something it uses cannot be pickled: "
@@ -63,7 +77,7 @@ def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores:
                 return PoolChoice(pool, takes_core=False)
             # A number that the user gave is for calls that wait; it is not bound by the cores.
             return PoolChoice(
-                ThreadPool(opener(work), num_workers, threads, emit),
+                ThreadPool(opener(work), len(workers), threads, emit),
                 takes_core=stage.resources.max_workers is None,
             )
         case CombineSets():  # one worker, which must have all the rows
@@ -72,8 +86,6 @@ def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores:
             return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), takes_core=True)
 
 
-def worker_count(spec: UdfSpec | BatchSpec, num_cores: int) -> int:
-    """Return how many workers a function gets: what the user says, else one for a class, whose model may be large."""
-    if spec.resources.max_workers is not None:
-        return spec.resources.max_workers
-    return 1 if spec.is_stateful else num_cores
+def environment(devices: Devices) -> dict[str, str]:
+    """Return what makes a worker process see its own devices only; one that asked for none sees what this one sees."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}

@@ -14,6 +14,7 @@ from penstock.execution.executor import Executor, MakePool
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, has_async_call
 from penstock.plan.optimizer import RULES, optimize
+from penstock.plan.stages import Stage
 from penstock.protocols import Bundle, Subscriber
 from penstock.runners.handlers import unpacked_records
 
@@ -32,8 +33,11 @@ class Workplace:
 class Runner(Protocol):
     """Where queries run: it makes pools for stages, and brings bundles to the user's process."""
 
-    def open(self, config: Config) -> AbstractContextManager[Workplace]:
-        """Return a workplace that stays valid within the context, and whose end leaves nothing behind."""
+    def open(self, config: Config, stages: Sequence[Stage]) -> AbstractContextManager[Workplace]:
+        """Return a workplace for these stages that stays valid within the context, and whose end leaves nothing behind.
+
+        What can never run there is refused, before anything is read.
+        """
         ...
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
@@ -52,7 +56,7 @@ def run(
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
     config = get_config()
     stages = lower(optimize(plan, rules), is_ordered=is_ordered)
-    with runner.open(config) as workplace:
+    with runner.open(config, stages) as workplace:
         executor = Executor(
             stages,
             workplace.make_pool,

@@ -22,7 +22,8 @@ from penstock.expr.udf import Resources
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
 from penstock.protocols import Bundle, Emit, Report, Task
 from penstock.runners.handlers import async_opener, opener
-from penstock.runners.local import ASYNC_BATCHES, worker_count
+from penstock.runners.local import ASYNC_BATCHES
+from penstock.runners.placement import worker_count
 from penstock.runners.query import Workplace
 from penstock.runners.ray_worker import Answer, AsyncWorker, Worker
 from penstock.types.ipc import from_ipc
@@ -50,7 +51,7 @@ class RayRunner:
         self._address = address
 
     @contextmanager
-    def open(self, config: Config) -> Iterator[Workplace]:
+    def open(self, config: Config, stages: Sequence[Stage]) -> Iterator[Workplace]:
         if ray.is_initialized():
             self._check_connection()
         else:

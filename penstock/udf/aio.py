@@ -13,10 +13,11 @@ import pyarrow as pa
 from penstock.errors import UdfError
 from penstock.plan.stages import CallUdf
 from penstock.udf.arguments import Arguments
+from penstock.udf.bisect import Parts
 from penstock.udf.call import (
     ApplySteps,
-    batch_error,
     batch_result,
+    failed_part,
     flattened,
     log_failure,
     result_column,
@@ -59,16 +60,17 @@ class AsyncUdfHandler:
             await closing
 
     async def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
-        args, kwargs = self._arguments.series(batch)
-        try:
-            async with self._turns:
-                result = await self._function(*args, **kwargs)
-        except Exception as exc:
-            if self._spec.policy.on_error == "raise":
-                raise batch_error(self._spec, batch.num_rows, exc) from exc
-            log_failure(self._spec, exc)
-            return pa.nulls(batch.num_rows, self._spec.return_dtype.arrow)
-        return batch_result(result, self._spec, batch.num_rows)
+        parts, columns = Parts(batch), list[pa.Array]()
+        for part in parts:
+            args, kwargs = self._arguments.series(part)
+            try:
+                async with self._turns:
+                    result = await self._function(*args, **kwargs)
+            except Exception as exc:
+                columns += failed_part(self._spec, part, parts, exc)
+            else:
+                columns.append(batch_result(result, self._spec, part.num_rows))
+        return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
     async def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
         """Run all rows at once, within the bound; the first failure cancels the rest unless errors are tolerated."""

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import QueryCancelledError, TypeMismatchError, UdfError
+from penstock.expr.udf import BatchSpec
 from penstock.plan.stages import CallBatch
 from penstock.types import to_batch
+from penstock.udf.bisect import Parts
 from penstock.udf.call import ApplySteps, IsCancelled
 from penstock.udf.formats import batch_in_format
 from penstock.udf.retry import retrying, retrying_async
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.udf")
 
 _FAILED = object()  # what a call gives that failed, where that is tolerated
-_END = object()
 
 
 class BatchHandler:
@@ -48,11 +49,11 @@ class BatchHandler:
         if self._spec.verb != "map_batches":
             rows = self._over_rows(item)
         else:
-            result = self._call_batch(item)
-            if isinstance(result, Iterator):
-                return self._drawn(result, item.num_rows, first_row)
-            rows = None if result is _FAILED else to_batch(result, self._what)
-        if rows is None or not rows.num_rows:  # without a row, columns may be missing, and the steps not fit
+            results = self._call_parts(item)
+            if len(results) != 1 or isinstance(results[0], Iterator):
+                return self._drawn(results, item, first_row)
+            rows = to_batch(results[0], self._what)
+        if not rows.num_rows:  # without a row, columns may be missing, and the steps not fit
             return iter(())
         return self._steps(rows, first_row)
 
@@ -82,63 +83,73 @@ class BatchHandler:
         if self._loop is not None:
             function = retrying_async(drained_async(target), policy)
         else:
-            # What is given bit by bit can only be tried again if none of it has gone on.
-            is_whole = self._spec.verb != "map_batches" or policy.max_retries
+            # What is given bit by bit can only be tried again, whole or in parts, if none of it has gone on.
+            is_whole = self._spec.verb != "map_batches" or policy.max_retries or policy.on_error != "raise"
             function = retrying(drained(target) if is_whole else target, policy, self._is_cancelled)
         args, kwargs = self._spec.args, dict(self._spec.kwargs)
         return lambda given: function(given, *args, **kwargs)
 
-    def _call_batch(self, batch: pa.RecordBatch) -> Any:
-        given = batch_in_format(batch, self._spec.batch_format)
-        if self._loop is not None:
-            return self._loop.wait(self._attempt_async(given, batch.num_rows))
-        return self._attempt(given, batch.num_rows)
+    def _call_parts(self, batch: pa.RecordBatch) -> list[Any]:
+        """Call the function on the batch; where it fails and that is tolerated, on its halves, down to single rows."""
+        parts, results = Parts(batch), []
+        for part in parts:
+            given = batch_in_format(part, self._spec.batch_format)
+            try:
+                results.append(self._called(given))
+            except QueryCancelledError:
+                raise
+            except Exception as exc:
+                if self._spec.policy.on_error == "raise" or not parts.split(part):
+                    self._fail(batch_failure(self._spec, part, exc), exc)
+        return results
+
+    def _called(self, given: Any) -> Any:
+        if self._is_cancelled():
+            raise QueryCancelledError("the query was stopped")
+        result = self._function(given)
+        return result if self._loop is None else self._loop.wait(result)
 
     def _call_rows(self, rows: list[dict[str, Any]]) -> list[Any]:
         if self._loop is not None:
             return self._loop.wait_for_all(functools.partial(self._attempt_async, row) for row in rows)
         return [self._attempt(row) for row in rows]
 
-    def _attempt(self, given: Any, num_rows: int | None = None) -> Any:
-        if self._is_cancelled():
-            raise QueryCancelledError("the query was stopped")
+    def _attempt(self, row: dict[str, Any]) -> Any:
         try:
-            return self._function(given)
+            return self._called(row)
         except QueryCancelledError:
             raise
         except Exception as exc:
-            return self._failure(exc, given, num_rows)
+            return self._fail(row_failure(self._spec, row, exc), exc)
 
-    async def _attempt_async(self, given: Any, num_rows: int | None = None) -> Any:
+    async def _attempt_async(self, row: dict[str, Any]) -> Any:
         try:
-            return await self._function(given)
+            return await self._function(row)
         except Exception as exc:
-            return self._failure(exc, given, num_rows)
+            return self._fail(row_failure(self._spec, row, exc), exc)
 
-    def _failure(self, exc: Exception, given: Any, num_rows: int | None) -> Any:
+    def _fail(self, text: str, exc: Exception) -> Any:
         """Raise what is to be raised, or say that the call failed."""
-        where = f"the row {given!r:.500}" if num_rows is None else f"a batch of {num_rows} rows"
-        text = f"{self._what} failed on {where}: {type(exc).__name__}: {exc}"
         if self._spec.policy.on_error == "raise":
-            raise UdfError(f'{text}\nTo go on without such rows, set on_error="log" or "ignore".') from exc
-        if self._spec.policy.on_error == "log":
-            log.warning("%s", text)
+            raise UdfError(text) from exc
+        log_failure(self._spec, text)
         return _FAILED
 
     # --- results ---
 
-    def _drawn(self, parts: Iterator[Any], num_rows: int, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield what a generator gives, one part at a time."""
-        while True:
-            try:
-                part = next(parts, _END)
-            except Exception as exc:
-                part = self._failure(exc, None, num_rows)
-            if part is _END or part is _FAILED:
-                return
-            rows = to_batch(part, self._what)
+    def _drawn(self, results: list[Any], batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        """Yield what calls gave, one result at a time; those of a generator are made meanwhile."""
+        for result in self._each(results, batch):
+            rows = to_batch(result, self._what)
             if rows.num_rows:
                 yield self._steps(rows, first_row)
+
+    def _each(self, results: list[Any], batch: pa.RecordBatch) -> Iterator[Any]:
+        for result in results:
+            try:
+                yield from result if isinstance(result, Iterator) else (result,)
+            except Exception as exc:
+                self._fail(batch_failure(self._spec, batch, exc), exc)
 
     def _over_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         results = self._call_rows(batch_in_format(batch, "pylist"))
@@ -153,6 +164,31 @@ class BatchHandler:
         if isinstance(result, (dict, str, bytes)) or not hasattr(result, "__iter__"):
             raise TypeMismatchError(f"{self._what} returned {type(result).__name__}; return a list of dicts, one a row")
         return iter(result)
+
+
+def batch_failure(spec: BatchSpec, batch: pa.RecordBatch, exc: BaseException) -> str:
+    """Return what to tell of a batch on which a function failed; of a row that stands alone, its values too."""
+    if batch.num_rows == 1:
+        return row_failure(spec, batch_in_format(batch, "pylist")[0], exc)
+    return _failure(spec, f"a batch of {batch.num_rows} rows", exc)
+
+
+def row_failure(spec: BatchSpec, row: dict[str, Any], exc: BaseException) -> str:
+    return _failure(spec, f"the row {row!r:.500}", exc)
+
+
+def _failure(spec: BatchSpec, where: str, exc: BaseException) -> str:
+    text = f"{spec.verb}({spec.name}) failed on {where}: {type(exc).__name__}: {exc}"
+    return (
+        text
+        if spec.policy.on_error != "raise"
+        else f'{text}\nTo go on without such rows, set on_error="log" or "ignore".'
+    )
+
+
+def log_failure(spec: BatchSpec, text: str) -> None:
+    if spec.policy.on_error == "log":
+        log.warning("%s", text)
 
 
 def rows_to_batch(rows: list[Any], what: str) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ from penstock.expr.udf import UdfSpec
 from penstock.plan.stages import CallUdf
 from penstock.types import to_arrow_array
 from penstock.udf.arguments import Arguments
+from penstock.udf.bisect import Parts
 from penstock.udf.retry import retrying
 from penstock.udf.target import built_target, close_instance, drained
 
@@ -59,17 +60,20 @@ class UdfHandler:
         close_instance(self._instance)
 
     def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
-        args, kwargs = self._arguments.series(batch)
-        try:
-            result = self._function(*args, **kwargs)
-        except QueryCancelledError:
-            raise
-        except Exception as exc:
-            if self._spec.policy.on_error == "raise":
-                raise batch_error(self._spec, batch.num_rows, exc) from exc
-            log_failure(self._spec, exc)
-            return pa.nulls(batch.num_rows, self._spec.return_dtype.arrow)
-        return batch_result(result, self._spec, batch.num_rows)
+        parts, columns = Parts(batch), list[pa.Array]()
+        for part in parts:
+            if self._is_cancelled():
+                raise QueryCancelledError("the query was stopped")
+            args, kwargs = self._arguments.series(part)
+            try:
+                result = self._function(*args, **kwargs)
+            except QueryCancelledError:
+                raise
+            except Exception as exc:
+                columns += failed_part(self._spec, part, parts, exc)
+            else:
+                columns.append(batch_result(result, self._spec, part.num_rows))
+        return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
     def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
         """Call the function on every row; where one fails, raise, or record null and go on with the next."""
@@ -150,12 +154,27 @@ def batch_result(result: Any, spec: UdfSpec, num_rows: int) -> pa.Array:
     raise TypeMismatchError(f"Batch UDF {spec.name!r} returned {len(column)} values for a batch of {num_rows} rows")
 
 
-def row_error(spec: UdfSpec, values: dict[str, Any], exc: BaseException) -> UdfError:
+def failed_part(spec: UdfSpec, part: pa.RecordBatch, parts: Parts, exc: Exception) -> list[pa.Array]:
+    """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""
+    if spec.policy.on_error == "raise":
+        raise batch_error(spec, part.num_rows, exc) from exc
+    if parts.split(part):
+        return []
+    log_failure(spec, exc)
+    return [pa.nulls(part.num_rows, spec.return_dtype.arrow)]
+
+
+def row_failure(spec: UdfSpec, values: dict[str, Any], exc: BaseException) -> str:
+    """Return what to tell of a row on which a function failed."""
     shown = ", ".join(f"{name}={_shortened(value)}" for name, value in values.items())
-    return UdfError(
+    return (
         f"UDF {spec.name!r} failed on the row {shown or '(no columns)'}: {type(exc).__name__}: {exc}\n"
         'To go on with null for such rows, set on_error="log" or "ignore".'
     )
+
+
+def row_error(spec: UdfSpec, values: dict[str, Any], exc: BaseException) -> UdfError:
+    return UdfError(row_failure(spec, values, exc))
 
 
 def batch_error(spec: UdfSpec, num_rows: int, exc: BaseException) -> UdfError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast, get_args
@@ -86,7 +87,7 @@ def check_whole(name: str, option: str, value: Any, least: int) -> None:
 
 
 def check_amount(name: str, option: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise InvalidArgumentError(f"{name}: {option} must be a number of 0 or more; got {value!r}")
 
 

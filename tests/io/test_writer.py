@@ -8,19 +8,22 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, TypeMismatchError, WriteError
 from penstock.io import parquet, writer
-from penstock.io.csv import CsvEncoding
+from penstock.io.csv import CsvEncoding, CsvFormat
 from penstock.io.file_source import FileSource
+from penstock.io.json import JsonEncoding, JsonFormat
 from penstock.io.parquet import ParquetEncoding, ParquetFormat, parquet_sink
 from penstock.io.staging import FOLDER
-from penstock.io.writer import FileSink
+from penstock.io.writer import FileEncoding, FileSink
 from penstock.protocols import Sink
-from penstock.types import Schema
+from penstock.types import DataType, Schema, cast
 from tests.io.helpers import parquet_rows, read_rows, visible_files, write_all, write_records
 
 
@@ -173,7 +176,7 @@ def test_a_staged_file_that_is_gone_fails_the_commit_and_loses_nothing(tmp_path:
     sink = sink_to(tmp_path)
     sink.start()
     with pytest.raises(WriteError, match=str(tmp_path)):
-        sink.commit([{"path": "missing.parquet", "rows": 1, "nbytes": 1}])
+        sink.commit([record | {"path": "missing.parquet"}])
     sink.abort()
 
 
@@ -340,3 +343,141 @@ def test_no_columns_cannot_be_written(tmp_path: Path) -> None:
 def test_what_a_format_cannot_hold_is_refused_before_the_query_runs(tmp_path: Path) -> None:
     with pytest.raises(TypeMismatchError, match="Column 'tags'"):
         FileSink(str(tmp_path), CsvEncoding(), schema=Schema.from_pydict({"tags": "list[string]"}))
+
+
+# --- types that differ between batches of unknown schema ---
+
+VARIOUS = [
+    pytest.param(pa.nulls(1), pa.array(["s"]), [None, "s"], id="null-then-text"),
+    pytest.param(pa.array([[]]), pa.array([["s"]]), [[], ["s"]], id="empty-list-then-text"),
+    pytest.param(pa.array([1]), pa.array([0.5]), [1.0, 0.5], id="int-then-float"),
+    pytest.param(
+        pa.array([{"x": 1}]), pa.array([{"x": 0.5, "y": "z"}]), [{"x": 1, "y": None}, {"x": 0.5, "y": "z"}], id="struct"
+    ),
+    pytest.param(
+        pa.nulls(1),
+        cast(pa.array([[1.0, 2.0]]), DataType.embedding("float32", 2)),
+        [None, [1.0, 2.0]],
+        id="null-then-embedding",
+    ),
+]
+
+
+def as_lists(root: Path) -> list[Any]:
+    return [v.tolist() if isinstance(v, np.ndarray) else v for v in (row["v"] for row in parquet_rows(root))]
+
+
+def stored_types(root: Path) -> set[str]:
+    return {str(pq.read_schema(root / name).field("v").type) for name in visible_files(root)}
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), VARIOUS)
+def test_a_writer_takes_wider_types_as_they_come(
+    tmp_path: Path, first: pa.Array, second: pa.Array, expected: Any
+) -> None:
+    shown = write_all(sink_to(tmp_path), batch_of(v=first), batch_of(v=second), batch_of(v=first))
+    assert sorted(map(str, as_lists(tmp_path))) == sorted(map(str, [*expected, expected[0]]))
+    assert len(stored_types(tmp_path)) == 1
+    assert shown.column("nbytes").to_pylist() == [os.path.getsize(path) for path in shown.column("path").to_pylist()]
+    assert sum(shown.column("rows").to_pylist()) == 3
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(("first", "second", "expected"), VARIOUS)
+def test_writers_that_met_other_types_agree_at_the_commit(
+    tmp_path: Path, first: pa.Array, second: pa.Array, expected: Any, is_reversed: bool
+) -> None:
+    sink = sink_to(tmp_path)
+    sink.start()
+    records = [record for values in (first, second) for record in write_records(sink, [batch_of(v=values)])]
+    sink.commit(records[::-1] if is_reversed else records)
+    assert len(visible_files(tmp_path)) == 2
+    assert sorted(map(str, as_lists(tmp_path))) == sorted(map(str, expected))
+    assert len(stored_types(tmp_path)) == 1
+    assert not (tmp_path / FOLDER).exists()
+
+
+def test_partitioned_files_get_one_type_too(tmp_path: Path) -> None:
+    batches = [batch_of(v=pa.nulls(2), k=["x", "y"]), batch_of(v=["s", "t"], k=["y", "z"])]
+    write_all(sink_to(tmp_path, partition_cols=("k",)), *batches)
+    assert len(visible_files(tmp_path)) == 4
+    assert stored_types(tmp_path) == {"string"}
+
+
+@pytest.mark.parametrize("encoding", [JsonEncoding(), CsvEncoding()])
+def test_text_formats_need_no_rewriting(tmp_path: Path, encoding: FileEncoding) -> None:
+    write_all(FileSink(str(tmp_path), encoding), batch_of(v=pa.nulls(1), w=[1]), batch_of(v=["s"], w=[2]))
+    format = JsonFormat() if isinstance(encoding, JsonEncoding) else CsvFormat()
+    rows = read_rows(FileSource(format, tmp_path))
+    assert sorted(rows, key=lambda row: row["w"]) == [{"v": None, "w": 1}, {"v": "s", "w": 2}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"v": ["s"]}, "column 'v' is int64 in some batches and string in others.*make the values one type"),
+        ({"w": [1]}, "column 'v' is in some batches and not in others"),
+    ],
+)
+def test_writers_without_a_common_type_commit_nothing(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    root = tmp_path / "out"
+    sink = sink_to(root)
+    sink.start()
+    records = [*write_records(sink, [batch_of(v=[1])]), *write_records(sink, [batch_of(**columns)])]
+    with pytest.raises(WriteError, match=message):
+        sink.commit(records)
+    assert visible_files(root) == []
+    sink.abort()
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("first", [None, [], 1])
+def test_a_query_of_unknown_schema_can_be_read_back(tmp_path: Path, first: Any) -> None:
+    later = {type(None): "s", list: ["s"], int: 0.5}[type(first)]
+    frame = ps.range(4).map(lambda row: {"v": first if row["id"] < 2 else later}, batch_size=1)
+    frame.write_parquet(str(tmp_path / "out"))
+    found = ps.read_parquet(tmp_path / "out").to_pydict()["v"]
+    assert sorted(map(str, found)) == sorted(map(str, [float(first) if first == 1 else first] * 2 + [later] * 2))
+
+
+# --- what a refused write leaves ---
+
+
+@pytest.mark.parametrize(
+    "options", [{"compression": "zip"}, {"compression": 5}, {"mode": None}, {"rows_per_file": "x"}]
+)
+def test_a_refused_option_makes_no_folder(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError, match=next(iter(options))):
+        ps.from_pydict({"a": [1]}).write_parquet(str(tmp_path / "new" / "out"), **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_refused_create_adds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("mine")
+    with pytest.raises(OutputExistsError):
+        ps.from_pydict({"a": [1]}).write_parquet(str(tmp_path))
+    assert os.listdir(tmp_path) == ["notes.md"]
+
+
+def test_an_abort_removes_the_folders_above_that_were_made_for_it(tmp_path: Path) -> None:
+    sink = sink_to(tmp_path / "new" / "out")
+    sink.start()
+    sink.abort()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_start_that_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "open", full_disk)
+    with pytest.raises(WriteError, match="No space left"):
+        sink_to(tmp_path / "new" / "out").start()
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", [None, 5, b"x"])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="path=.* must name a folder"):
+        ps.from_pydict({"a": [1]}).write_parquet(path)

@@ -210,7 +210,7 @@ def test_the_driver_holds_references_and_a_task_rests_between_outputs(ray_cluste
         Stage("pass on", Transform(()), inputs=(0,)),
     )
     runner = RayRunner()
-    with runner.open(get_config()) as workplace:
+    with runner.open(get_config(), stages) as workplace:
         executor = Executor(stages, workplace.make_pool, memory_bytes=4 * 2**20, num_cores=2)
         with closing(executor.run()) as bundles:
             first = next(bundles)
