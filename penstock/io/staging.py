@@ -94,12 +94,18 @@ class Staging:
     def begin(self) -> None:
         """Make the folder, and hold its lock until ``commit`` or ``abandon``."""
         made = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+        try:
+            descriptor = self._locked()
+        except OSError:
+            _remove_folders([self.lock.parent, *made])
+            raise
+        _held[self.run_id] = descriptor, made
+        self.data.mkdir(parents=True)
+
+    def _locked(self) -> int:
+        """Return the descriptor of the run's lock, which is held from now on."""
         while True:
-            try:
-                self.lock.parent.mkdir(parents=True, exist_ok=True)
-            except OSError:
-                _remove_folders([self.lock.parent, *made])
-                raise
+            self.lock.parent.mkdir(parents=True, exist_ok=True)
             try:
                 descriptor = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
             except FileNotFoundError:  # another run has just tidied the folder away
@@ -107,10 +113,8 @@ class Staging:
             with contextlib.suppress(OSError):  # a file system without locks: then nobody may call this run dead
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_same_file(descriptor, self.lock):
-                break
+                return descriptor
             os.close(descriptor)  # a cleaner was quicker and removed the file before it was locked
-        _held[self.run_id] = descriptor, made
-        self.data.mkdir(parents=True)
 
     def commit(self, moves: Iterable[str], deletes: Iterable[str]) -> None:
         """Put the staged files ``moves`` in place and delete the old ones; both are relative to their folders."""

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryCancelledError, TypeMismatchError, UdfError
@@ -17,6 +18,7 @@ from penstock.types import to_batch
 from penstock.udf.bisect import Parts
 from penstock.udf.call import ApplySteps, IsCancelled
 from penstock.udf.formats import batch_in_format
+from penstock.udf.passthrough import PassedColumns
 from penstock.udf.retry import retrying, retrying_async
 from penstock.udf.target import built_target, close_instance, drained, drained_async
 
@@ -95,7 +97,7 @@ class BatchHandler:
         for part in parts:
             given = batch_in_format(part, self._spec.batch_format)
             try:
-                results.append(self._called(given))
+                results.append(PassedColumns(part, given).restored(self._called(given)))
             except QueryCancelledError:
                 raise
             except Exception as exc:
@@ -154,11 +156,20 @@ class BatchHandler:
     def _over_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         results = self._call_rows(batch_in_format(batch, "pylist"))
         if self._spec.verb == "filter":
-            return batch.filter(pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_()))
+            return batch.filter(pa.array([self._is_kept(result) for result in results], pa.bool_()))
         rows = [result for result in results if result is not _FAILED]
         if self._spec.verb == "flat_map":
             rows = [row for result in rows for row in self._several(result)]
         return rows_to_batch(rows, self._what)
+
+    def _is_kept(self, result: Any) -> bool:
+        if result is _FAILED or result is None:
+            return False
+        if not isinstance(result, (bool, np.bool_)):
+            raise TypeMismatchError(
+                f"{self._what} returned {result!r:.80}; return True to keep the row, False to drop it"
+            )
+        return bool(result)
 
     def _several(self, result: Any) -> Iterator[dict[str, Any]]:
         if isinstance(result, (dict, str, bytes)) or not hasattr(result, "__iter__"):

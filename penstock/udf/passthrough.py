@@ -1,7 +1,7 @@
 """Columns that a batch function hands back as they were keep their Arrow types and nulls, which arrays cannot all hold.
 
-A nullable integer reaches NumPy as a float with NaN, a timestamp loses its zone, an embedding becomes a plain array. What
-comes back as the same object with the same content is therefore the same column.
+A nullable integer reaches NumPy as a float with NaN, a timestamp loses its zone, an embedding becomes a plain array.
+What comes back as the same object with the same content is therefore the same column.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PassedColumns:
                 column = batch.column(name)
                 if not _survives(column):
                     # Replaced elements of an object array are found by identity, as comparing them may mean anything.
-                    objects = value.tolist() if getattr(value, "dtype", None) == object else None
+                    objects = value.tolist() if _is_boxed(value) else None
                     self._columns[id(value)] = (value, column, objects)
 
     def restored(self, result: Any) -> Any:
@@ -56,6 +56,10 @@ def _is_unchanged(given: Any, column: pa.Array, objects: list[Any] | None) -> bo
         return len(given) == len(objects) and all(map(_is, given.tolist(), objects))
     values = given if isinstance(given, np.ndarray) else given.numpy()
     return np.array_equal(values, default_numpy(column), equal_nan=values.dtype.kind in "fmM")
+
+
+def _is_boxed(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "O"
 
 
 def _is(left: Any, right: Any) -> bool:

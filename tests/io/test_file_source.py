@@ -7,12 +7,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import ColumnNotFoundError, CorruptFileError, InvalidArgumentError
+import penstock as ps
+from penstock.errors import ColumnNotFoundError, CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.csv import CsvFormat
 from penstock.io.file_source import FileSource
 from penstock.io.parquet import ParquetFormat
@@ -137,7 +139,53 @@ def test_the_first_file_rules_missing_is_null_extra_is_dropped_types_are_cast(tm
 def test_a_type_that_cannot_be_cast_names_file_column_and_types(tmp_path: Path) -> None:
     write(tmp_path / "1.parquet", a=[1])
     write(tmp_path / "2.parquet", a=["x"])
-    with pytest.raises(CorruptFileError, match=r"2\.parquet': column 'a' is string there and does not become int64"):
+    message = r"2\.parquet': column 'a' is string there and does not become int64.*give schema=\{'a': \.\.\.\}"
+    for options in ({}, {"ignore_corrupt_files": True}):  # the file is not corrupt, so it is not skipped
+        with pytest.raises(ReadError, match=message) as raised:
+            parquet_rows(tmp_path, **options)
+        assert not isinstance(raised.value, CorruptFileError)
+    assert parquet_rows(tmp_path, schema={"a": "string"}) == [{"a": "1"}, {"a": "x"}]
+    assert parquet_rows(tmp_path, columns=[], file_path_column="f")[1] == {"f": f"{tmp_path}/2.parquet"}
+
+
+INT, FLOAT = pa.array([1, 2]), pa.array([0.5, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (INT, FLOAT, [1, 2, 0.5, 1.5]),
+        (FLOAT, INT, [0.5, 1.5, 1, 2]),
+        (pa.nulls(1), pa.array(["s"]), [None, "s"]),
+        (pa.array([[]]), pa.array([["s"]]), [[], ["s"]]),
+        (pa.array([{"x": 1}]), pa.array([{"y": "s"}]), [{"x": 1, "y": None}, {"x": None, "y": "s"}]),
+        (pa.array(["s"]).dictionary_encode(), pa.array(["t"], pa.large_string()), ["s", "t"]),
+    ],
+)
+def test_files_of_other_types_are_read_as_what_holds_both(
+    tmp_path: Path, first: pa.Array, second: pa.Array, expected: list[Any]
+) -> None:
+    files = [
+        write(tmp_path / "z.parquet", a=first, b=[0] * len(first)),
+        write(tmp_path / "a.parquet", a=second, c=second),
+    ]
+    source = FileSource(ParquetFormat(), files)
+    assert source.schema().names == ["a", "b"]
+    assert read_table(source).column("a").to_pylist() == expected
+
+
+@pytest.mark.parametrize("predicate", [pc.field("a") > 1.25, pc.field("a").is_valid() & (pc.field("a") >= 1.5)])
+def test_predicates_on_types_that_differ_from_file_to_file(tmp_path: Path, predicate: pc.Expression) -> None:
+    for name, values in {"1": INT, "2": FLOAT, "3": pa.nulls(2)}.items():
+        write(tmp_path / f"{name}.parquet", a=values)
+    source = FileSource(ParquetFormat(), tmp_path)
+    assert read_rows(source, predicate=predicate) == [{"a": 2.0}, {"a": 1.5}]
+
+
+def test_only_the_first_files_are_asked_for_their_types(tmp_path: Path) -> None:
+    for number in range(33):
+        write(tmp_path / f"{number:02}.parquet", a=INT if number < 32 else FLOAT)
+    with pytest.raises(ReadError, match=r"32\.parquet': column 'a' is double there and does not become int64"):
         parquet_rows(tmp_path)
 
 
@@ -162,6 +210,30 @@ def test_corrupt_files_are_skipped_with_a_warning_if_asked(tmp_path: Path, caplo
     assert "0.parquet" in caplog.text
     assert "2.parquet" in caplog.text
     assert list(source.skipped.reasons) == [f"{tmp_path}/0.parquet", f"{tmp_path}/2.parquet"]
+
+
+@pytest.fixture
+def half_corrupt(tmp_path: Path) -> Path:
+    """Two files of 1000 rows; the data of the first is damaged, its footer is not."""
+    for name in ("1", "2"):
+        write(tmp_path / f"{name}.parquet", a=np.random.default_rng(0).random(1000), b=range(1000))
+    for number in (0, 1):
+        column = pq.read_metadata(tmp_path / "2.parquet").row_group(0).column(number)
+        with (tmp_path / "1.parquet").open("r+b") as file:
+            file.seek(column.dictionary_page_offset or column.data_page_offset)
+            file.write(b"\xff" * column.total_compressed_size)
+    return tmp_path
+
+
+def test_what_is_skipped_is_not_counted(half_corrupt: Path) -> None:
+    frame = ps.read_parquet(half_corrupt, ignore_corrupt_files=True, file_path_column="f")
+    assert frame.to_arrow().num_rows == 1000
+    assert frame.count_rows() == 1000
+    assert frame.select("f").to_arrow().num_rows == 1000
+    assert frame.limit(500).count_rows() == 500
+    assert frame.limit(500).to_arrow().num_rows == 500
+    with pytest.raises(CorruptFileError, match=r"1\.parquet', row group 0 of 1"):
+        ps.read_parquet(half_corrupt).to_arrow()
 
 
 def test_nothing_but_corrupt_files_is_an_error_all_the_same(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.errors import ColumnNotFoundError, InvalidArgumentError, PathNotFoundError
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, PathNotFoundError, TypeMismatchError
 
 
 def test_from_pydict() -> None:
@@ -164,3 +165,40 @@ def test_read_text_passes_its_options_on(tmp_path: Path) -> None:
     assert ps.read_text(tmp_path, skip_blank_lines=False).to_pydict() == {"text": ["a", "", "b"]}
     frame = ps.read_text(tmp_path, whole_text=True, file_path_column="path")
     assert frame.to_pydict() == {"text": ["a\n\nb\n"], "path": [f"{tmp_path}/x.txt"]}
+
+
+# --- arguments that make no sense ---
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ps.range("a"), "range: start='a' must be a whole number; got str"),  # type: ignore[arg-type]
+        (lambda: ps.range(0, 2.5), "range: end=2.5"),  # type: ignore[arg-type]
+        (lambda: ps.range(0, 2, "b"), "range: step='b'"),  # type: ignore[arg-type]
+        (lambda: ps.read_parquet(5), "path=5 must be text, a Path or a list"),  # type: ignore[arg-type]
+        (lambda: ps.read_json([None]), r"path=\[None\] .* got None"),  # type: ignore[list-item]
+        (lambda: ps.from_glob_path(None), "path=None"),  # type: ignore[arg-type]
+        (lambda: ps.read_parquet("x", column=["a"]), "'column'.*Did you mean 'columns'"),  # type: ignore[call-arg]
+        (lambda: ps.read_csv("x", encoding="latin-1"), "read_csv has no option 'encoding'"),  # type: ignore[call-arg]
+        (lambda: ps.read_json("x", shema={}), "Did you mean 'schema'"),  # type: ignore[call-arg]
+        (lambda: ps.read_text("x", encodin="a"), "Did you mean 'encoding'"),  # type: ignore[call-arg]
+        (lambda: ps.from_glob_path("x", storage={}), "from_glob_path has no option"),  # type: ignore[call-arg]
+    ],
+)
+def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        call()
+
+
+def test_paths_may_be_named_and_numbers_be_of_numpy(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    assert ps.read_text(path=tmp_path / "a.txt").to_pydict() == {"text": ["x"]}
+    assert ps.range(np.int64(2)).to_pydict() == {"id": [0, 1]}  # type: ignore[arg-type]
+
+
+def test_the_advice_on_mixed_values_works() -> None:
+    with pytest.raises(TypeMismatchError, match=r"ps\.Series\.from_pylist\(values, dtype=ps\.DataType\.python\(\)\)"):
+        ps.from_pydict({"a": [1, "x"]})
+    values = ps.Series.from_pylist([1, "x"], dtype=ps.DataType.python())
+    assert ps.from_pydict({"a": values}).to_pydict() == {"a": [1, "x"]}

@@ -175,6 +175,7 @@ def test_files_of_a_worker_that_never_reported_are_not_committed(tmp_path: Path)
 def test_a_staged_file_that_is_gone_fails_the_commit_and_loses_nothing(tmp_path: Path) -> None:
     sink = sink_to(tmp_path)
     sink.start()
+    [record] = write_records(sink, [batch_of(a=[1])])
     with pytest.raises(WriteError, match=str(tmp_path)):
         sink.commit([record | {"path": "missing.parquet"}])
     sink.abort()
