@@ -60,6 +60,8 @@ class Program:
         return [values[slot] for slot in self._outputs]
 
     def _compile(self, expr: Expr) -> int:
+        if expr in self._slots:
+            return self._slots[expr]
         for node in bottom_up(expr):
             if node in self._slots:
                 continue

@@ -78,7 +78,7 @@ class Expr(_Structural):
         return describe(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class ColumnRef(Expr):
     column: str
 
@@ -232,6 +232,8 @@ def bottom_up(expr: Expr) -> list[Expr]:
 
     A list rather than recursion, because an expression may be deeper than Python's stack.
     """
+    if not expr.children:
+        return [expr]
     pending, seen, ordered = [expr], set[int](), list[Expr]()
     while pending:
         node = pending[-1]
@@ -248,6 +250,8 @@ def bottom_up(expr: Expr) -> list[Expr]:
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Return the tree with ``change`` applied to every node, children first; the same object if nothing changed."""
+    if not expr.children:
+        return change(expr)
     done: dict[int, Expr] = {}
     for node in bottom_up(expr):
         children = node.children
@@ -263,11 +267,13 @@ def _values(node: Expr) -> tuple[Any, ...]:
 
 def columns_of(expr: Expr) -> set[str]:
     """Return the names of the input columns that the expression reads."""
+    if isinstance(expr, ColumnRef):
+        return {expr.column}
     return {node.column for node in walk(expr) if isinstance(node, ColumnRef)}
 
 
 def has_udf(expr: Expr) -> bool:
-    return any(isinstance(node, UdfCall) for node in walk(expr))
+    return not isinstance(expr, ColumnRef) and any(isinstance(node, UdfCall) for node in walk(expr))
 
 
 def unalias(expr: Expr) -> Expr:

@@ -211,11 +211,11 @@ class FileSource:
             return schema
         with ThreadPoolExecutor(FOOTER_THREADS) as threads:
             others = [other for other in threads.map(self._schema_if_readable, files) if other is not None]
-        common = {field.name: field for field in schema}
+        common = {column.name: column for column in schema}
         for other in others:
-            for name, field in common.items():
+            for name, column in common.items():
                 with suppress(ColumnMismatchError):  # reported, with the file, if the column is read
-                    common[name] = widened_schema(pa.schema([field]), other).field(0)
+                    common[name] = widened_schema(pa.schema([column]), other).field(0)
         return pa.schema(list(common.values()))
 
     def _schema_if_readable(self, file: DataFile) -> pa.Schema | None:

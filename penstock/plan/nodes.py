@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
-from penstock.expr.nodes import Expr, UdfCall, describe, has_udf, walk
+from penstock.expr.nodes import ColumnRef, Expr, UdfCall, describe, has_udf, walk
 from penstock.expr.resolve import dtype_of, expand, schema_of
 from penstock.expr.udf import BatchSpec
 from penstock.protocols import Sink, Source
@@ -94,9 +94,8 @@ class Project(Unary):
 
     @property
     def is_row_preserving(self) -> bool:
-        return not any(
-            isinstance(node, UdfCall) and node.udf.is_generator for expr in self.exprs for node in walk(expr)
-        )
+        computed = (expr for expr in self.exprs if not isinstance(expr, ColumnRef))
+        return not any(isinstance(node, UdfCall) and node.udf.is_generator for expr in computed for node in walk(expr))
 
     @property
     def has_udf(self) -> bool:

@@ -353,7 +353,10 @@ VARIOUS = [
     pytest.param(pa.array([[]]), pa.array([["s"]]), [[], ["s"]], id="empty-list-then-text"),
     pytest.param(pa.array([1]), pa.array([0.5]), [1.0, 0.5], id="int-then-float"),
     pytest.param(
-        pa.array([{"x": 1}]), pa.array([{"x": 0.5, "y": "z"}]), [{"x": 1, "y": None}, {"x": 0.5, "y": "z"}], id="struct"
+        pa.array([{"x": 1}]),
+        pa.array([{"x": 0.5, "y": "z"}]),
+        [{"x": 1.0, "y": None}, {"x": 0.5, "y": "z"}],
+        id="struct",
     ),
     pytest.param(
         pa.nulls(1),
@@ -480,5 +483,5 @@ def test_a_start_that_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("path", [None, 5, b"x"])
 def test_what_is_no_path_is_refused(path: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="path=.* must name a folder"):
+    with pytest.raises(InvalidArgumentError, match=r"path=.* must name a folder"):
         ps.from_pydict({"a": [1]}).write_parquet(path)

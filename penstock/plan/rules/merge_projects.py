@@ -30,7 +30,8 @@ def is_identity(project: Project) -> bool:
     """Say whether the output is the input, column by column; where the schema is unknown, only ``*`` surely is."""
     if project.child.schema is None:
         return project.exprs == (Star(),)
-    return project.exprs == tuple(ColumnRef(name) for name in project.child.schema.names)
+    names = [expr.column for expr in project.exprs if isinstance(expr, ColumnRef)]
+    return len(names) == len(project.exprs) and names == list(project.child.schema.names)
 
 
 def _can_merge(outer: Project, inner: Project) -> bool:
@@ -38,6 +39,7 @@ def _can_merge(outer: Project, inner: Project) -> bool:
         return False
     if any(isinstance(expr, (Star, Unnest)) for expr in (*outer.exprs, *inner.exprs)):
         return False
-    read = [*outer.exprs, *(child for expr in outer.exprs for node in walk(expr) for child in node.children)]
+    computed = [expr for expr in outer.exprs if not isinstance(expr, ColumnRef)]
+    read = [*outer.exprs, *(child for expr in computed for node in walk(expr) for child in node.children)]
     uses = Counter(node.column for node in read if isinstance(node, ColumnRef))
     return all(is_trivial(expr) or (uses[expr.name] <= 1 and is_small(expr)) for expr in inner.exprs)
