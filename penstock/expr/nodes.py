@@ -20,6 +20,7 @@ class _Structural:
     """
 
     __slots__ = ("_hash",)
+    _hash: int
 
     def __hash__(self) -> int:
         try:
@@ -261,7 +262,7 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return done[id(expr)]
 
 
-def _values(node: Expr) -> tuple[Any, ...]:
+def _values(node: Any) -> tuple[Any, ...]:
     return tuple(getattr(node, field.name) for field in fields(node))
 
 

@@ -28,8 +28,6 @@ from penstock.types import DataType, Field, Schema
 
 def dtype_of(expr: Expr, schema: Schema) -> DataType:
     """Return the type of ``expr`` over ``schema``, or raise an error that names the column and the alternatives."""
-    if isinstance(expr, ColumnRef):  # most of most select lists
-        return _dtype(expr, [], schema)
     dtypes: dict[int, DataType] = {}
     for node in bottom_up(expr):
         dtypes[id(node)] = _dtype(node, [dtypes[id(child)] for child in node.children], schema)
@@ -111,7 +109,12 @@ def expand(exprs: Iterable[Expr], schema: Schema | None) -> tuple[Expr, ...]:
 
 def schema_of(exprs: Sequence[Expr], schema: Schema) -> Schema:
     """Return the schema that a select list (already expanded) gives; a name used twice is refused."""
-    fields = [Field(expr.name, dtype_of(expr, schema)) for expr in exprs]
+    fields = [
+        schema[expr.column]
+        if isinstance(expr, ColumnRef) and expr.column in schema  # most of most select lists
+        else Field(expr.name, dtype_of(expr, schema))
+        for expr in exprs
+    ]
     seen: set[str] = set()
     for field in fields:
         if field.name in seen:

@@ -98,8 +98,9 @@ def find_files(
     A folder stands for all files below it that are not hidden: those with one of ``suffixes``, or all if none has one.
     A folder met by a pattern counts as a folder too, unless ``descend`` is false.
     """
-    is_one = isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Iterable)
-    names: list[Any] = [paths] if is_one else list(paths)
+    given: Any = paths
+    is_one = isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable)
+    names = [given] if is_one else list(given)
     for name in names:
         if not isinstance(name, str | os.PathLike):
             raise InvalidArgumentError(f"path={paths!r} must be text, a Path or a list of them; got {name!r}.")

@@ -90,8 +90,9 @@ class FileSink:
             raise InvalidArgumentError(
                 f"mode={self.mode!r} is not known; use one of {', '.join(MODES)}.{did_you_mean(str(self.mode), MODES)}"
             )
-        if self.rows_per_file is not None and not (isinstance(self.rows_per_file, int) and self.rows_per_file >= 1):
-            raise InvalidArgumentError(f"rows_per_file={self.rows_per_file!r} must be a whole number of at least 1.")
+        limit: Any = self.rows_per_file
+        if limit is not None and not (isinstance(limit, int) and limit >= 1):
+            raise InvalidArgumentError(f"rows_per_file={limit!r} must be a whole number of at least 1.")
         if self.schema is not None:
             self.content_schema(self.schema.to_arrow())
 
@@ -166,18 +167,18 @@ class FileSink:
     def _with_one_schema(self, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the files' records once all have the same types; those that have not are written anew, in staging."""
         schemas = {packed: pa.ipc.read_schema(pa.py_buffer(packed)) for packed in (file["schema"] for file in files)}
+        if len(schemas) < 2:
+            return files
         common = self._common_schema(list(schemas.values()))
 
         def rewritten(file: dict[str, Any]) -> dict[str, Any]:
             return file if schemas[file["schema"]].equals(common) else self._rewritten(file, common)
 
-        if len(schemas) < 2:
-            return files
         with ThreadPoolExecutor(REWRITE_THREADS) as threads:
             return list(threads.map(rewritten, files))
 
-    def _common_schema(self, schemas: Sequence[pa.Schema]) -> pa.Schema | None:
-        common = schemas[0] if schemas else None
+    def _common_schema(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
+        common = schemas[0]
         for schema in schemas[1:]:
             if odd := sorted(set(schema.names) ^ set(common.names)):
                 raise WriteError(

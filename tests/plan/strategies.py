@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import assume, strategies as st
 
 from penstock.expr.column import Expression, col, lit
-from penstock.expr.nodes import Alias, ColumnRef
+from penstock.expr.nodes import Alias, ColumnRef, columns_of
 from penstock.plan.nodes import (
     Concat,
     Explode,
@@ -158,6 +158,20 @@ def _same_call_twice(draw: st.DrawFn, plan: Plan) -> Plan:
     return with_columns(plan, a=value, b=value + 1, c=double(value))
 
 
+def _same_call_again(draw: st.DrawFn, plan: Plan) -> Plan:
+    """The same call in two verbs, with others in between that may replace what it reads or hide its result."""
+    names = columns(_schema(plan), INT)
+    value = double(col(draw(st.sampled_from(names)))) if names else double(1)
+    first, again = draw(st.sampled_from(NAMES)), draw(st.sampled_from(NAMES))
+    plan = Filter(plan, node(value > 0)) if draw(st.booleans()) else with_columns(plan, **{first: value})
+    for _ in range(draw(st.integers(0, 2))):
+        between = draw(st.sampled_from([_with_columns, _rename, _drop, _filter, _number, _sample, _layout, _generate]))
+        plan = between(draw, plan)
+    if any(name not in columns(_schema(plan), INT) for name in columns_of(node(value))):
+        return plan
+    return Filter(plan, node(value < 5)) if draw(st.booleans()) else with_columns(plan, **{again: value + 1})
+
+
 def _rename(draw: st.DrawFn, plan: Plan) -> Plan:
     names = _schema(plan).names
     shuffled = draw(st.permutations(names))
@@ -217,6 +231,7 @@ def _layout(draw: st.DrawFn, plan: Plan) -> Plan:
 _VERBS = [
     *(_select, _with_columns, _with_columns, _same_call_twice, _rename, _drop, _filter, _filter, _filter, _limit),
     *(_limit, _explode, _unpivot, _number, _sample, _concat, _layout, _generate),
+    *(_same_call_again, _same_call_again),
 ]
 
 

@@ -15,6 +15,8 @@ def named(expr: Expr, name: str) -> Expr:
 
 def substitute(expr: Expr, definitions: Mapping[str, Expr]) -> Expr:
     """Return the expression with columns replaced by their definitions; it keeps its name."""
+    if isinstance(expr, ColumnRef):
+        return named(definitions.get(expr.column, expr), expr.column)
 
     def change(node: Expr) -> Expr:
         return definitions.get(node.column, node) if isinstance(node, ColumnRef) else node
