@@ -13,12 +13,14 @@ from penstock.errors import UdfError
 from penstock.execution.executor import PoolChoice
 from penstock.execution.threads import ThreadPool, Threads
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
+from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work
 from penstock.protocols import Bundle, Emit
 from penstock.runners.handlers import async_opener, opener
 from penstock.runners.query import Workplace
 
-ASYNC_BATCHES = 8  # batches of an async stage in flight at once, so that the tail of one does not idle the loop
+SPARE_ASYNC_TASKS = 8
+"""Tasks of an async stage beyond those whose calls can all wait at once: while one waits for its slowest row, the loop
+makes the calls of the next."""
 
 
 class LocalRunner:
@@ -46,7 +48,7 @@ def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores:
         case CallUdf(call) if call.udf.is_async:
             from penstock.execution.aio import AsyncPool
 
-            return PoolChoice(AsyncPool(async_opener(work), ASYNC_BATCHES, emit), takes_core=False)
+            return PoolChoice(AsyncPool(async_opener(work), num_async_tasks(stage, call.udf), emit), takes_core=False)
         case CallUdf() | CallBatch():
             spec = work.call.udf if isinstance(work, CallUdf) else work.spec
             num_workers = worker_count(spec, num_cores)
@@ -70,6 +72,12 @@ def make_pool(stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores:
             return PoolChoice(ThreadPool(opener(work), 1, threads, emit), takes_core=True)
         case _:
             return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), takes_core=True)
+
+
+def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
+    """Return how many tasks of an async stage are in flight at once, so that its calls are never fewer than allowed."""
+    calls_per_task = stage.inbox.num_rows if isinstance(stage.inbox, Exactly | AtMost) and not spec.is_batch else 1
+    return SPARE_ASYNC_TASKS + spec.num_at_once // calls_per_task
 
 
 def worker_count(spec: UdfSpec | BatchSpec, num_cores: int) -> int:

@@ -24,9 +24,6 @@ from penstock.udf.callers import Callers, Calls
 from penstock.udf.retry import retrying_async
 from penstock.udf.target import built_target, close_instance, drained_async
 
-DEFAULT_CONCURRENCY = 256
-"""Calls that wait at once where the user gives no number: most services take as many, and so do 1,024 open files."""
-
 
 class AsyncUdfHandler:
     """One async UDF call over batches. ``max_concurrency`` bounds the rows (or batches) that wait at once."""
@@ -39,9 +36,8 @@ class AsyncUdfHandler:
         target, self._instance = built_target(self._spec)
         function = drained_async(target) if self._spec.is_generator else target
         self._function = retrying_async(function, self._spec.policy)
-        max_concurrency = self._spec.resources.max_workers or DEFAULT_CONCURRENCY
-        self._turns = asyncio.Semaphore(max_concurrency)  # of batches
-        self._callers = Callers(max_concurrency)  # of rows
+        self._turns = asyncio.Semaphore(self._spec.num_at_once)  # of batches
+        self._callers = Callers(self._spec.num_at_once)  # of rows
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None

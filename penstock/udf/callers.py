@@ -20,55 +20,29 @@ class Calls:
     def __init__(
         self, calls: Iterator[Awaitable[Any]], num_calls: int, on_error: Callable[[int, BaseException], None]
     ) -> None:
+        self.draw = calls.__next__
+        self.numbers = iter(range(num_calls))  # of the calls to make
+        self.num_unfinished = num_calls
         self.results: list[Any] = [None] * num_calls
         self.error: BaseException | None = None
         self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.callers: set[asyncio.Task[None]] = set()
-        self._calls = calls
-        self._numbers = iter(range(num_calls))
         self._on_error = on_error
-        self.are_made = num_calls == 0
+        if not num_calls:
+            self.end()
 
-    async def make(self, caller: asyncio.Task[None]) -> None:
-        """Make one call after the other until none is left. Several callers do so at once."""
-        self.callers.add(caller)
+    def fail(self, number: int, exc: BaseException) -> None:
+        """Take note that a call failed."""
         try:
-            await self._make()
-            self.are_made = True
-        finally:
-            self.callers.discard(caller)
-            if self.are_made and not self.callers:
-                self._end()
+            if not isinstance(exc, (Exception, asyncio.CancelledError)):
+                raise exc  # an interrupt, which is not the call's
+            self._on_error(number, exc)
+        except BaseException as error:
+            self.error = error
+            self.end()
 
-    async def _make(self) -> None:
-        results, draw = self.results, self._calls.__next__
-        for count, number in enumerate(self._numbers, 1):
-            try:
-                results[number] = await draw()
-            except BaseException as exc:
-                if self.is_over.done():
-                    raise  # cancelled with the rest
-                try:
-                    if not isinstance(exc, (Exception, asyncio.CancelledError)):
-                        raise  # an interrupt, which is not the row's
-                    self._on_error(number, exc)
-                except BaseException as error:
-                    self.error = error
-                    self._end()
-            if count % CALLS_A_TURN == 0:
-                await asyncio.sleep(0)
-
-    async def stop(self) -> None:
-        """Make no further call, end those that wait, and let them clean up after themselves."""
-        self._end()
-        waiting = list(self.callers)
-        for caller in waiting:
-            caller.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-    def _end(self) -> None:
-        self.are_made = True
-        for _ in self._numbers:
+    def end(self) -> None:
+        """Let no further call be made."""
+        for _ in self.numbers:
             pass
         if not self.is_over.done():
             self.is_over.set_result(None)
@@ -83,42 +57,67 @@ class Callers:
 
     def __init__(self, max_concurrency: int) -> None:
         self._max_concurrency = max_concurrency
-        self._waiting: deque[Calls] = deque()  # those with calls to make are among them
-        self._callers: set[asyncio.Task[None]] = set()
+        self._to_make: deque[Calls] = deque()
+        self._callers: dict[asyncio.Task[None], Calls | None] = {}  # and what each is at
 
     async def run(self, calls: Calls) -> list[Any]:
         """Make the calls when it is their turn and return their results in order."""
-        if calls.results:
-            self._waiting.append(calls)
-            self._start(len(calls.results))
-            try:
-                await calls.is_over
-            finally:
-                await calls.stop()
+        self._to_make.append(calls)
+        self._start(calls.num_unfinished)
+        try:
+            await calls.is_over
+        finally:
+            if calls.num_unfinished:
+                await self._stop(calls)
         if calls.error is not None:
             raise calls.error
         return calls.results
 
+    async def _stop(self, calls: Calls) -> None:
+        """End the calls that wait and let them clean up after themselves."""
+        calls.end()
+        waiting = [caller for caller, at in self._callers.items() if at is calls]
+        for caller in waiting:
+            caller.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
     def _start(self, num_callers: int) -> None:
         for _ in range(min(num_callers, self._max_concurrency - len(self._callers))):
             caller = asyncio.create_task(self._serve())
-            self._callers.add(caller)
+            self._callers[caller] = None
             caller.add_done_callback(self._replace)
 
     async def _serve(self) -> None:
+        """Make one call after the other until there are none. As little as possible of ours runs between two calls."""
         caller = asyncio.current_task()
         assert caller is not None
-        while not caller.cancelling() and (calls := self._next()) is not None:
-            await calls.make(caller)
+        num_made = 0
+        while (calls := self._next()) is not None and not caller.cancelling():
+            self._callers[caller] = calls
+            draw, results = calls.draw, calls.results
+            for number in calls.numbers:
+                try:
+                    results[number] = await draw()
+                except BaseException as exc:
+                    if calls.is_over.done():
+                        raise  # cancelled with the rest
+                    calls.fail(number, exc)
+                calls.num_unfinished -= 1
+                if not calls.num_unfinished:
+                    calls.end()
+                num_made += 1
+                if not num_made % CALLS_A_TURN:
+                    await asyncio.sleep(0)
+            if self._to_make and self._to_make[0] is calls:
+                self._to_make.popleft()
 
     def _next(self) -> Calls | None:
-        """Return the first calls that are not all made."""
-        while self._waiting and (self._waiting[0].are_made or self._waiting[0].is_over.done()):
-            self._waiting.popleft()
-        return self._waiting[0] if self._waiting else None
+        while self._to_make and self._to_make[0].is_over.done():
+            self._to_make.popleft()
+        return self._to_make[0] if self._to_make else None
 
     def _replace(self, ended: asyncio.Task[None]) -> None:
         """Start another caller for one that was cancelled while there are calls to make."""
-        self._callers.discard(ended)
+        del self._callers[ended]
         if self._next() is not None:
             self._start(1)
