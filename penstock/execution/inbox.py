@@ -43,7 +43,7 @@ class Inbox:
             case Exactly(num_rows):
                 return self.num_rows // num_rows or (1 if self.is_closed and self.num_rows else 0)
             case AtMost(num_rows):
-                return -(-self.num_rows // num_rows)
+                return max(len(self._bundles), self.num_rows // num_rows)
             case Paced():
                 return max(len(self._bundles), self.num_rows // self.rows_per_task)
             case Evenly():
@@ -69,8 +69,10 @@ class Inbox:
     def _next_rows(self) -> int:
         """How many rows the next task has."""
         match self._policy:
-            case Exactly(num_rows) | AtMost(num_rows):
+            case Exactly(num_rows):
                 return min(num_rows, self.num_rows)
+            case AtMost(num_rows):
+                return min(num_rows, self._bundles[0].num_rows)
             case Paced():
                 return min(self.rows_per_task, self._bundles[0].num_rows)
             case Evenly():

@@ -120,7 +120,7 @@ class Exactly:
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """Whatever waits, cut and joined to at most ``num_rows``: small bundles are joined only while no worker is free."""
+    """Bundles cut to at most ``num_rows``, never joined."""
 
     num_rows: int
 

@@ -111,9 +111,9 @@ def test_exactly(sizes: list[int], num_rows: int) -> None:
 
 
 @given(SIZES, st.integers(1, 60))
-def test_at_most_takes_what_is_there(sizes: list[int], num_rows: int) -> None:
-    whole, rest = divmod(sum(sizes), num_rows)
-    assert sizes_of(drained(filled(AtMost(num_rows), sizes))) == [num_rows] * whole + [rest] * bool(rest)
+def test_at_most_cuts_and_never_joins(sizes: list[int], num_rows: int) -> None:
+    expected = [part for size in sizes for part in [num_rows] * (size // num_rows) + [size % num_rows] if part]
+    assert sizes_of(drained(filled(AtMost(num_rows), sizes))) == expected
 
 
 @given(SIZES, st.lists(st.integers(1, 60), min_size=1))
