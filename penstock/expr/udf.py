@@ -11,6 +11,12 @@ from penstock.types import DataType
 OnError = Literal["raise", "log", "ignore"]
 BatchSize = int | Literal["auto"] | None
 
+ASYNC_ROWS_AT_ONCE = 256
+"""Calls of an async function that wait at once where the user gives no number: each may hold a socket, and 1,024 open
+files are often all that a process may have."""
+ASYNC_BATCHES_AT_ONCE = 8
+"""The same for calls that hold a whole batch each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
@@ -59,6 +65,11 @@ class UdfSpec:
     @property
     def is_stateful(self) -> bool:
         return self.method is not None
+
+    @property
+    def num_at_once(self) -> int:
+        """How many calls of an async function may wait at once."""
+        return self.resources.max_workers or (ASYNC_BATCHES_AT_ONCE if self.is_batch else ASYNC_ROWS_AT_ONCE)
 
 
 BatchFormat = Literal["numpy", "pandas", "pyarrow", "pylist", "torch"]

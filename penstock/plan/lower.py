@@ -54,8 +54,11 @@ from penstock.plan.stages import (
 )
 from penstock.protocols import ReadRequest
 
-ASYNC_ROWS_PER_TASK = 1024
-"""Rows given at once to an async function: they wait together, so a task is as slow as its slowest row."""
+ASYNC_CALLS_PER_TASK = 8
+"""Rows of a task for each that may wait at once. So a task takes about as long as eight calls one after another,
+however many wait: few enough that results come soon, enough that what a task costs by itself is little."""
+MIN_ASYNC_ROWS = 128
+ASYNC_BATCH_ROWS = 1024
 
 WRITTEN_NBYTES = 2**20
 """Data handed to a writer at once: a small result goes to one writer, so into one file, and in order."""
@@ -167,8 +170,14 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
     if isinstance(spec.batch_size, int):
         return Exactly(spec.batch_size)
     if spec.is_async:
-        return AtMost(ASYNC_ROWS_PER_TASK)
+        return AtMost(_async_rows(spec))
     return _WHOLE if is_batch else Paced()
+
+
+def _async_rows(spec: UdfSpec | BatchSpec) -> int:
+    if isinstance(spec, BatchSpec) or spec.is_batch:
+        return ASYNC_BATCH_ROWS
+    return max(MIN_ASYNC_ROWS, ASYNC_CALLS_PER_TASK * spec.num_at_once)
 
 
 def _with_order(stages: Sequence[Stage], is_ordered: bool) -> tuple[Stage, ...]:

@@ -12,13 +12,16 @@ from penstock.config import Config
 from penstock.errors import UdfError
 from penstock.execution.executor import PoolChoice
 from penstock.execution.threads import ThreadPool, Threads
-from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
+from penstock.expr.udf import UdfSpec
+from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work
 from penstock.protocols import Bundle, Emit
 from penstock.runners.handlers import async_opener, opener, revival
 from penstock.runners.placement import Devices, Machine, place, this_machine, wish_of
 from penstock.runners.query import Workplace
 
-ASYNC_BATCHES = 8  # batches of an async stage in flight at once, so that the tail of one does not idle the loop
+SPARE_ASYNC_TASKS = 8
+"""Tasks of an async stage beyond those whose calls can all wait at once: while one waits for its slowest row, the loop
+makes the calls of the next."""
 
 
 class LocalRunner:
@@ -60,7 +63,7 @@ def make_pool(
         case CallUdf(call) if call.udf.is_async:
             from penstock.execution.aio import AsyncPool
 
-            return PoolChoice(AsyncPool(async_opener(work), ASYNC_BATCHES, emit), takes_core=False)
+            return PoolChoice(AsyncPool(async_opener(work), num_async_tasks(stage, call.udf), emit), takes_core=False)
         case CallUdf() | CallBatch():
             spec = work.call.udf if isinstance(work, CallUdf) else work.spec
             if stage.resources.use_process or stage.resources.gpus:
@@ -84,6 +87,12 @@ def make_pool(
             return PoolChoice(ThreadPool(opener(work), 1, threads, emit), takes_core=True)
         case _:
             return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), takes_core=True)
+
+
+def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
+    """Return how many tasks of an async stage are in flight at once, so that its calls are never fewer than allowed."""
+    calls_per_task = stage.inbox.num_rows if isinstance(stage.inbox, Exactly | AtMost) and not spec.is_batch else 1
+    return SPARE_ASYNC_TASKS + spec.num_at_once // calls_per_task
 
 
 def environment(devices: Devices) -> dict[str, str]:

@@ -22,7 +22,7 @@ from penstock.expr.udf import Resources
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
 from penstock.protocols import Bundle, Emit, Report, Task
 from penstock.runners.handlers import async_opener, opener
-from penstock.runners.local import ASYNC_BATCHES
+from penstock.runners.local import num_async_tasks
 from penstock.runners.placement import worker_count
 from penstock.runners.query import Workplace
 from penstock.runners.ray_worker import Answer, AsyncWorker, Worker
@@ -86,8 +86,9 @@ def make_pool(stage: Stage, work: Work, emit: Emit, num_cores: int) -> PoolChoic
     takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
     match work:
         case CallUdf(call) if call.udf.is_async:
-            crew = Crew(AsyncWorker, async_opener(work), actor_options(resources, max_concurrency=ASYNC_BATCHES))
-            return PoolChoice(RayPool(crew, 1, ASYNC_BATCHES, emit), takes_core=False)
+            num_tasks = num_async_tasks(stage, call.udf)
+            crew = Crew(AsyncWorker, async_opener(work), actor_options(resources, max_concurrency=num_tasks))
+            return PoolChoice(RayPool(crew, 1, num_tasks, emit), takes_core=False)
         case CallUdf() | CallBatch():
             spec = work.call.udf if isinstance(work, CallUdf) else work.spec
             crew = Crew(Worker, opener(work), actor_options(resources), is_reusable=not spec.is_stateful)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import UdfError
 from penstock.plan.stages import CallUdf
 from penstock.udf.arguments import Arguments
 from penstock.udf.bisect import Parts
@@ -24,10 +21,9 @@ from penstock.udf.call import (
     row_error,
     with_column,
 )
+from penstock.udf.callers import Callers, Calls
 from penstock.udf.retry import retrying_async
 from penstock.udf.target import built_target, close_instance, drained_async
-
-DEFAULT_CONCURRENCY = 256
 
 
 class AsyncUdfHandler:
@@ -41,7 +37,8 @@ class AsyncUdfHandler:
         target, self._instance = built_target(self._spec)
         function = drained_async(target) if self._spec.is_generator else target
         self._function = retrying_async(function, self._spec.policy)
-        self._turns = asyncio.Semaphore(self._spec.resources.max_workers or DEFAULT_CONCURRENCY)
+        self._turns = asyncio.Semaphore(self._spec.num_at_once)  # of batches
+        self._callers = Callers(self._spec.num_at_once)  # of rows
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
@@ -74,26 +71,12 @@ class AsyncUdfHandler:
 
     async def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
         """Run all rows at once, within the bound; the first failure cancels the rest unless errors are tolerated."""
-        # The calls are made in their tasks: a coroutine made here and then cancelled would never be awaited.
-        calls = self._arguments.rows(batch, functools.partial(functools.partial, self._function))
-        results: list[Any] = [None] * batch.num_rows
-        try:
-            async with asyncio.TaskGroup() as group:
-                for row, call in enumerate(calls):
-                    await self._turns.acquire()
-                    group.create_task(self._call_row(batch, row, call, results))
-        except* UdfError as failures:
-            raise failures.exceptions[0] from failures.exceptions[0].__cause__
-        return results
 
-    async def _call_row(
-        self, batch: pa.RecordBatch, row: int, call: Callable[[], Awaitable[Any]], results: list[Any]
-    ) -> None:
-        try:
-            results[row] = await call()
-        except Exception as exc:
+        def fail(row: int, exc: BaseException) -> None:
             if self._spec.policy.on_error == "raise":
                 raise row_error(self._spec, self._arguments.at(batch, row), exc) from exc
             log_failure(self._spec, exc)
-        finally:
-            self._turns.release()
+
+        # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
+        calls = self._arguments.rows(batch, self._function)
+        return await self._callers.run(Calls(calls, batch.num_rows, fail))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import operator
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from penstock.errors import QueryCancelledError
+from penstock.expr.udf import ASYNC_ROWS_AT_ONCE
+from penstock.udf.callers import Callers, Calls
 
 CANCEL_CHECK_S = 0.02
-ROWS_AT_ONCE = 256
 
 
 class WorkerLoop:
@@ -60,15 +62,9 @@ class WorkerLoop:
 
 
 async def _together(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
-    turns = asyncio.Semaphore(ROWS_AT_ONCE)
+    def fail(number: int, exc: BaseException) -> None:
+        raise exc
 
-    async def make(call: Callable[[], Awaitable[Any]]) -> Any:
-        async with turns:
-            return await call()
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(make(call)) for call in calls]
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from failed.exceptions[0].__cause__
-    return [task.result() for task in tasks]
+    to_make = list(calls)
+    made = map(operator.call, to_make)
+    return await Callers(ASYNC_ROWS_AT_ONCE).run(Calls(made, len(to_make), fail))

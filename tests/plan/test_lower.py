@@ -7,8 +7,8 @@ import pytest
 
 from penstock.expr.column import col
 from penstock.expr.nodes import Expr, UdfCall
-from penstock.expr.udf import BatchSpec, Resources, UdfSpec
-from penstock.plan.lower import ASYNC_ROWS_PER_TASK, WRITTEN_NBYTES, lower
+from penstock.expr.udf import ASYNC_ROWS_AT_ONCE, BatchSpec, Resources, UdfSpec
+from penstock.plan.lower import ASYNC_BATCH_ROWS, ASYNC_CALLS_PER_TASK, MIN_ASYNC_ROWS, WRITTEN_NBYTES, lower
 from penstock.plan.nodes import (
     Concat,
     Explode,
@@ -167,7 +167,10 @@ def test_writing() -> None:
     ("spec", "inbox"),
     [
         (DOUBLE, Paced()),
-        (udf(len, INT, is_async=True), AtMost(ASYNC_ROWS_PER_TASK)),
+        (udf(len, INT, is_async=True), AtMost(ASYNC_CALLS_PER_TASK * ASYNC_ROWS_AT_ONCE)),
+        (udf(len, INT, is_async=True, resources=Resources(max_workers=500)), AtMost(ASYNC_CALLS_PER_TASK * 500)),
+        (udf(len, INT, is_async=True, resources=Resources(max_workers=1)), AtMost(MIN_ASYNC_ROWS)),
+        (udf(len, INT, is_async=True, is_batch=True), AtMost(ASYNC_BATCH_ROWS)),
         (udf(len, INT, is_batch=True), Whole()),
         (udf(len, INT, is_batch=True, batch_size=None), Whole()),
         (udf(len, INT, is_batch=True, batch_size=32), Exactly(32)),
