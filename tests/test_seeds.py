@@ -215,7 +215,8 @@ class TextPredictor:
         return batch
 
 
-def test_text_predictor() -> None:
+def test_text_predictor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.runners.placement.available_cpus", lambda: 10)  # the sample asks for 2 x 5
     ds = ray_data.from_numpy(np.asarray(["Complete this", "for me"]))
     predictions = ds.map_batches(
         TextPredictor,
