@@ -28,7 +28,8 @@ class _Structural:
         except AttributeError:
             assert isinstance(self, Expr)
         for node in bottom_up(self):
-            object.__setattr__(node, "_hash", hash((type(node), *_values(node))))
+            if not isinstance(node, PythonValue):  # what it holds may have no hash
+                object.__setattr__(node, "_hash", hash((type(node), *_values(node))))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
