@@ -165,7 +165,7 @@ class BatchHandler:
     def _is_kept(self, result: Any) -> bool:
         if result is _FAILED or result is None:
             return False
-        if not isinstance(result, (bool, np.bool_)):
+        if not isinstance(result, (int, np.bool_, np.integer)):  # a bool is an int; text and lists are a mistake
             raise TypeMismatchError(
                 f"{self._what} returned {result!r:.80}; return True to keep the row, False to drop it"
             )
