@@ -12,16 +12,15 @@ import pyarrow as pa
 
 from penstock.errors import UdfError
 from penstock.plan.stages import CallUdf
+from penstock.protocols import WorkerContext
 from penstock.udf.arguments import Arguments
 from penstock.udf.bisect import Parts
 from penstock.udf.call import (
     ApplySteps,
+    Failures,
     batch_result,
-    failed_part,
     flattened,
-    log_failure,
     result_column,
-    row_error,
     with_column,
 )
 from penstock.udf.retry import retrying_async
@@ -33,11 +32,12 @@ DEFAULT_CONCURRENCY = 256
 class AsyncUdfHandler:
     """One async UDF call over batches. ``max_concurrency`` bounds the rows (or batches) that wait at once."""
 
-    def __init__(self, work: CallUdf, steps: ApplySteps) -> None:
+    def __init__(self, work: CallUdf, steps: ApplySteps, context: WorkerContext) -> None:
         self._work = work
         self._steps = steps
         self._spec = work.call.udf
         self._arguments = Arguments(work.call)
+        self._failures = Failures(self._spec, self._arguments, context.record)
         target, self._instance = built_target(self._spec)
         function = drained_async(target) if self._spec.is_generator else target
         self._function = retrying_async(function, self._spec.policy)
@@ -51,7 +51,7 @@ class AsyncUdfHandler:
             results = await self._call_rows(batch)
             if self._spec.is_generator:
                 results, parents = flattened(results)
-            column = result_column(results, self._spec)
+            column = result_column(results, self._failures, batch, parents)
         return self._steps(with_column(batch, self._work, column, parents), first_row)
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ class AsyncUdfHandler:
                 async with self._turns:
                     result = await self._function(*args, **kwargs)
             except Exception as exc:
-                columns += failed_part(self._spec, part, parts, exc)
+                columns += self._failures.part(part, parts, exc)
             else:
                 columns.append(batch_result(result, self._spec, part.num_rows))
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
@@ -92,8 +92,6 @@ class AsyncUdfHandler:
         try:
             results[row] = await call()
         except Exception as exc:
-            if self._spec.policy.on_error == "raise":
-                raise row_error(self._spec, self._arguments.at(batch, row), exc) from exc
-            log_failure(self._spec, exc)
+            self._failures.row(batch, row, exc)
         finally:
             self._turns.release()

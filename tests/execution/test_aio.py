@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.execution.aio import AsyncPool
-from penstock.protocols import Task
+from penstock.protocols import Task, WorkerContext
 from tests.execution.pools import Reports, order
 
 
@@ -95,7 +95,7 @@ class Pool:
         self.pool = AsyncPool(self._open, capacity, self.reports.emit)
         self._tasks: list[Task] = []
 
-    def _open(self) -> Handler:
+    def _open(self, context: WorkerContext) -> Handler:
         self.handlers.append(Handler())
         return self.handlers[-1]
 
@@ -164,7 +164,7 @@ def test_whatever_ends_a_task_is_reported_and_the_loop_goes_on(pool: Pool, do: s
 
 
 def test_a_handler_that_cannot_be_built_is_an_error() -> None:
-    def fail() -> Handler:
+    def fail(context: WorkerContext) -> Handler:
         raise ValueError("no key")
 
     reports = Reports()

@@ -50,5 +50,5 @@ def test_a_column_changed_in_place_is_what_it_was_changed_to() -> None:
 
 def test_rows_are_kept_by_true_and_false_alone() -> None:
     assert ps.range(3).filter(lambda row: np.bool_(row["id"] > 1)).to_pydict() == {"id": [2]}
-    with pytest.raises(TypeMismatchError, match="returned .no.; return True to keep"):
+    with pytest.raises(TypeMismatchError, match=r"returned .no.; return True to keep"):
         ps.range(3).filter(lambda row: "no").collect()  # type: ignore[arg-type, return-value]
