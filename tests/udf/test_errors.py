@@ -201,6 +201,21 @@ def test_any_value_can_be_recorded() -> None:
     assert read["surrogate"] == "\\ud800"
 
 
+@pytest.mark.timeout(120)
+def test_every_runner_records_rows(runner: str) -> None:
+    tolerant = ps.func(on_error="ignore")
+    for df in (
+        numbers().select("a", x=tolerant(odd_only)(col("a"))),
+        numbers().select("a", x=tolerant(odd_only_async)(col("a"))),
+        numbers().map(odd_row, on_error="ignore"),
+        numbers().into_batches(2).map_batches(odd_batch_in_parts, on_error="ignore"),
+    ):
+        assert [x for x in df.to_pydict()["x"] if x is not None] == [10, 30, 50]
+        assert recorded(df) == [0, 2, 4]
+    with pytest.raises(TooManyErrorsError):
+        numbers().map(odd_row, on_error="ignore", max_errors=1).collect()
+
+
 # --- errors() ---
 
 
