@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config import config, get_config, set_config
 from penstock.dataframe import DataFrame
+from penstock.errors import RetryAfterError
 from penstock.expr.column import Expression, col, element, lit, when
 from penstock.expr.registry import load_later
 from penstock.protocols import ReadRequest, ReadTask, Sink, Source, Writer
@@ -52,6 +53,7 @@ __all__ = [
     "Field",
     "ReadRequest",
     "ReadTask",
+    "RetryAfterError",
     "Schema",
     "Series",
     "Sink",

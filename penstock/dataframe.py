@@ -15,6 +15,7 @@ from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Expr, Star, Unnest, unalias
 from penstock.expr.resolve import expand
 from penstock.expr.udf import BatchFormat, BatchSize, OnError
+from penstock.observe.errors import ErrorLog
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.protocols import Sink, Subscriber
@@ -53,6 +54,8 @@ class DataFrame:
         self._plan = plan
         self._schema: Schema | None = plan.schema
         self._preview: pa.Table | None = None
+        self._errors: ErrorLog | None = None  # of the last run
+        self._runs_for: DataFrame | None = None  # whose runs those of this one are
 
     # --- columns ---
 
@@ -230,12 +233,15 @@ class DataFrame:
         memory: int | str | None = None,
         max_retries: int = 0,
         on_error: OnError = "raise",
+        max_errors: int | float | None = None,
+        timeout: float | None = None,
         use_process: bool | None = None,
     ) -> DataFrame:
         """Run a function, or a class built once per worker, over whole batches; it may change columns and row count.
 
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
-        pandas DataFrame. With ``on_error`` of ``log`` or ``ignore`` a batch that fails gives no rows.
+        pandas DataFrame. With ``on_error`` of ``log`` or ``ignore`` the rows that it fails
+        on are left out and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction, end it.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
@@ -244,7 +250,7 @@ class DataFrame:
             "map_batches", fn, batch_size=batch_size, batch_format=batch_format, compute=compute,
             concurrency=concurrency, fn_args=fn_args, fn_kwargs=fn_kwargs, fn_constructor_args=fn_constructor_args,
             fn_constructor_kwargs=fn_constructor_kwargs, num_cpus=num_cpus, num_gpus=num_gpus, memory=memory,
-            max_retries=max_retries, on_error=on_error, use_process=use_process,
+            max_retries=max_retries, on_error=on_error, max_errors=max_errors, timeout=timeout, use_process=use_process,
         )  # fmt: skip
         return DataFrame(nodes.MapBatches(self._plan, spec))
 
@@ -498,7 +504,7 @@ class DataFrame:
         >>> ps.range(5).where(ps.col("id") > 2).count_rows()
         2
         """
-        return sum(batch.num_rows for batch in self.select()._batches(is_ordered=False))
+        return sum(batch.num_rows for batch in self._own(self.select())._batches(is_ordered=False))
 
     def __len__(self) -> int:
         """Return the number of rows in memory. What is not run yet has no length: ``list(df)`` would run it twice."""
@@ -517,7 +523,7 @@ class DataFrame:
         >>> ps.range(100).take(2)
         [{'id': 0}, {'id': 1}]
         """
-        return self.limit(num).to_pylist()
+        return self._own(self.limit(num)).to_pylist()
 
     def take_all(self) -> list[dict[str, Any]]:
         """Return all rows as dicts; the same as ``to_pylist``."""
@@ -530,7 +536,7 @@ class DataFrame:
         [{'id': 0}, {'id': 1}]
         """
         wanted = checked_format("take_batch", batch_format)
-        table = self.limit(batch_size).to_arrow().combine_chunks()
+        table = self._own(self.limit(batch_size)).to_arrow().combine_chunks()
         batches = table.to_batches()
         return batch_in_format(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema), wanted)
 
@@ -562,7 +568,7 @@ class DataFrame:
         from penstock.execution.prefetch import prefetched
 
         wanted = checked_format("iter_batches", batch_format)
-        source = self if batch_size is None else self.into_batches(batch_size)
+        source = self if batch_size is None else self._own(self.into_batches(batch_size))
         num_ahead = _count("prefetch", prefetch)
         batches = prefetched(source._batches(), num_ahead) if num_ahead else source._batches()
         least = batch_size if drop_last and batch_size else 0
@@ -578,6 +584,22 @@ class DataFrame:
     def iter_partitions(self) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches as the query makes them."""
         return self._batches()
+
+    def errors(self) -> DataFrame:
+        """Return the rows on which functions failed in this DataFrame's last run, where ``on_error`` tolerates that.
+
+        ``operator`` names the function, ``input`` is what it was given, as JSON; ``error_type``, ``message`` and
+        ``traceback`` say what it raised. A write leaves the same rows in the folder ``_errors`` of its output.
+
+        >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="ignore")
+        >>> df = ps.from_pydict({"a": [1, 0]}).select(half(ps.col("a"))).collect()
+        >>> df.errors().select("input", "error_type").to_pylist()
+        [{'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
+        """
+        from penstock.io.memory import MemorySource
+
+        table = (self._errors or ErrorLog()).table()
+        return DataFrame(nodes.Scan(MemorySource.from_table(table, name="errors")))
 
     def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:
         """Return a torch dataset that runs the query anew in each iteration and yields rows as dicts."""
@@ -602,7 +624,7 @@ class DataFrame:
 
         display.check_format(format)
         wanted = limit if limit is not None else n
-        table = self.limit(wanted).to_arrow()
+        table = self._own(self.limit(wanted)).to_arrow()
         total = table.num_rows if table.num_rows < wanted else None
         display.show(table, self._schema_of(table), total_rows=total, max_width=max_width, format=format)
 
@@ -684,8 +706,10 @@ class DataFrame:
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
         from penstock.io.memory import MemorySource
 
-        table = write(nodes.Write(self._plan, sink), subscribers=_subscribers())
+        log = self._new_log()
+        table = write(nodes.Write(self._plan, sink), subscribers=[*_subscribers(), *log])
         written = DataFrame(nodes.Scan(MemorySource.from_table(table)))
+        written._errors = self._errors
         written._preview = table.slice(0, SHOWN_ROWS)
         return written
 
@@ -693,8 +717,22 @@ class DataFrame:
 
     def _batches(self, *, is_ordered: bool = True, subscribers: Iterable[Subscriber] = ()) -> Iterator[pa.RecordBatch]:
         """Run the query and yield its rows."""
-        listening = [*_subscribers(), *subscribers]
+        listening = [*_subscribers(), *self._new_log(), *subscribers]
         return run(self._plan, is_ordered=is_ordered, subscribers=listening)
+
+    def _new_log(self) -> list[ErrorLog]:
+        """Return what keeps the errors of a run that begins; nothing for rows in memory, which keep those they have."""
+        if isinstance(self._plan, nodes.Scan):
+            return []
+        log = ErrorLog()
+        (self if self._runs_for is None else self._runs_for)._errors = log
+        return [log]
+
+    def _own(self, part: DataFrame) -> DataFrame:
+        """Return another DataFrame whose runs are runs of this one."""
+        if not isinstance(self._plan, nodes.Scan):
+            part._runs_for = self if self._runs_for is None else self._runs_for
+        return part
 
     def _write_files(
         self,

@@ -12,15 +12,18 @@
     |-- WriteError                  an output cannot be written
     |   `-- OutputExistsError
     |-- UdfError                    user code failed on a row or a batch
+    |   `-- TooManyErrorsError      more rows failed than max_errors allows
     |-- WorkerDiedError             a worker process ended without an answer
     |-- QueryCancelledError         the query was stopped before it was done
-    `-- MissingExtraError           an optional dependency is not installed
+    |-- MissingExtraError           an optional dependency is not installed
+    `-- RetryAfterError             raised by user code: call again, but later
 
 A message says what is wrong, where, and what to do about it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 
@@ -76,6 +79,28 @@ class OutputExistsError(WriteError, FileExistsError):
 
 class UdfError(PenstockError):
     """User code raised; the original exception is the ``__cause__``."""
+
+
+class TooManyErrorsError(UdfError):
+    """More rows failed than ``max_errors`` allows."""
+
+
+class RetryAfterError(PenstockError):
+    """Raised by user code to be called again after so many seconds; one of the call's ``max_retries``.
+
+    >>> str(RetryAfterError(1.5, "429 Too Many Requests"))
+    'asked to be called again after 1.5 s: 429 Too Many Requests'
+    """
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(seconds, reason)
+        self.seconds = float(seconds)
+        if not 0 <= self.seconds < math.inf:
+            raise InvalidArgumentError(f"RetryAfterError takes a number of seconds, 0 or more; got {seconds!r}")
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"asked to be called again after {self.seconds:g} s" + (f": {self.reason}" if self.reason else "")
 
 
 class WorkerDiedError(PenstockError):

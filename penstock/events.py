@@ -31,6 +31,25 @@ class BundleProduced:
 
 
 @dataclass(frozen=True, slots=True)
+class RowError:
+    """A row on which a function failed, where that is tolerated; ``input`` is what the function was given, as JSON."""
+
+    operator: str
+    input: str
+    error_type: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFailed:
+    """Rows of a stage that gave null or nothing, as their function failed on them."""
+
+    stage: int
+    errors: tuple[RowError, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StageFinished:
     stage: int
     time_s: float
@@ -44,4 +63,4 @@ class QueryFinished:
     time_s: float
 
 
-Event = QueryStarted | BundleProduced | StageFinished | QueryFinished
+Event = QueryStarted | BundleProduced | RowsFailed | StageFinished | QueryFinished

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from penstock.events import Event
+from penstock.events import Event, RowError
 from penstock.types import Schema
 
 if TYPE_CHECKING:
@@ -102,6 +102,23 @@ class Sink(Protocol):
         ...
 
 
+@runtime_checkable
+class ErrorSink(Protocol):
+    """A sink that also keeps the rows that failed."""
+
+    def keep_errors(self, errors: pa.Table) -> None:
+        """Stage the rows that failed. Called before ``commit``, which makes them visible, and only if there are any."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """What a handler is given by its pool: whether to stop, and where to put rows that failed and are tolerated."""
+
+    is_cancelled: Callable[[], bool]
+    record: Callable[[RowError], None]
+
+
 class Handler(Protocol):
     """The work of one stage in one worker: built there, used by one thread at a time, closed by the pool."""
 
@@ -158,7 +175,8 @@ class Task:
 class Report:
     """What a pool tells the executor of a task: an output, that it is done, or both; or that it failed.
 
-    ``task`` is None for the outputs of ``finish``; the last of those has ``is_done``.
+    ``task`` is None for the outputs of ``finish``; the last of those has ``is_done``. ``errors`` are the rows that
+    failed on the way to this output, and were tolerated.
     """
 
     task: Task | None
@@ -166,6 +184,7 @@ class Report:
     is_done: bool
     busy_s: float = 0.0
     error: BaseException | None = None
+    errors: tuple[RowError, ...] = ()
 
 
 Emit = Callable[[Report], None]

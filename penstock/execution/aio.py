@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.execution.recording import record, recording
 from penstock.execution.threads import input_of, local_bundle
-from penstock.protocols import Emit, Report, Task
+from penstock.protocols import Emit, Report, Task, WorkerContext
 
 
 class AsyncHandler(Protocol):
@@ -23,10 +24,13 @@ class AsyncHandler(Protocol):
     async def close(self) -> None: ...
 
 
+OpenAsyncHandler = Callable[[WorkerContext], AsyncHandler]
+
+
 class AsyncPool:
     """Implements ``WorkerPool`` on a thread with an event loop, started with the first task."""
 
-    def __init__(self, open_handler: Callable[[], AsyncHandler], capacity: int, emit: Emit) -> None:
+    def __init__(self, open_handler: OpenAsyncHandler, capacity: int, emit: Emit) -> None:
         self.capacity = capacity
         self._open_handler = open_handler
         self._emit = emit
@@ -87,9 +91,11 @@ class AsyncPool:
         started = time.perf_counter()
         try:
             if self._handler is None:
-                self._handler = self._open_handler()
-            batch = await self._handler.process(input_of(task), task.first_row)
+                self._handler = self._open_handler(WorkerContext(lambda: self._is_closed, record))
+            with recording() as errors:
+                batch = await self._handler.process(input_of(task), task.first_row)
         except BaseException as exc:  # a CancelledError too: one that is not ours must not leave the query waiting
             self._emit(Report(task, None, is_done=True, error=exc))
             return
-        self._emit(Report(task, local_bundle(batch), is_done=True, busy_s=time.perf_counter() - started))
+        busy_s = time.perf_counter() - started
+        self._emit(Report(task, local_bundle(batch), is_done=True, busy_s=busy_s, errors=tuple(errors)))

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from penstock.errors import QueryCancelledError
-from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, StageFinished, StageInfo
+from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished, StageInfo
 from penstock.execution.cancel import current_cancellation
 from penstock.execution.scheduling import pick_stage
 from penstock.execution.stage import CpuSlots, StageState
@@ -169,6 +169,9 @@ class Executor:
             state.cpu.num_free += 1
         if report.error is not None:
             raise report.error
+        if report.errors:
+            self._publish(RowsFailed(state.index, report.errors))
+            state.tolerance.add(report.errors, state.num_rows_taken)
         output = report.output
         if output is not None:
             self._publish(BundleProduced(state.index, output.num_rows, output.nbytes, report.busy_s))
@@ -179,6 +182,7 @@ class Executor:
         if output is not None:
             self._deliver(state, output)
         if report.is_done:
+            state.tolerance.check(state.num_rows_taken)
             self._mark_done(state)
 
     def _deliver(self, state: StageState, bundle: Bundle) -> None:

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError, QueryCancelledError, WorkerDiedError
 from penstock.execution.revival import RemoteWorker, Revival, RevivingHandler
-from penstock.execution.threads import IsCancelled, OpenHandler, Slot, ThreadPool, Threads
+from penstock.execution.threads import OpenHandler, Slot, ThreadPool, Threads
 from penstock.execution.transport import Closed, receive, send
-from penstock.protocols import Emit
+from penstock.protocols import Emit, WorkerContext
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -51,8 +51,9 @@ class ProcessPool(ThreadPool):
 
     def _opened(self, slot: Slot) -> RemoteWorker:
         env = self._environments[slot.index]
-        start = partial(RemoteHandler, self._packed_open, self._cancelled.is_set, env)
-        return start() if self._revival is None else RevivingHandler(start, self._revival)
+        context = self._context(slot)
+        start = partial(RemoteHandler, self._packed_open, context, env)
+        return start() if self._revival is None else RevivingHandler(start, self._revival, context.record)
 
     def _interrupt(self) -> None:
         """Kill the workers that are busy, and have the others close their handlers, all at the same time."""
@@ -67,9 +68,10 @@ class ProcessPool(ThreadPool):
 class RemoteHandler:
     """The driver's end of one worker process, which builds its handler when the first batch comes."""
 
-    def __init__(self, packed_open: bytes, is_cancelled: IsCancelled, env: Mapping[str, str]) -> None:
+    def __init__(self, packed_open: bytes, context: WorkerContext, env: Mapping[str, str]) -> None:
         self._packed = packed_open
-        self._is_cancelled = is_cancelled
+        self._is_cancelled = context.is_cancelled
+        self._record = context.record
         self.is_open = False
         self._sock, theirs = socket.socketpair()
         lifeline_read, self._lifeline = os.pipe()
@@ -141,6 +143,8 @@ class RemoteHandler:
             error, cause, note = pickle.loads(args[0])
             error.add_note(note)
             raise error from cause
+        for failed in args[0]:
+            self._record(failed)
         return verb, output
 
     def _death(self) -> PenstockError:

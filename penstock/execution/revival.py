@@ -10,11 +10,13 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.errors import WorkerDiedError
+from penstock.events import RowError
 from penstock.protocols import Handler
 
 log = logging.getLogger("penstock.workers")
 
-GiveUp = Callable[[pa.RecordBatch, int, WorkerDiedError], pa.RecordBatch | None]
+Record = Callable[[RowError], None]
+GiveUp = Callable[[pa.RecordBatch, int, WorkerDiedError, Record], pa.RecordBatch | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,10 @@ class RemoteWorker(Handler, Protocol):
 class RevivingHandler:
     """Stands for one process after another. For handlers that hold nothing between batches, as it dies with them."""
 
-    def __init__(self, start: Callable[[], RemoteWorker], revival: Revival) -> None:
+    def __init__(self, start: Callable[[], RemoteWorker], revival: Revival, record: Record) -> None:
         self._start = start
         self._revival = revival
+        self._record = record
         self._worker: RemoteWorker | None = None
         self._num_retries = max(revival.max_retries, 1)
         self._num_stillborn = 0  # workers that died before they saw a row
@@ -106,7 +109,7 @@ class RevivingHandler:
     def _taken_apart(self, item: pa.RecordBatch, first_row: int, death: WorkerDiedError) -> Iterator[pa.RecordBatch]:
         """Yield what the halves of a batch give, and their halves where one kills, until rows that do stand alone."""
         if item.num_rows <= 1:
-            given = self._revival.give_up(item, first_row, death)
+            given = self._revival.give_up(item, first_row, death, self._record)
             if given is not None:
                 yield given
             return

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Iterator
 
 from penstock.execution.inbox import Gate, Inbox
 from penstock.execution.scheduling import PACED_TASK_S, expected_output, is_queue_short, paced_rows
+from penstock.execution.tolerance import Tolerance
 from penstock.plan.stages import Stage
 from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
 
@@ -35,6 +36,7 @@ class StageState:
         self.cpu: CpuSlots | None = None  # None: its tasks do not compete for cores
         self.inbox = Inbox(stage.inbox)
         self.gate = Gate(stage.inbox)
+        self.tolerance = Tolerance(stage.work)
         self.downstream: StageState | None = None
         self.after: StageState | None = None
         self.num_open_inputs = len(stage.inputs)

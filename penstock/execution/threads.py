@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.protocols import Bundle, Emit, Handler, Report, Task
+from penstock.events import RowError
+from penstock.protocols import Bundle, Emit, Handler, Report, Task, WorkerContext
 from penstock.types import unified
 
-IsCancelled = Callable[[], bool]
-OpenHandler = Callable[[IsCancelled], Handler]
+OpenHandler = Callable[[WorkerContext], Handler]
 
 
 class Slot:
@@ -31,6 +31,15 @@ class Slot:
         self.lock = threading.Lock()
         self.handler: Handler | None = None
         self.outputs: Iterator[pa.RecordBatch] | None = None
+        self.errors: list[RowError] = []
+
+    def take_errors(self) -> tuple[RowError, ...]:
+        """Return the rows that failed since the last time."""
+        if not self.errors:
+            return ()
+        taken = tuple(self.errors)
+        self.errors.clear()
+        return taken
 
     def close(self) -> None:
         with self.lock:
@@ -138,9 +147,11 @@ class ThreadPool:
             return Report(task, None, is_done=True, error=exc)
         busy_s = time.perf_counter() - started
         is_done = is_one or batch is None
+        errors = slot.take_errors()
         if is_done:
             self._give_back(slot, task)
-        return Report(task, None if batch is None else local_bundle(batch), is_done, busy_s)
+        output = None if batch is None else local_bundle(batch)
+        return Report(task, output, is_done, busy_s, errors=errors)
 
     def _give_back(self, slot: Slot, task: Task) -> None:
         slot.outputs = None
@@ -167,7 +178,10 @@ class ThreadPool:
         return slot.handler
 
     def _opened(self, slot: Slot) -> Handler:
-        return self._open_handler(self._cancelled.is_set)
+        return self._open_handler(self._context(slot))
+
+    def _context(self, slot: Slot) -> WorkerContext:
+        return WorkerContext(self._cancelled.is_set, slot.errors.append)
 
 
 def input_of(task: Task) -> Any:

@@ -19,8 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.events import RowError
 from penstock.execution.transport import Closed, receive, send
-from penstock.protocols import Handler
+from penstock.protocols import Handler, WorkerContext
 
 
 def main(socket_fd: int, lifeline_fd: int) -> None:
@@ -39,6 +40,7 @@ class Server:
         self._sock = sock
         self._handler: Handler | None = None
         self._outputs: Iterator[pa.RecordBatch] = iter(())
+        self._errors: list[RowError] = []  # rows that failed on the way to the next answer
 
     def serve(self) -> None:
         """Return once told to close."""
@@ -52,28 +54,31 @@ class Server:
                 self._handler.close()
             return False
         try:
-            send(self._sock, *self._answer(verb, args, batch))
+            word, output = self._answer(verb, args, batch)
+            errors = tuple(self._errors)
+            self._errors.clear()
+            send(self._sock, (word, errors), output)
         except Closed:
             raise
         except BaseException as exc:
             send(self._sock, ("error", packed_error(exc)))
         return True
 
-    def _answer(self, verb: str, args: list[Any], batch: pa.RecordBatch | None) -> tuple[Any, ...]:
+    def _answer(self, verb: str, args: list[Any], batch: pa.RecordBatch | None) -> tuple[str, pa.RecordBatch | None]:
         if verb == "open":
             packed, sys.path[:] = args
-            self._handler = pickle.loads(packed)(lambda: False)
-            return (("done",),)
+            self._handler = pickle.loads(packed)(WorkerContext(lambda: False, self._errors.append))
+            return "done", None
         assert self._handler is not None
         if verb == "process":
             given = self._handler.process(batch, args[0])
             if isinstance(given, pa.RecordBatch):
-                return ("only",), given
+                return "only", given
             self._outputs = given
         elif verb == "finish":
             self._outputs = self._handler.finish()
         output = next(self._outputs, None)
-        return (("done",),) if output is None else (("output",), output)
+        return ("done" if output is None else "output"), output
 
 
 def keep_from_children(*fds: int) -> None:

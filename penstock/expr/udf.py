@@ -33,12 +33,13 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What to do when a call fails."""
+    """What to do when a call fails, and when that is too much."""
 
     on_error: OnError = "raise"
     max_retries: int = 0
     retry_on: tuple[type[BaseException], ...] = ()
-    timeout_s: float | None = None
+    timeout_s: float | None = None  # for each call
+    max_errors: int | float | None = None  # a count, or a share of the rows below 1; None: any number
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, did_you_mean
 from penstock.io.conform import ColumnMismatchError, conform_batch, widened_schema
+from penstock.io.dead_letters import error_files, stage_errors
 from penstock.io.files import is_hidden
 from penstock.io.partition import check_partition_column, split_by_partition
 from penstock.io.staging import Staging, begin_writeback, new_run_id, recover, writing
@@ -141,6 +142,10 @@ class FileSink:
     def open(self) -> FileWriter:
         return FileWriter(self)
 
+    def keep_errors(self, errors: pa.Table) -> None:
+        with writing(self.root):
+            stage_errors(self.staging, errors)
+
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         files = list(records)
         with writing(self.root):
@@ -149,7 +154,10 @@ class FileSink:
             files = self._with_one_schema(files)
             names = [file["path"] for file in files]
             present = _visible_files(Path(self.root)) if self.mode == "overwrite" else ()
-            self.staging.commit(names, [name for name in present if name.endswith(self.encoding.replaces)])
+            replaced = [name for name in present if name.endswith(self.encoding.replaces)]
+            if self.mode == "overwrite":
+                replaced += error_files(Path(self.root))
+            self.staging.commit([*names, *error_files(self.staging.data)], replaced)
         columns = {
             "path": arrow_array([os.path.join(self.root, name) for name in names], pa.string()),
             "rows": arrow_array([file["rows"] for file in files], pa.int64()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,14 @@ from penstock.execution.revival import Revival
 from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
-from penstock.protocols import Handler, Sink
+from penstock.protocols import Handler, Sink, WorkerContext
 from penstock.types.plain import arrow_array
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler
 from penstock.udf.lost import LostBatch, LostCall
 
 if TYPE_CHECKING:
-    from penstock.execution.aio import AsyncHandler
+    from penstock.execution.aio import OpenAsyncHandler
 
 RECORD = "record"  # the column that carries what a sink says of each piece it wrote
 
@@ -30,11 +30,11 @@ def opener(work: Work) -> OpenHandler:
     return partial(_open, work)
 
 
-def async_opener(work: CallUdf) -> Callable[[], AsyncHandler]:
+def async_opener(work: CallUdf) -> OpenAsyncHandler:
     """Return a function that makes the handler of an async UDF; asyncio is only loaded by those who use it."""
     from penstock.udf.aio import AsyncUdfHandler
 
-    return lambda: AsyncUdfHandler(work, Steps(work.steps))
+    return lambda context: AsyncUdfHandler(work, Steps(work.steps), context)
 
 
 def revival(work: CallUdf | CallBatch) -> Revival:
@@ -44,16 +44,16 @@ def revival(work: CallUdf | CallBatch) -> Revival:
     return Revival(LostBatch(work), work.spec.policy.max_retries)
 
 
-def _open(work: Work, is_cancelled: Callable[[], bool]) -> Handler:
+def _open(work: Work, context: WorkerContext) -> Handler:
     match work:
         case Read():
             return ReadHandler(work)
         case Transform(steps):
             return TransformHandler(steps)
         case CallUdf(steps=steps):
-            return UdfHandler(work, Steps(steps), is_cancelled)
+            return UdfHandler(work, Steps(steps), context)
         case CallBatch(steps=steps):
-            return BatchHandler(work, Steps(steps), is_cancelled)
+            return BatchHandler(work, Steps(steps), context)
         case CombineSets():
             from penstock.execution.blocking import SetHandler
 

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from penstock.config import Config, get_config
 from penstock.execution.executor import Executor, MakePool
+from penstock.observe.errors import ErrorLog
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, has_async_call
 from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import Stage
-from penstock.protocols import Bundle, Subscriber
+from penstock.protocols import Bundle, ErrorSink, Subscriber
 from penstock.runners.handlers import unpacked_records
 
 Rules = Sequence[Callable[[Plan], Plan]]
@@ -77,7 +78,12 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
     """
     plan.sink.start()
     try:
-        records = unpacked_records(run(plan, runner, is_ordered=not has_async_call(plan), subscribers=subscribers))
+        is_ordered = not has_async_call(plan)
+        log = ErrorLog()
+        with closing(run(plan, runner, is_ordered=is_ordered, subscribers=[*subscribers, log])) as batches:
+            records = unpacked_records(batches)
+        if log.errors and isinstance(plan.sink, ErrorSink):
+            plan.sink.keep_errors(log.table())
         return plan.sink.commit(records)
     except BaseException:
         plan.sink.abort()

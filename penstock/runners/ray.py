@@ -239,7 +239,7 @@ class RayPool:
     def _report(self, task: Task, answer: Answer, output: Bundle | None) -> None:
         if answer.is_done:
             self._free.append(self._busy.pop(id(task)))
-        self._emit(Report(task, output, answer.is_done, answer.busy_s, answer.exception))
+        self._emit(Report(task, output, answer.is_done, answer.busy_s, answer.exception, answer.errors))
 
     def _report_rest(self, answer: Answer, output: Bundle | None) -> None:
         with self._finishing:  # the last report must be the last

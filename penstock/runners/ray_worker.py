@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.events import RowError
+from penstock.execution.recording import record, recording
 from penstock.execution.threads import joined
 from penstock.execution.worker import packed_error
-from penstock.protocols import Handler
+from penstock.protocols import Handler, WorkerContext
 from penstock.types.ipc import from_ipc, to_ipc
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Answer:
     is_done: bool = True
     busy_s: float = 0.0
     error: bytes | BaseException | None = None
+    errors: tuple[RowError, ...] = ()
 
     @property
     def exception(self) -> BaseException | None:
@@ -52,6 +55,7 @@ class Worker:
         self._packed_open = packed_open
         self._handler: Handler | None = None
         self._outputs: Iterator[pa.RecordBatch] | None = None
+        self._errors: list[RowError] = []  # rows that failed on the way to the next answer
 
     def assign(self, packed_open: bytes) -> None:
         """Say which handler to build from now on."""
@@ -62,10 +66,10 @@ class Worker:
         started = time.perf_counter()
         try:
             if self._handler is None:
-                self._handler = pickle.loads(self._packed_open)(lambda: False)
+                self._handler = pickle.loads(self._packed_open)(WorkerContext(lambda: False, self._errors.append))
             given = self._handler.process(input_from(parts, items), first_row)
             if isinstance(given, pa.RecordBatch):
-                return reply(given, started, is_done=True)
+                return reply(given, started, self._errors, is_done=True)
             self._outputs = given
         except BaseException as exc:
             return failed(exc)
@@ -80,13 +84,14 @@ class Worker:
         started = time.perf_counter()
         try:
             rest = [] if self._handler is None else list(self._handler.finish())
-            return reply(joined(rest) if rest else None, started, is_done=True)
+            return reply(joined(rest) if rest else None, started, self._errors, is_done=True)
         except BaseException as exc:
             return failed(exc)
 
     def close(self) -> None:
         """Close the handler; another may be assigned then."""
         handler, self._handler, self._outputs = self._handler, None, None
+        self._errors.clear()
         if handler is not None:
             handler.close()
 
@@ -94,7 +99,7 @@ class Worker:
         assert self._outputs is not None
         try:
             batch = next(self._outputs, None)
-            return reply(batch, started, is_done=batch is None)
+            return reply(batch, started, self._errors, is_done=batch is None)
         except BaseException as exc:
             return failed(exc)
 
@@ -110,9 +115,10 @@ class AsyncWorker:
         started = time.perf_counter()
         try:
             if self._handler is None:
-                self._handler = pickle.loads(self._packed_open)()
-            batch = await self._handler.process(input_from(parts, items), first_row)
-            return reply(batch, started, is_done=True)
+                self._handler = pickle.loads(self._packed_open)(WorkerContext(lambda: False, record))
+            with recording() as errors:
+                batch = await self._handler.process(input_from(parts, items), first_row)
+            return reply(batch, started, errors, is_done=True)
         except Exception as exc:
             return failed(exc)
 
@@ -132,11 +138,15 @@ def input_from(parts: Parts | None, items: tuple[Any, ...]) -> Any:
     return batches[0] if len(batches) == 1 else joined(batches)
 
 
-def reply(batch: pa.RecordBatch | None, started: float, *, is_done: bool) -> Reply:
+def reply(batch: pa.RecordBatch | None, started: float, failed_rows: list[RowError], *, is_done: bool) -> Reply:
+    """Return an answer with the rows that failed since the last, which are forgotten here."""
+    errors = tuple(failed_rows)
+    failed_rows.clear()
     if batch is None:
-        return None, Answer(busy_s=time.perf_counter() - started)
+        return None, Answer(busy_s=time.perf_counter() - started, errors=errors)
     packed = to_ipc(batch)
-    return packed, Answer(True, batch.num_rows, batch.nbytes, is_done, time.perf_counter() - started)
+    busy_s = time.perf_counter() - started
+    return packed, Answer(True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors)
 
 
 def failed(exc: BaseException) -> Reply:

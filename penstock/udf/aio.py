@@ -9,16 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.plan.stages import CallUdf
+from penstock.protocols import WorkerContext
 from penstock.udf.arguments import Arguments
 from penstock.udf.bisect import Parts
 from penstock.udf.call import (
     ApplySteps,
+    Failures,
     batch_result,
-    failed_part,
     flattened,
-    log_failure,
     result_column,
-    row_error,
     with_column,
 )
 from penstock.udf.callers import Callers, Calls
@@ -29,11 +28,12 @@ from penstock.udf.target import built_target, close_instance, drained_async
 class AsyncUdfHandler:
     """One async UDF call over batches. ``max_concurrency`` bounds the rows (or batches) that wait at once."""
 
-    def __init__(self, work: CallUdf, steps: ApplySteps) -> None:
+    def __init__(self, work: CallUdf, steps: ApplySteps, context: WorkerContext) -> None:
         self._work = work
         self._steps = steps
         self._spec = work.call.udf
         self._arguments = Arguments(work.call)
+        self._failures = Failures(self._spec, self._arguments, context.record)
         target, self._instance = built_target(self._spec)
         function = drained_async(target) if self._spec.is_generator else target
         self._function = retrying_async(function, self._spec.policy)
@@ -48,7 +48,7 @@ class AsyncUdfHandler:
             results = await self._call_rows(batch)
             if self._spec.is_generator:
                 results, parents = flattened(results)
-            column = result_column(results, self._spec)
+            column = result_column(results, self._failures, batch, parents)
         return self._steps(with_column(batch, self._work, column, parents), first_row)
 
     async def close(self) -> None:
@@ -64,7 +64,7 @@ class AsyncUdfHandler:
                 async with self._turns:
                     result = await self._function(*args, **kwargs)
             except Exception as exc:
-                columns += failed_part(self._spec, part, parts, exc)
+                columns += self._failures.part(part, parts, exc)
             else:
                 columns.append(batch_result(result, self._spec, part.num_rows))
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
@@ -73,9 +73,7 @@ class AsyncUdfHandler:
         """Run all rows at once, within the bound; the first failure cancels the rest unless errors are tolerated."""
 
         def fail(row: int, exc: BaseException) -> None:
-            if self._spec.policy.on_error == "raise":
-                raise row_error(self._spec, self._arguments.at(batch, row), exc) from exc
-            log_failure(self._spec, exc)
+            self._failures.row(batch, row, exc)
 
         # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
         calls = self._arguments.rows(batch, self._function)

@@ -52,9 +52,12 @@ class Arguments:
         return map(function, *values)
 
     def at(self, batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-        """Return the values of one row by column, for an error message."""
-        arrays = self._arrays(batch.slice(row, 1))
-        return {name: Series(a).to_pylist()[0] for name, a in zip(self._column_names, arrays, strict=True)}
+        """Return the values of one row by column, to tell of it; a second of the same name is numbered."""
+        values: dict[str, Any] = {}
+        for name, array in zip(self._column_names, self._arrays(batch.slice(row, 1)), strict=True):
+            number = sum(known == name or known.startswith(f"{name} (") for known in values)
+            values[f"{name} ({number + 1})" if number else name] = Series(array).to_pylist()[0]
+        return values
 
     def _arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         if not self._computed:

@@ -14,9 +14,11 @@ import pyarrow as pa
 from penstock.errors import QueryCancelledError, TypeMismatchError, UdfError
 from penstock.expr.udf import BatchSpec
 from penstock.plan.stages import CallBatch
+from penstock.protocols import WorkerContext
 from penstock.types import to_batch
 from penstock.udf.bisect import Parts
-from penstock.udf.call import ApplySteps, IsCancelled
+from penstock.udf.call import ApplySteps, Record
+from penstock.udf.failures import row_error_of
 from penstock.udf.formats import batch_in_format
 from penstock.udf.passthrough import PassedColumns
 from penstock.udf.retry import retrying, retrying_async
@@ -33,10 +35,11 @@ _FAILED = object()  # what a call gives that failed, where that is tolerated
 class BatchHandler:
     """One Python function over batches or rows, then the stage's steps. What fails and is tolerated gives no rows."""
 
-    def __init__(self, work: CallBatch, steps: ApplySteps, is_cancelled: IsCancelled) -> None:
+    def __init__(self, work: CallBatch, steps: ApplySteps, context: WorkerContext) -> None:
         self._spec = work.spec
         self._steps = steps
-        self._is_cancelled = is_cancelled
+        self._is_cancelled = context.is_cancelled
+        self._record = context.record
         self._what = f"{self._spec.verb}({self._spec.name})"
         self._loop = self._opened_loop() if self._spec.is_async else None
         self._instance: Any = None
@@ -102,7 +105,7 @@ class BatchHandler:
                 raise
             except Exception as exc:
                 if self._spec.policy.on_error == "raise" or not parts.split(part):
-                    self._fail(batch_failure(self._spec, part, exc), exc)
+                    self._fail(part, exc)
         return results
 
     def _called(self, given: Any) -> Any:
@@ -111,30 +114,34 @@ class BatchHandler:
         result = self._function(given)
         return result if self._loop is None else self._loop.wait(result)
 
-    def _call_rows(self, rows: list[dict[str, Any]]) -> list[Any]:
+    def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
+        rows = enumerate(batch_in_format(batch, "pylist"))
         if self._loop is not None:
-            return self._loop.wait_for_all(functools.partial(self._attempt_async, row) for row in rows)
-        return [self._attempt(row) for row in rows]
+            return self._loop.wait_for_all(functools.partial(self._attempt_async, batch, i, row) for i, row in rows)
+        return [self._attempt(batch, i, row) for i, row in rows]
 
-    def _attempt(self, row: dict[str, Any]) -> Any:
+    def _attempt(self, batch: pa.RecordBatch, number: int, row: dict[str, Any]) -> Any:
         try:
             return self._called(row)
         except QueryCancelledError:
             raise
         except Exception as exc:
-            return self._fail(row_failure(self._spec, row, exc), exc)
+            return self._fail(batch.slice(number, 1), exc)
 
-    async def _attempt_async(self, row: dict[str, Any]) -> Any:
+    async def _attempt_async(self, batch: pa.RecordBatch, number: int, row: dict[str, Any]) -> Any:
         try:
             return await self._function(row)
         except Exception as exc:
-            return self._fail(row_failure(self._spec, row, exc), exc)
+            return self._fail(batch.slice(number, 1), exc)
 
-    def _fail(self, text: str, exc: Exception) -> Any:
-        """Raise what is to be raised, or say that the call failed."""
+    def _fail(self, part: pa.RecordBatch, exc: Exception) -> Any:
+        """Raise what is to be raised, or record the rows and say that the call failed.
+
+        They are taken from the batch anew, as the function may have changed what it was given.
+        """
         if self._spec.policy.on_error == "raise":
-            raise UdfError(text) from exc
-        log_failure(self._spec, text)
+            raise UdfError(batch_failure(self._spec, part, exc)) from exc
+        note_failure(self._spec, part, exc, self._record)
         return _FAILED
 
     # --- results ---
@@ -151,10 +158,10 @@ class BatchHandler:
             try:
                 yield from result if isinstance(result, Iterator) else (result,)
             except Exception as exc:
-                self._fail(batch_failure(self._spec, batch, exc), exc)
+                self._fail(batch, exc)
 
     def _over_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        results = self._call_rows(batch_in_format(batch, "pylist"))
+        results = self._call_rows(batch)
         if self._spec.verb == "filter":
             return batch.filter(pa.array([self._is_kept(result) for result in results], pa.bool_()))
         rows = [result for result in results if result is not _FAILED]
@@ -197,9 +204,12 @@ def _failure(spec: BatchSpec, where: str, exc: BaseException) -> str:
     )
 
 
-def log_failure(spec: BatchSpec, text: str) -> None:
+def note_failure(spec: BatchSpec, part: pa.RecordBatch, exc: Exception, record: Record) -> None:
+    """Record rows that are left out."""
     if spec.policy.on_error == "log":
-        log.warning("%s", text)
+        log.warning("%s", batch_failure(spec, part, exc))
+    for row in batch_in_format(part, "pylist"):
+        record(row_error_of(spec.name, row, exc))
 
 
 def rows_to_batch(rows: list[Any], what: str) -> pa.RecordBatch:

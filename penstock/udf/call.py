@@ -12,18 +12,21 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryCancelledError, TypeMismatchError, UdfError
+from penstock.events import RowError
 from penstock.expr.arrays import repeat
 from penstock.expr.udf import UdfSpec
 from penstock.plan.stages import CallUdf
+from penstock.protocols import WorkerContext
 from penstock.types import to_arrow_array
 from penstock.udf.arguments import Arguments
 from penstock.udf.bisect import Parts
+from penstock.udf.failures import row_error_of
 from penstock.udf.retry import retrying
 from penstock.udf.target import built_target, close_instance, drained
 
 log = logging.getLogger("penstock.udf")
 
-IsCancelled = Callable[[], bool]
+Record = Callable[[RowError], None]
 ApplySteps = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 CANCEL_CHECK_S = 0.02  # how long rows run between two looks at the cancel flag
@@ -32,15 +35,16 @@ CANCEL_CHECK_S = 0.02  # how long rows run between two looks at the cancel flag
 class UdfHandler:
     """One UDF call over batches: appends (or replaces) one column, then applies the stage's steps."""
 
-    def __init__(self, work: CallUdf, steps: ApplySteps, is_cancelled: IsCancelled) -> None:
+    def __init__(self, work: CallUdf, steps: ApplySteps, context: WorkerContext) -> None:
         self._work = work
         self._steps = steps
-        self._is_cancelled = is_cancelled
+        self._is_cancelled = context.is_cancelled
         self._spec = work.call.udf
         self._arguments = Arguments(work.call)
+        self._failures = Failures(self._spec, self._arguments, context.record)
         target, self._instance = built_target(self._spec)
         function = drained(target) if self._spec.is_generator else target
-        self._function = retrying(function, self._spec.policy, is_cancelled)
+        self._function = retrying(function, self._spec.policy, context.is_cancelled)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
@@ -50,7 +54,7 @@ class UdfHandler:
             results = self._call_rows(item)
             if self._spec.is_generator:
                 results, parents = flattened(results)
-            column = result_column(results, self._spec)
+            column = result_column(results, self._failures, item, parents)
         return self._steps(with_column(item, self._work, column, parents), first_row)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -70,7 +74,7 @@ class UdfHandler:
             except QueryCancelledError:
                 raise
             except Exception as exc:
-                columns += failed_part(self._spec, part, parts, exc)
+                columns += self._failures.part(part, parts, exc)
             else:
                 columns.append(batch_result(result, self._spec, part.num_rows))
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
@@ -85,10 +89,7 @@ class UdfHandler:
             except QueryCancelledError:
                 raise
             except Exception as exc:
-                if self._spec.policy.on_error == "raise":
-                    values = self._arguments.at(batch, len(results))
-                    raise row_error(self._spec, values, exc) from exc
-                log_failure(self._spec, exc)
+                self._failures.row(batch, len(results), exc)
                 results.append(None)
         return results
 
@@ -107,6 +108,37 @@ class UdfHandler:
                 size *= 2
 
 
+class Failures:
+    """What becomes of rows on which a function fails: an error, or, where that is tolerated, a record."""
+
+    def __init__(self, spec: UdfSpec, arguments: Arguments, record: Record) -> None:
+        self.spec = spec
+        self._arguments = arguments
+        self._record = record
+
+    def row(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> None:
+        """Raise an error that names the row, or record it."""
+        if self.spec.policy.on_error == "raise":
+            raise row_error(self.spec, self._arguments.at(batch, row), exc) from exc
+        self.note(batch, row, exc)
+
+    def part(self, part: pa.RecordBatch, parts: Parts, exc: Exception) -> list[pa.Array]:
+        """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""
+        if self.spec.policy.on_error == "raise":
+            raise batch_error(self.spec, part.num_rows, exc) from exc
+        if parts.split(part):
+            return []
+        for row in range(part.num_rows):
+            self.note(part, row, exc)
+        return [pa.nulls(part.num_rows, self.spec.return_dtype.arrow)]
+
+    def note(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> None:
+        """Record a row whose result is null."""
+        if self.spec.policy.on_error == "log":
+            log.warning("UDF %r failed, its result is null: %s: %s", self.spec.name, type(exc).__name__, exc)
+        self._record(row_error_of(self.spec.name, self._arguments.at(batch, row), exc))
+
+
 def with_column(
     batch: pa.RecordBatch, work: CallUdf, column: pa.Array, parents: pa.Array | None = None
 ) -> pa.RecordBatch:
@@ -121,22 +153,27 @@ def with_column(
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def result_column(results: Sequence[Any], spec: UdfSpec) -> pa.Array:
-    """Return the results of rows as a column; one that does not fit its type is a row that failed."""
+def result_column(
+    results: Sequence[Any], failures: Failures, batch: pa.RecordBatch, parents: pa.Array | None = None
+) -> pa.Array:
+    """Return the results of a batch's rows as a column; one that does not fit its type is a row that failed.
+
+    ``parents`` are the rows that the results came from, if not one from each.
+    """
+    spec = failures.spec
     try:
         return to_arrow_array(results, spec.return_dtype, what=f"UDF {spec.name!r}")
     except TypeMismatchError:
         if spec.policy.on_error == "raise":
             raise
-    return pa.concat_arrays([_value_or_null(value, spec) for value in results])
-
-
-def _value_or_null(value: Any, spec: UdfSpec) -> pa.Array:
-    try:
-        return to_arrow_array([value], spec.return_dtype, what=f"UDF {spec.name!r}")
-    except TypeMismatchError as exc:
-        log_failure(spec, exc)
-        return pa.nulls(1, spec.return_dtype.arrow)
+    columns = []
+    for number, value in enumerate(results):
+        try:
+            columns.append(to_arrow_array([value], spec.return_dtype, what=f"UDF {spec.name!r}"))
+        except TypeMismatchError as exc:
+            failures.note(batch, number if parents is None else parents[number].as_py(), exc)
+            columns.append(pa.nulls(1, spec.return_dtype.arrow))
+    return pa.concat_arrays(columns)
 
 
 def batch_result(result: Any, spec: UdfSpec, num_rows: int) -> pa.Array:
@@ -152,16 +189,6 @@ def batch_result(result: Any, spec: UdfSpec, num_rows: int) -> pa.Array:
     if len(column) == 1:
         return repeat(column[0], num_rows)
     raise TypeMismatchError(f"Batch UDF {spec.name!r} returned {len(column)} values for a batch of {num_rows} rows")
-
-
-def failed_part(spec: UdfSpec, part: pa.RecordBatch, parts: Parts, exc: Exception) -> list[pa.Array]:
-    """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""
-    if spec.policy.on_error == "raise":
-        raise batch_error(spec, part.num_rows, exc) from exc
-    if parts.split(part):
-        return []
-    log_failure(spec, exc)
-    return [pa.nulls(part.num_rows, spec.return_dtype.arrow)]
 
 
 def row_failure(spec: UdfSpec, values: dict[str, Any], exc: BaseException) -> str:
@@ -182,11 +209,6 @@ def batch_error(spec: UdfSpec, num_rows: int, exc: BaseException) -> UdfError:
         f"Batch UDF {spec.name!r} failed on a batch of {num_rows} rows: {type(exc).__name__}: {exc}\n"
         'To go on with null for such rows, set on_error="log" or "ignore".'
     )
-
-
-def log_failure(spec: UdfSpec, exc: BaseException) -> None:
-    if spec.policy.on_error == "log":
-        log.warning("UDF %r failed, its result is null: %s: %s", spec.name, type(exc).__name__, exc)
 
 
 def flattened(results: Sequence[Iterable[Any] | None]) -> tuple[list[Any], pa.Array]:

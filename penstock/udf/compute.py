@@ -9,10 +9,18 @@ from typing import Any, Literal
 
 from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError
-from penstock.expr.udf import BatchFormat, BatchSize, BatchSpec, OnError, Policy, Resources
+from penstock.expr.udf import BatchFormat, BatchSize, BatchSpec, OnError, Resources
 from penstock.udf.decorators import Cls, ClsInstance, check_signature
 from penstock.udf.formats import checked_format
-from penstock.udf.options import check_amount, check_batch_size, check_on_error, check_whole
+from penstock.udf.options import (
+    check_amount,
+    check_batch_size,
+    check_max_errors,
+    check_on_error,
+    check_timeout,
+    check_whole,
+    make_policy,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,8 @@ def make_batch_spec(
     memory: int | str | None = None,
     max_retries: int = 0,
     on_error: OnError = "raise",
+    max_errors: int | float | None = None,
+    timeout: float | None = None,
     use_process: bool | None = None,
 ) -> BatchSpec:
     """Return the spec of a function over batches or rows, or raise an error that names the option at fault."""
@@ -81,13 +91,16 @@ def make_batch_spec(
     check_amount(verb, "num_cpus", num_cpus or 0)
     check_amount(verb, "num_gpus", num_gpus or 0)
     check_on_error(verb, on_error)
+    check_max_errors(verb, max_errors)
+    check_timeout(verb, timeout)
+    is_async = _is_async(fn) or _is_async(fn.__call__)
     min_workers, max_workers = _worker_range(verb, compute, concurrency)
     return BatchSpec(
         name=name,
         verb=verb,
         target=fn,
         is_class=is_class,
-        is_async=_is_async(fn) or _is_async(fn.__call__),
+        is_async=is_async,
         args=args,
         kwargs=tuple(kwargs.items()),
         init_args=init_args,
@@ -102,7 +115,14 @@ def make_batch_spec(
             max_workers=max_workers,
             use_process=use_process,
         ),
-        policy=Policy(on_error=on_error, max_retries=max_retries),
+        policy=make_policy(
+            verb,
+            on_error=on_error,
+            max_retries=max_retries,
+            max_errors=max_errors,
+            timeout_s=timeout,
+            can_stop=is_async or bool(use_process) or bool(num_gpus),
+        ),
     )
 
 

@@ -16,9 +16,9 @@ from typing import Any, get_args, get_origin
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, UdfCall, Unnest
-from penstock.expr.udf import BatchSize, OnError, Policy, Resources, UdfSpec
+from penstock.expr.udf import BatchSize, OnError, Resources, UdfSpec
 from penstock.types import DataType
-from penstock.udf.options import INHERITED, Options, check_known, exception_classes, refusing_unknown
+from penstock.udf.options import INHERITED, Options, check_known, exception_classes, make_policy, refusing_unknown
 
 _SEVERAL = (
     collections.abc.Iterator,
@@ -70,10 +70,14 @@ def make_spec(
             use_process=options.use_process,
             ray_options=tuple((options.ray_options or {}).items()),
         ),
-        policy=Policy(
+        policy=make_policy(
+            name,
             on_error=options.on_error or "raise",
             max_retries=options.max_retries or 0,
             retry_on=exception_classes(name, options.retry_on),
+            max_errors=options.max_errors,
+            timeout_s=options.timeout,
+            can_stop=is_async or bool(options.use_process) or options.gpus > 0,
         ),
     )
 
@@ -173,6 +177,8 @@ class _FuncDecorator:
         max_retries: int | None = None,
         retry_on: Any = None,
         on_error: OnError | None = None,
+        max_errors: int | float | None = None,
+        timeout: float | None = None,
         ray_options: dict[str, Any] | None = None,
     ) -> Any:
         """Make a function of single values work on columns, row by row.
@@ -187,7 +193,7 @@ class _FuncDecorator:
         """
         options = Options(
             return_dtype, unnest, False, "auto", cpus, gpus, use_process, max_concurrency, max_retries, retry_on,
-            on_error, ray_options,
+            on_error, ray_options, max_errors, timeout,
         )  # fmt: skip
         return self._decorate(function, options)
 
@@ -206,6 +212,8 @@ class _FuncDecorator:
         max_retries: int | None = None,
         retry_on: Any = None,
         on_error: OnError | None = None,
+        max_errors: int | float | None = None,
+        timeout: float | None = None,
         ray_options: dict[str, Any] | None = None,
     ) -> Any:
         """Make a function of whole ``Series`` work on columns, batch by batch.
@@ -218,7 +226,7 @@ class _FuncDecorator:
         """
         options = Options(
             return_dtype, unnest, True, batch_size, cpus, gpus, use_process, max_concurrency, max_retries, retry_on,
-            on_error, ray_options,
+            on_error, ray_options, max_errors, timeout,
         )  # fmt: skip
         return self._decorate(function, options)
 
@@ -368,6 +376,8 @@ def cls(
     max_retries: int | None = None,
     retry_on: Any = None,
     on_error: OnError | None = None,
+    max_errors: int | float | None = None,
+    timeout: float | None = None,
     ray_options: dict[str, Any] | None = None,
 ) -> Any:
     """Make a class whose instances live in the workers: built once in each, then called for every row or batch.
@@ -383,7 +393,7 @@ def cls(
     """
     options = Options(
         cpus=cpus, gpus=gpus, use_process=use_process, max_concurrency=max_concurrency, max_retries=max_retries,
-        retry_on=retry_on, on_error=on_error, ray_options=ray_options,
+        retry_on=retry_on, on_error=on_error, ray_options=ray_options, max_errors=max_errors, timeout=timeout,
     )  # fmt: skip
     return Cls(wrapped, options) if wrapped is not None else lambda decorated: Cls(decorated, options)
 

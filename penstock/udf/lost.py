@@ -11,7 +11,7 @@ from penstock.errors import WorkerDiedError
 from penstock.plan.stages import CallBatch, CallUdf
 from penstock.udf import batches
 from penstock.udf.arguments import Arguments
-from penstock.udf.call import ApplySteps, log_failure, row_failure, with_column
+from penstock.udf.call import ApplySteps, Failures, Record, row_failure, with_column
 
 
 class LostCall:
@@ -21,12 +21,11 @@ class LostCall:
         self._work = work
         self._steps = steps
 
-    def __call__(self, row: pa.RecordBatch, first_row: int, death: WorkerDiedError) -> pa.RecordBatch:
-        spec = self._work.call.udf
+    def __call__(self, row: pa.RecordBatch, first_row: int, death: WorkerDiedError, record: Record) -> pa.RecordBatch:
+        spec, arguments = self._work.call.udf, Arguments(self._work.call)
         if spec.policy.on_error == "raise":
-            values = Arguments(self._work.call).at(row, 0)
-            raise WorkerDiedError(row_failure(spec, values, death)) from death
-        log_failure(spec, death)
+            raise WorkerDiedError(row_failure(spec, arguments.at(row, 0), death)) from death
+        Failures(spec, arguments, record).note(row, 0, death)
         return self._steps(with_column(row, self._work, pa.nulls(1, spec.return_dtype.arrow)), first_row)
 
 
@@ -36,8 +35,7 @@ class LostBatch:
     def __init__(self, work: CallBatch) -> None:
         self._spec = work.spec
 
-    def __call__(self, row: pa.RecordBatch, first_row: int, death: WorkerDiedError) -> None:
-        text = batches.batch_failure(self._spec, row, death)
+    def __call__(self, row: pa.RecordBatch, first_row: int, death: WorkerDiedError, record: Record) -> None:
         if self._spec.policy.on_error == "raise":
-            raise WorkerDiedError(text) from death
-        batches.log_failure(self._spec, text)
+            raise WorkerDiedError(batches.batch_failure(self._spec, row, death)) from death
+        batches.note_failure(self._spec, row, death, record)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast, get_args
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.expr.udf import BatchSize, OnError
+from penstock.expr.udf import BatchSize, OnError, Policy
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
@@ -31,6 +31,8 @@ class Options:
     retry_on: Any = None
     on_error: OnError | None = None
     ray_options: dict[str, Any] | None = None
+    max_errors: int | float | None = None
+    timeout: float | None = None
 
     def checked(self, name: str) -> Options:
         """Return the options, or raise an error that names the function and what is accepted."""
@@ -43,6 +45,8 @@ class Options:
         check_amount(name, "gpus", self.gpus)
         check_on_error(name, self.on_error or "raise")
         exception_classes(name, self.retry_on)
+        check_max_errors(name, self.max_errors)
+        check_timeout(name, self.timeout)
         return self
 
     def or_else(self, defaults: Options) -> Options:
@@ -52,7 +56,10 @@ class Options:
 
 
 _OPEN = Options()
-INHERITED = ("cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "ray_options")
+INHERITED = (
+    "cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "ray_options",
+    "max_errors", "timeout",
+)  # fmt: skip
 
 
 def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
@@ -103,6 +110,43 @@ def check_on_error(name: str, value: Any) -> None:
         raise InvalidArgumentError(
             f"{name}: on_error={value!r} is not known; use one of {listing}.{did_you_mean(str(value), known)}"
         )
+
+
+def check_max_errors(name: str, value: Any) -> None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if value is not None and not is_count and not (isinstance(value, float) and 0 < value < 1):
+        raise InvalidArgumentError(
+            f"{name}: max_errors is a number of rows, or a fraction of them above 0 and below 1; got {value!r}"
+        )
+
+
+def check_timeout(name: str, value: Any) -> None:
+    if value is not None:
+        check_amount(name, "timeout", value)
+        if not value:
+            raise InvalidArgumentError(f"{name}: timeout must be more than 0 seconds")
+
+
+def make_policy(
+    name: str,
+    *,
+    on_error: OnError,
+    max_retries: int,
+    retry_on: tuple[type[BaseException], ...] = (),
+    max_errors: int | float | None,
+    timeout_s: float | None,
+    can_stop: bool,
+) -> Policy:
+    """Return what is to be done about failures; ``can_stop`` says whether a call can be ended from outside."""
+    if max_errors is not None and on_error == "raise":
+        raise InvalidArgumentError(
+            f'{name}: max_errors={max_errors!r} needs on_error="log" or "ignore"; with "raise" the first error ends all'
+        )
+    if timeout_s is not None and not can_stop:
+        raise InvalidArgumentError(
+            f"{name}: timeout={timeout_s!r} cannot stop a function in a thread; set use_process=True, or make it async"
+        )
+    return Policy(on_error, max_retries, retry_on, timeout_s, max_errors)
 
 
 def exception_classes(name: str, given: Any) -> tuple[type[BaseException], ...]:

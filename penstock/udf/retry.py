@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 import random
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import QueryCancelledError
+from penstock.errors import QueryCancelledError, RetryAfterError
 from penstock.expr.udf import Policy
 
 log = logging.getLogger("penstock.udf")
@@ -31,13 +32,23 @@ def delay_before(attempt: int, draw: float) -> float:
 
 def can_retry(error: BaseException, attempt: int, policy: Policy) -> bool:
     """Say whether a call that failed for the ``attempt``-th time (from 1) is made again."""
-    return attempt <= policy.max_retries and isinstance(error, policy.retry_on or (Exception,))
+    return attempt <= policy.max_retries and isinstance(error, (RetryAfterError, *(policy.retry_on or (Exception,))))
+
+
+def delay_after(error: BaseException, attempt: int) -> float:
+    """Return the seconds to wait after a call failed for the ``attempt``-th time: what it asks for, or a back-off."""
+    return error.seconds if isinstance(error, RetryAfterError) else delay_before(attempt, random.random())
 
 
 def retrying(
     function: Callable[..., Any], policy: Policy, is_cancelled: Callable[[], bool] = lambda: False
 ) -> Callable[..., Any]:
-    """Return ``function`` with the policy's retries; the function itself where there are none."""
+    """Return ``function`` with the policy's retries and time limit; the function itself where there are none.
+
+    A time limit takes the main thread, which is where a worker process calls.
+    """
+    if policy.timeout_s is not None:
+        function = timed(function, policy.timeout_s)
     if not policy.max_retries:
         return function
 
@@ -52,13 +63,16 @@ def retrying(
                 if not can_retry(exc, attempt, policy):
                     raise
                 log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
-            _wait(delay_before(attempt, random.random()), is_cancelled)
+                delay_s = delay_after(exc, attempt)
+            _wait(delay_s, is_cancelled)
 
     return call
 
 
 def retrying_async(function: Callable[..., Any], policy: Policy) -> Callable[..., Any]:
-    """Return an async function with the policy's retries."""
+    """Return an async function with the policy's retries and time limit."""
+    if policy.timeout_s is not None:
+        function = timed_async(function, policy.timeout_s)
     if not policy.max_retries:
         return function
     import asyncio
@@ -74,9 +88,53 @@ def retrying_async(function: Callable[..., Any], policy: Policy) -> Callable[...
                 if not can_retry(exc, attempt, policy):
                     raise
                 log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
-            await asyncio.sleep(delay_before(attempt, random.random()))
+                delay_s = delay_after(exc, attempt)
+            await asyncio.sleep(delay_s)
 
     return call
+
+
+def timed(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
+    """Return a function that raises TimeoutError in the middle of a call that takes too long; for the main thread.
+
+    A signal interrupts Python code and whatever waits for the system, but not a long computation in C.
+    """
+
+    def expire(*_: Any) -> None:
+        raise _late(timeout_s)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = signal.signal(signal.SIGALRM, expire)
+        signal.setitimer(signal.ITIMER_REAL, timeout_s)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    return call
+
+
+def timed_async(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
+    """Return an async function that raises TimeoutError where a call takes too long."""
+    import asyncio
+
+    @functools.wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await function(*args, **kwargs)
+        except TimeoutError as exc:
+            if not limit.expired():
+                raise
+            raise _late(timeout_s) from exc
+
+    return call
+
+
+def _late(timeout_s: float) -> TimeoutError:
+    return TimeoutError(f"no result within {timeout_s:g} s, which is the function's timeout")
 
 
 def _wait(seconds: float, is_cancelled: Callable[[], bool]) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import QueryCancelledError
-from penstock.execution.threads import IsCancelled, OpenHandler
-from penstock.protocols import Bundle, Report, Task
+from penstock.events import RowError
+from penstock.execution.threads import OpenHandler
+from penstock.protocols import Bundle, Report, Task, WorkerContext
 
 REPORT_TIMEOUT_S = 30.0
 
@@ -86,9 +87,10 @@ def pass_gate(path: str) -> None:
 class ObedientHandler:
     """Does what the first row of column ``do`` says, and writes down what happens to it."""
 
-    def __init__(self, diary: Diary, is_cancelled: IsCancelled) -> None:
+    def __init__(self, diary: Diary, context: WorkerContext) -> None:
         self._diary = diary
-        self._is_cancelled = is_cancelled
+        self._is_cancelled = context.is_cancelled
+        self._record = context.record
         self._num_seen = 0
         diary.note(f"open {os.getpid()}")
 
@@ -109,6 +111,10 @@ class ObedientHandler:
     # --- what it can be told to do ---
 
     def echo(self, item: pa.RecordBatch) -> pa.RecordBatch:
+        return item
+
+    def record(self, item: pa.RecordBatch, message: str) -> pa.RecordBatch:
+        self._record(RowError("record", "{}", "ValueError", message, ""))
         return item
 
     def parts(self, item: pa.RecordBatch, num_parts: str) -> Iterator[pa.RecordBatch]:
@@ -187,11 +193,11 @@ def opener(diary: Diary) -> OpenHandler:
     return partial(ObedientHandler, diary)
 
 
-def failing_opener(is_cancelled: IsCancelled) -> ObedientHandler:
+def failing_opener(context: WorkerContext) -> ObedientHandler:
     raise ValueError("no model there")
 
 
-def blocked_opener(gate: str, is_cancelled: IsCancelled) -> ObedientHandler:
+def blocked_opener(gate: str, context: WorkerContext) -> ObedientHandler:
     pass_gate(gate)
     signal.pause()
     raise AssertionError

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.events import RowError
 from penstock.execution.aio import AsyncPool
-from penstock.protocols import Task
+from penstock.protocols import Task, WorkerContext
 from tests.execution.pools import Reports, order
 
 
@@ -26,6 +27,7 @@ class Handler:
         self.num_inside = 0
         self.is_full = asyncio.Event()
         self.close_error: Exception | None = None
+        self.context: WorkerContext | None = None
         self.is_inside = threading.Event()
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
@@ -49,6 +51,11 @@ class Handler:
         if self.num_inside == int(num_expected):
             self.is_full.set()
         await self.is_full.wait()
+
+    async def record_and_meet(self, message: str, num_expected: str) -> None:
+        assert self.context is not None
+        self.context.record(RowError("f", "{}", "ValueError", message, ""))
+        await self.meet(num_expected)
 
     async def fail(self) -> None:
         raise ValueError("this row is bad")
@@ -95,8 +102,9 @@ class Pool:
         self.pool = AsyncPool(self._open, capacity, self.reports.emit)
         self._tasks: list[Task] = []
 
-    def _open(self) -> Handler:
+    def _open(self, context: WorkerContext) -> Handler:
         self.handlers.append(Handler())
+        self.handlers[-1].context = context
         return self.handlers[-1]
 
     def submit(self, do: str) -> Task:
@@ -127,6 +135,15 @@ def test_tasks_wait_side_by_side(pool: Pool) -> None:
     """None of eight would end if they ran one after another."""
     tasks = {pool.submit("meet 8") for _ in range(8)}
     assert {pool.reports.next().task for _ in range(8)} == tasks
+
+
+def test_rows_that_failed_come_with_the_report_of_their_task(pool: Pool) -> None:
+    """Though all tasks share one handler, and none is done before each has recorded something."""
+    tasks = {pool.submit(f"record_and_meet {number} 3"): str(number) for number in range(3)}
+    reports = [pool.reports.next() for _ in tasks]
+    assert {report.task: [error.message for error in report.errors] for report in reports} == {
+        task: [message] for task, message in tasks.items()
+    }
 
 
 def test_one_handler_serves_all_on_one_thread(pool: Pool) -> None:
@@ -164,7 +181,7 @@ def test_whatever_ends_a_task_is_reported_and_the_loop_goes_on(pool: Pool, do: s
 
 
 def test_a_handler_that_cannot_be_built_is_an_error() -> None:
-    def fail() -> Handler:
+    def fail(context: WorkerContext) -> Handler:
         raise ValueError("no key")
 
     reports = Reports()

@@ -59,6 +59,14 @@ def test_a_batch_gives_one_report(make_pool: MakePool, reports: Reports) -> None
     assert (report.output.num_rows, report.output.nbytes) == (1, report.output.handle.nbytes)
 
 
+def test_rows_that_failed_come_with_the_report_of_their_task(make_pool: MakePool, reports: Reports) -> None:
+    pool, messages = make_pool(), []
+    for do in ("record first", "echo", "record second"):
+        pool.submit(order(do))
+        messages.append([error.message for error in reports.next().errors])
+    assert messages == [["first"], [], ["second"]]
+
+
 def test_bundles_are_cut_and_joined_by_the_worker(make_pool: MakePool, reports: Reports) -> None:
     batch = pa.record_batch({"do": ["echo"] * 4, "row": [0, 1, 2, 3]})
     parts = (Bundle(batch, 2, 0, offset=1), Bundle(batch, 1, 0, offset=3))

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.execution.threads import IsCancelled, ThreadPool, Threads, joined
-from penstock.protocols import Task
+from penstock.execution.threads import ThreadPool, Threads, joined
+from penstock.protocols import Task, WorkerContext
 from tests.execution.pools import Diary, Gates, Reports, failing_opener, opener, order
 
 
@@ -133,7 +133,7 @@ def test_an_error_in_finish_is_reported(threads: Threads, reports: Reports) -> N
         def close(self) -> None:
             pass
 
-    pool = ThreadPool(lambda is_cancelled: Handler(), 1, threads, reports.emit)
+    pool = ThreadPool(lambda context: Handler(), 1, threads, reports.emit)
     pool.submit(order("echo"))
     reports.next()
     pool.finish()
@@ -196,7 +196,7 @@ def test_the_driver_and_the_workers_do_not_get_in_each_others_way(threads: Threa
         def close(self) -> None:
             pass
 
-    def open_echo(is_cancelled: IsCancelled) -> Echo:
+    def open_echo(context: WorkerContext) -> Echo:
         return Echo()
 
     capacity, num_tasks = 8, 4_000
