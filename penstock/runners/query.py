@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,7 +53,7 @@ def run(
     is_ordered: bool = True,
     rules: Rules = RULES,
     subscribers: Sequence[Subscriber] = (),
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
     config = get_config()
     stages = lower(optimize(plan, rules), is_ordered=is_ordered)
