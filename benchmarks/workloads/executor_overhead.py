@@ -14,8 +14,8 @@ def penstock(run):
         return batch
 
     bundles = [pa.record_batch({"x": [i]}) for i in range(NUM_BUNDLES)]
-    df = ps.from_arrow(bundles).map_batches(same, batch_format="pyarrow", batch_size=1)
+    df = ps.from_arrow(bundles).map_batches(same, batch_format="pyarrow")
     with run.working():
-        num_rows = sum(batch.num_rows for batch in df.iter_batches(batch_size=1, batch_format="pyarrow"))
+        num_rows = sum(batch.num_rows for batch in df.iter_partitions())
     run.num_units = NUM_BUNDLES * NUM_STAGES
     return num_rows
