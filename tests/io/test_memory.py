@@ -31,7 +31,7 @@ def test_large_batches_are_cut() -> None:
     for table in (pa.table({"a": range(3 * BATCH_ROWS)}), wide):
         tasks = list(MemorySource.from_table(table).read_tasks(ReadRequest()))
         assert all(task.num_rows is not None and task.num_rows <= BATCH_ROWS for task in tasks)
-        assert all(task.nbytes is not None and task.nbytes <= 1.5 * BATCH_NBYTES for task in tasks)
+        assert all(task.batch.nbytes <= 1.5 * BATCH_NBYTES for task in tasks)
         assert pa.Table.from_batches([batch for task in tasks for batch in task.read()]).equals(table)
 
 
