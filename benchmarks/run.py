@@ -44,7 +44,8 @@ SETTINGS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the workloads, print and write the results. 1 where an engine failed or outputs differ, else 0."""
     options = parse(arguments)
-    pythons = {engine: options.peers_python if engine in PEERS else sys.executable for engine in ENGINES}
+    peers_python = os.path.abspath(options.peers_python)  # runs in other folders; resolving links would leave the venv
+    pythons = {engine: peers_python if engine in PEERS else sys.executable for engine in ENGINES}
     machine = machine_facts(pythons, options)
     results = []
     for name in options.only:
