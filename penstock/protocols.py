@@ -176,7 +176,8 @@ class Report:
     """What a pool tells the executor of a task: an output, that it is done, or both; or that it failed.
 
     ``task`` is None for the outputs of ``finish``; the last of those has ``is_done``. ``errors`` are the rows that
-    failed on the way to this output, and were tolerated.
+    failed on the way to this output, and were tolerated. ``wanted_cpu_s`` is for how much of ``busy_s`` the worker had
+    a core or waited for one, where the pool measures it.
     """
 
     task: Task | None
@@ -185,6 +186,7 @@ class Report:
     busy_s: float = 0.0
     error: BaseException | None = None
     errors: tuple[RowError, ...] = ()
+    wanted_cpu_s: float = 0.0
 
 
 Emit = Callable[[Report], None]

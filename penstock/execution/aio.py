@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -27,21 +27,76 @@ class AsyncHandler(Protocol):
 OpenAsyncHandler = Callable[[WorkerContext], AsyncHandler]
 
 
-class AsyncPool:
-    """Implements ``WorkerPool`` on a thread with an event loop, started with the first task."""
+class LoopThread:
+    """An event loop on a thread, started with the first task; stages that call methods of one object share it.
 
-    def __init__(self, open_handler: OpenAsyncHandler, capacity: int, emit: Emit) -> None:
+    A client made by one method, such as a pool of connections, belongs to its loop; so others must run there too.
+    """
+
+    def __init__(self) -> None:
+        self.num_users = 0
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Run ``work`` on the loop."""
+        if not self._thread.is_alive():
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Cancel what still runs, let it clean up after itself, and end the thread."""
+        if self._thread.is_alive():
+            try:
+                self.start(self._wind_up()).result()
+            finally:
+                self.loop.call_soon_threadsafe(self.loop.stop)
+                self._thread.join()
+        self.loop.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        while True:
+            try:
+                return self.loop.run_forever()
+            except (KeyboardInterrupt, SystemExit):
+                pass  # a task's own, which asyncio lets through to here; whoever waits for that task gets it too
+
+    async def _wind_up(self) -> None:
+        await cancel([task for task in asyncio.all_tasks() if task is not asyncio.current_task()])
+        await self.loop.shutdown_asyncgens()
+        await self.loop.shutdown_default_executor()
+
+
+async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait until they have cleaned up after themselves."""
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+class AsyncPool:
+    """Implements ``WorkerPool`` on the event loop of ``thread``, which ends with the last pool that uses it."""
+
+    def __init__(
+        self, open_handler: OpenAsyncHandler, capacity: int, emit: Emit, thread: LoopThread | None = None
+    ) -> None:
         self.capacity = capacity
         self._open_handler = open_handler
         self._emit = emit
         self._handler: AsyncHandler | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
-        self._started: set[Future[None]] = set()
+        self._thread = thread or LoopThread()
+        self._thread.num_users += 1
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps none from being collected as garbage
         self._is_closed = False
 
     def submit(self, task: Task) -> None:
-        self._start(self._process(task))
+        self._thread.start(self._begin(task))
 
     def finish(self) -> None:
         self._emit(Report(None, None, is_done=True))
@@ -50,42 +105,23 @@ class AsyncPool:
         if self._is_closed:
             return
         self._is_closed = True
+        self._thread.num_users -= 1
         try:
-            if self._thread.is_alive():
-                asyncio.run_coroutine_threadsafe(self._wind_up(), self._loop).result()
+            if self._thread.is_running:
+                self._thread.start(self._wind_up()).result()
         finally:
-            if self._thread.is_alive():
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._thread.join()
-            self._loop.close()
+            if not self._thread.num_users:
+                self._thread.close()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        if not self._thread.is_alive():
-            self._thread.start()
-        started = asyncio.run_coroutine_threadsafe(work, self._loop)
-        self._started.add(started)  # the loop itself keeps none from being collected as garbage
-        started.add_done_callback(self._started.discard)
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        while True:
-            try:
-                return self._loop.run_forever()
-            except (KeyboardInterrupt, SystemExit):
-                pass  # a task's own, which asyncio lets through to here; whoever waits for that task gets it too
+    async def _begin(self, task: Task) -> None:
+        running = asyncio.create_task(self._process(task))
+        self._tasks.add(running)
+        running.add_done_callback(self._tasks.discard)
 
     async def _wind_up(self) -> None:
-        """Cancel what still runs and let it clean up after itself, then close the handler."""
-        running = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        try:
-            if self._handler is not None:
-                await self._handler.close()
-        finally:
-            await self._loop.shutdown_asyncgens()
-            await self._loop.shutdown_default_executor()
+        await cancel(self._tasks)
+        if self._handler is not None:
+            await self._handler.close()
 
     async def _process(self, task: Task) -> None:
         started = time.perf_counter()

@@ -6,31 +6,24 @@ A slot's handler is a stand-in that passes batches to its process and outputs ba
 from __future__ import annotations
 
 import contextlib
-import os
-import pickle
-import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError, QueryCancelledError, WorkerDiedError
+from penstock.errors import PenstockError
+from penstock.execution.crew import Crew
 from penstock.execution.revival import RemoteWorker, Revival, RevivingHandler
 from penstock.execution.threads import OpenHandler, Slot, ThreadPool, Threads
-from penstock.execution.transport import Closed, receive, send
 from penstock.protocols import Emit, WorkerContext
-
-CLOSE_TIMEOUT_S = 5.0
 
 
 class ProcessPool(ThreadPool):
-    """A thread pool whose handlers stand for worker processes. ``open_handler`` travels there by cloudpickle.
+    """A thread pool whose handlers stand for those in the processes of ``crew``, one for each of its slots.
 
-    ``environments`` are variables to set, for each worker. Without ``revival`` a worker that dies is an error.
+    ``open_handler`` travels there by cloudpickle. Without ``revival`` a worker that dies is an error.
     """
 
     def __init__(
@@ -39,20 +32,19 @@ class ProcessPool(ThreadPool):
         capacity: int,
         threads: Threads,
         emit: Emit,
-        environments: Sequence[Mapping[str, str]] = (),
+        crew: Crew | None = None,
         revival: Revival | None = None,
     ) -> None:
         import cloudpickle
 
         super().__init__(open_handler, capacity, threads, emit)
-        self._packed_open: bytes = cloudpickle.dumps(open_handler)
-        self._environments = environments or [{}] * capacity
+        self.packed_open: bytes = cloudpickle.dumps(open_handler)
+        self._crew = crew or Crew([{}] * capacity)
         self._revival = revival
 
     def _opened(self, slot: Slot) -> RemoteWorker:
-        env = self._environments[slot.index]
         context = self._context(slot)
-        start = partial(RemoteHandler, self._packed_open, context, env)
+        start = partial(RemoteHandler, self._crew, slot.index, self.packed_open, context)
         return start() if self._revival is None else RevivingHandler(start, self._revival, context.record)
 
     def _interrupt(self) -> None:
@@ -66,30 +58,17 @@ class ProcessPool(ThreadPool):
 
 
 class RemoteHandler:
-    """The driver's end of one worker process, which builds its handler when the first batch comes."""
+    """Stands for one handler in a worker process, which builds it when the first batch comes."""
 
-    def __init__(self, packed_open: bytes, context: WorkerContext, env: Mapping[str, str]) -> None:
+    def __init__(self, crew: Crew, number: int, packed_open: bytes, context: WorkerContext) -> None:
+        self._crew = crew
+        self._number = number
         self._packed = packed_open
         self._is_cancelled = context.is_cancelled
         self._record = context.record
+        self._process = crew.join(number)
+        self._key = next(self._process.handler_numbers)
         self.is_open = False
-        self._sock, theirs = socket.socketpair()
-        lifeline_read, self._lifeline = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.execution.worker", str(theirs.fileno()), str(lifeline_read)],
-                pass_fds=(theirs.fileno(), lifeline_read),
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **env},
-                start_new_session=True,  # Ctrl-C is for the driver; and the worker's own children end with it
-            )
-        except BaseException:
-            self._sock.close()
-            os.close(self._lifeline)
-            raise
-        finally:
-            theirs.close()
-            os.close(lifeline_read)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if not self.is_open:
@@ -104,58 +83,27 @@ class RemoteHandler:
             yield from self._outputs(output)
 
     def kill(self) -> None:
-        """End the process and those it started, at once; may be called from any thread."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """End the process at once, also for those who share it, whose batches are tried again in another."""
+        self._process.kill()
 
     def dismiss(self) -> None:
-        """Tell the process to close its handler and end."""
-        with contextlib.suppress(Closed, OSError):
-            send(self._sock, ("close",))
+        """Tell the process to end, unless others use it."""
+        if self._process.num_users == 1:
+            self._process.dismiss()
 
     def close(self) -> None:
-        try:
-            self.dismiss()
-            self._process.wait(CLOSE_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            self.kill()
-            self._process.wait()
-            self._sock.close()
-            os.close(self._lifeline)
+        if self.is_open and self._process.num_users > 1:
+            with contextlib.suppress(PenstockError):  # it may have died meanwhile
+                self._process.ask(("close", self._key), None, lambda: False)
+        self._crew.leave(self._number, self._process)
 
     def _outputs(self, output: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
         while output is not None:
             yield output
             _, output = self._ask("next")
 
-    def _ask(self, *request: Any, batch: pa.RecordBatch | None = None) -> tuple[str, pa.RecordBatch | None]:
-        """Return the worker's answer: a word, and an output unless there is no more; raise what the worker raised."""
-        if self._is_cancelled():
-            raise QueryCancelledError("the query was stopped")
-        try:
-            send(self._sock, request, batch)
-            (verb, *args), output = receive(self._sock)
-        except Closed as exc:
-            raise self._death() from exc
-        if verb == "error":
-            error, cause, note = pickle.loads(args[0])
-            error.add_note(note)
-            raise error from cause
-        for failed in args[0]:
+    def _ask(self, verb: str, *args: Any, batch: pa.RecordBatch | None = None) -> tuple[str, pa.RecordBatch | None]:
+        word, errors, output = self._process.ask((verb, self._key, *args), batch, self._is_cancelled)
+        for failed in errors:
             self._record(failed)
-        return verb, output
-
-    def _death(self) -> PenstockError:
-        if self._is_cancelled():
-            return QueryCancelledError("the query was stopped")
-        code = self._process.wait()
-        how = f"ended with exit code {code}"
-        if code < 0:
-            how = f"was killed by signal {-code} ({signal.strsignal(-code)})"
-        when = "it worked on a batch" if self.is_open else "it was starting"
-        return WorkerDiedError(
-            f"A worker process {how} while {when}. If it ran out of memory, use a smaller batch_size "
-            "or fewer workers; anything it printed is above."
-        )
+        return word, output

@@ -89,10 +89,21 @@ class Threads:
 
 
 class ThreadPool:
-    """Implements ``WorkerPool`` on ``threads``, which the caller owns and closes last."""
+    """Implements ``WorkerPool`` on ``threads``, which the caller owns and closes last.
 
-    def __init__(self, open_handler: OpenHandler, capacity: int, threads: Threads, emit: Emit) -> None:
+    ``cpu_clock`` gives the core time that the calling thread has wanted so far, where somebody wants to know.
+    """
+
+    def __init__(
+        self,
+        open_handler: OpenHandler,
+        capacity: int,
+        threads: Threads,
+        emit: Emit,
+        cpu_clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.capacity = capacity
+        self._cpu_clock = cpu_clock
         self._open_handler = open_handler
         self._threads = threads
         self._emit = emit
@@ -135,7 +146,7 @@ class ThreadPool:
             self._emit(report)
 
     def _advanced(self, slot: Slot, task: Task) -> Report:
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), self._cpu_clock()
         is_one = False
         try:
             if slot.outputs is None:
@@ -151,7 +162,7 @@ class ThreadPool:
         if is_done:
             self._give_back(slot, task)
         output = None if batch is None else local_bundle(batch)
-        return Report(task, output, is_done, busy_s, errors=errors)
+        return Report(task, output, is_done, busy_s, errors=errors, wanted_cpu_s=self._cpu_clock() - cpu_started)
 
     def _give_back(self, slot: Slot, task: Task) -> None:
         slot.outputs = None

@@ -1,4 +1,4 @@
-"""The other end of ``processes``: ``python -m penstock.execution.worker SOCKET_FD LIFELINE_FD`` serves one handler.
+"""The other end of ``processes``: ``python -m penstock.execution.worker SOCKET_FD LIFELINE_FD`` serves handlers.
 
 It is started afresh, not forked, so it inherits no threads, locks or CUDA state from the user's process.
 """
@@ -34,27 +34,29 @@ def main(socket_fd: int, lifeline_fd: int) -> None:
 
 
 class Server:
-    """Answers the driver: ``open`` once, then ``process`` or ``finish``, each followed by ``next`` until it is done."""
+    """Answers the driver. For each handler, by its number: ``open``, then ``process`` or ``finish``, each followed by
+    ``next`` until it is done, at last ``close``; ``end`` closes them all.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._handler: Handler | None = None
-        self._outputs: Iterator[pa.RecordBatch] = iter(())
+        self._handlers: dict[int, Handler] = {}
+        self._outputs: dict[int, Iterator[pa.RecordBatch]] = {}
         self._errors: list[RowError] = []  # rows that failed on the way to the next answer
 
     def serve(self) -> None:
-        """Return once told to close."""
+        """Return once told to end."""
         while self._serve_one():
             pass  # nothing of a request is kept while the next one is awaited
 
     def _serve_one(self) -> bool:
         (verb, *args), batch = receive(self._sock)
-        if verb == "close":
-            if self._handler is not None:
-                self._handler.close()
+        if verb == "end":
+            for handler in self._handlers.values():
+                handler.close()
             return False
         try:
-            word, output = self._answer(verb, args, batch)
+            word, output = self._answer(verb, *args, batch=batch)
             errors = tuple(self._errors)
             self._errors.clear()
             send(self._sock, (word, errors), output)
@@ -64,20 +66,26 @@ class Server:
             send(self._sock, ("error", packed_error(exc)))
         return True
 
-    def _answer(self, verb: str, args: list[Any], batch: pa.RecordBatch | None) -> tuple[str, pa.RecordBatch | None]:
-        if verb == "open":
-            packed, sys.path[:] = args
-            self._handler = pickle.loads(packed)(WorkerContext(lambda: False, self._errors.append))
-            return "done", None
-        assert self._handler is not None
-        if verb == "process":
-            given = self._handler.process(batch, args[0])
-            if isinstance(given, pa.RecordBatch):
-                return "only", given
-            self._outputs = given
-        elif verb == "finish":
-            self._outputs = self._handler.finish()
-        output = next(self._outputs, None)
+    def _answer(
+        self, verb: str, key: int, *args: Any, batch: pa.RecordBatch | None
+    ) -> tuple[str, pa.RecordBatch | None]:
+        match verb:
+            case "open":
+                packed, sys.path[:] = args
+                self._handlers[key] = pickle.loads(packed)(WorkerContext(lambda: False, self._errors.append))
+                return "done", None
+            case "close":
+                self._outputs.pop(key, None)
+                self._handlers.pop(key).close()
+                return "done", None
+            case "process":
+                given = self._handlers[key].process(batch, *args)
+                if isinstance(given, pa.RecordBatch):
+                    return "only", given
+                self._outputs[key] = given
+            case "finish":
+                self._outputs[key] = self._handlers[key].finish()
+        output = next(self._outputs[key], None)
         return ("done" if output is None else "output"), output
 
 

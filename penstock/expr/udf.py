@@ -47,7 +47,7 @@ class UdfSpec:
     """A function over columns. Compared by identity: one decorated function, or one ``cls`` instance's method.
 
     ``target`` is the function itself, or a class that the worker builds once with ``init_args`` and ``init_kwargs``
-    and whose ``method`` it then calls.
+    and whose ``method`` it then calls. Methods of one ``owner`` are called on the same instance in a worker.
     """
 
     name: str
@@ -59,6 +59,7 @@ class UdfSpec:
     method: str | None = None
     init_args: tuple[Any, ...] = ()
     init_kwargs: tuple[tuple[str, Any], ...] = ()
+    owner: str | None = None
     batch_size: BatchSize = "auto"
     resources: Resources = Resources()
     policy: Policy = Policy()

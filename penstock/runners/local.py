@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from penstock.config import Config
-from penstock.errors import UdfError
-from penstock.execution.executor import PoolChoice
-from penstock.execution.threads import ThreadPool, Threads
-from penstock.expr.udf import UdfSpec
-from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work
-from penstock.protocols import Bundle, Emit
-from penstock.runners.handlers import async_opener, opener, revival
-from penstock.runners.placement import Devices, Machine, place, this_machine, wish_of
+from penstock.execution.threads import Threads
+from penstock.plan.stages import Stage
+from penstock.protocols import Bundle
+from penstock.runners.placement import Machine, placed_workers, this_machine
+from penstock.runners.pools import LocalPools
 from penstock.runners.query import Workplace
-
-SPARE_ASYNC_TASKS = 8
-"""Tasks of an async stage beyond those whose calls can all wait at once: while one waits for its slowest row, the loop
-makes the calls of the next."""
 
 
 class LocalRunner:
@@ -36,9 +28,7 @@ class LocalRunner:
         threads = Threads()
         try:
             yield Workplace(
-                lambda stage, work, emit: make_pool(
-                    stage, work, emit, threads, config.thread_count, workers.get(id(stage), ())
-                ),
+                LocalPools(threads, config.thread_count, workers).make,
                 num_cores=config.thread_count,
                 memory_bytes=config.memory_bytes,
             )
@@ -47,54 +37,3 @@ class LocalRunner:
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
         return bundle.handle.slice(bundle.offset, bundle.num_rows)
-
-
-def placed_workers(machine: Machine, stages: Sequence[Stage], num_cores: int) -> dict[int, list[Devices]]:
-    """Return the workers of each stage that has a user's function, each with its devices, by the stage's identity."""
-    wishes = {id(stage): wish for stage in stages if (wish := wish_of(stage, num_cores)) is not None}
-    return dict(zip(wishes, place(machine, list(wishes.values())), strict=True))
-
-
-def make_pool(
-    stage: Stage, work: Work, emit: Emit, threads: Threads, num_cores: int, workers: Sequence[Devices]
-) -> PoolChoice:
-    """Return the pool that suits a stage: by the kind of its function and by what the user asked for."""
-    match work:
-        case CallUdf(call) if call.udf.is_async:
-            from penstock.execution.aio import AsyncPool
-
-            return PoolChoice(AsyncPool(async_opener(work), num_async_tasks(stage, call.udf), emit), takes_core=False)
-        case CallUdf() | CallBatch():
-            spec = work.call.udf if isinstance(work, CallUdf) else work.spec
-            if stage.resources.use_process or stage.resources.gpus:
-                from penstock.execution.processes import ProcessPool
-
-                try:
-                    environments = [environment(devices) for devices in workers]
-                    pool = ProcessPool(opener(work), len(workers), threads, emit, environments, revival(work))
-                except (TypeError, AttributeError, pickle.PicklingError) as exc:
-                    raise UdfError(
-                        f"{spec.name!r} cannot be sent to a worker process, as something it uses cannot be pickled: "
-                        f"{exc}. Make it inside the function or in __init__ of a class, or set use_process=False."
-                    ) from exc
-                return PoolChoice(pool, takes_core=False)
-            # A number that the user gave is for calls that wait; it is not bound by the cores.
-            return PoolChoice(
-                ThreadPool(opener(work), len(workers), threads, emit),
-                takes_core=stage.resources.max_workers is None,
-            )
-        case CombineSets():  # one worker, which must have all the rows
-            return PoolChoice(ThreadPool(opener(work), 1, threads, emit), takes_core=True)
-        case _:
-            return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), takes_core=True)
-
-
-def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
-    """Return how many tasks of an async stage are in flight at once, so that its calls are never fewer than allowed."""
-    calls_per_task = stage.inbox.num_rows if isinstance(stage.inbox, Exactly | AtMost) and not spec.is_batch else 1
-    return SPARE_ASYNC_TASKS + spec.num_at_once // calls_per_task
-
-
-def environment(devices: Devices) -> dict[str, str]:
-    """Return what makes a worker process see its own devices only; one that asked for none sees what this one sees."""
-    return {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}

@@ -70,6 +70,21 @@ def wish_of(stage: Stage, num_cores: int) -> Wish | None:
     return None
 
 
+def placed_workers(machine: Machine, stages: Sequence[Stage], num_cores: int) -> dict[str, list[Devices]]:
+    """Return the workers of each stage that has a user's function, each with its devices, by its sharing key."""
+    wishes = {sharing_key(stage): wish for stage in stages if (wish := wish_of(stage, num_cores)) is not None}
+    return dict(zip(wishes, place(machine, list(wishes.values())), strict=True))
+
+
+def sharing_key(stage: Stage) -> str:
+    """Return what stages have in common that share their workers: those that call methods of one object alike."""
+    match stage.work:
+        case CallUdf(call) if call.udf.owner is not None:
+            return f"{call.udf.owner} {call.udf.is_async} {stage.resources}"
+        case _:
+            return f"stage {id(stage)}"
+
+
 def worker_count(spec: UdfSpec | BatchSpec, num_cores: int) -> int:
     """Return how many workers a function gets: what the user says, else one for a class, whose model may be large."""
     if spec.resources.max_workers is not None:

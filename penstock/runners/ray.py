@@ -22,8 +22,8 @@ from penstock.expr.udf import Resources
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
 from penstock.protocols import Bundle, Emit, Report, Task
 from penstock.runners.handlers import async_opener, opener
-from penstock.runners.local import num_async_tasks
 from penstock.runners.placement import worker_count
+from penstock.runners.pools import num_async_tasks
 from penstock.runners.query import Workplace
 from penstock.runners.ray_worker import Answer, AsyncWorker, Worker
 from penstock.types.ipc import from_ipc

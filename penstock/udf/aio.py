@@ -21,8 +21,9 @@ from penstock.udf.call import (
     with_column,
 )
 from penstock.udf.callers import Callers, Calls
+from penstock.udf.instances import Lease
 from penstock.udf.retry import retrying_async
-from penstock.udf.target import built_target, close_instance, drained_async
+from penstock.udf.target import drained_async
 
 
 class AsyncUdfHandler:
@@ -34,8 +35,8 @@ class AsyncUdfHandler:
         self._spec = work.call.udf
         self._arguments = Arguments(work.call)
         self._failures = Failures(self._spec, self._arguments, context.record)
-        target, self._instance = built_target(self._spec)
-        function = drained_async(target) if self._spec.is_generator else target
+        self._lease = Lease(work)
+        function = drained_async(self._lease.function) if self._spec.is_generator else self._lease.function
         self._function = retrying_async(function, self._spec.policy)
         self._turns = asyncio.Semaphore(self._spec.num_at_once)  # of batches
         self._callers = Callers(self._spec.num_at_once)  # of rows
@@ -52,7 +53,7 @@ class AsyncUdfHandler:
         return self._steps(with_column(batch, self._work, column, parents), first_row)
 
     async def close(self) -> None:
-        closing = close_instance(self._instance)
+        closing = self._lease.close()
         if inspect.isawaitable(closing):
             await closing
 

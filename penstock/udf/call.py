@@ -21,8 +21,9 @@ from penstock.types import to_arrow_array
 from penstock.udf.arguments import Arguments
 from penstock.udf.bisect import Parts
 from penstock.udf.failures import row_error_of
+from penstock.udf.instances import Lease
 from penstock.udf.retry import retrying
-from penstock.udf.target import built_target, close_instance, drained
+from penstock.udf.target import drained
 
 log = logging.getLogger("penstock.udf")
 
@@ -42,11 +43,15 @@ class UdfHandler:
         self._spec = work.call.udf
         self._arguments = Arguments(work.call)
         self._failures = Failures(self._spec, self._arguments, context.record)
-        target, self._instance = built_target(self._spec)
-        function = drained(target) if self._spec.is_generator else target
+        self._lease = Lease(work)
+        function = drained(self._lease.function) if self._spec.is_generator else self._lease.function
         self._function = retrying(function, self._spec.policy, context.is_cancelled)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        with self._lease.lock:
+            return self._processed(item, first_row)
+
+    def _processed(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
         if self._spec.is_batch:
             column = self._call_batch(item)
@@ -61,7 +66,7 @@ class UdfHandler:
         return iter(())
 
     def close(self) -> None:
-        close_instance(self._instance)
+        self._lease.close()
 
     def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
         parts, columns = Parts(batch), list[pa.Array]()

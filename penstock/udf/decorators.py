@@ -10,6 +10,7 @@ import functools
 import inspect
 import threading
 import typing
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 
@@ -38,6 +39,7 @@ def make_spec(
     target: Callable[..., Any] | None = None,
     method: str | None = None,
     init: tuple[tuple[Any, ...], dict[str, Any]] = ((), {}),
+    owner: str | None = None,
 ) -> UdfSpec:
     """Return the spec of a function, or of ``method`` of the class ``target``."""
     name = getattr(function, "__name__", type(function).__name__)
@@ -62,6 +64,7 @@ def make_spec(
         method=method,
         init_args=init[0],
         init_kwargs=tuple(init[1].items()),
+        owner=owner,
         batch_size=options.batch_size,
         resources=Resources(
             cpus=options.cpus,
@@ -270,7 +273,7 @@ class Cls:
 
     def __call__(self, *args: Any, **kwargs: Any) -> ClsInstance:
         check_signature(self._wrapped, self._wrapped.__name__, args, kwargs)
-        return ClsInstance(self._wrapped, self._options, args, kwargs)
+        return ClsInstance(self._wrapped, self._options, args, kwargs, uuid.uuid4().hex)
 
     def __getattr__(self, name: str) -> Any:
         """Give what the class holds, so that its own code may say ``Model.CONSTANT``."""
@@ -287,12 +290,15 @@ class Cls:
 
 
 class ClsInstance:
-    """Stands for an object to be built in each worker. Its methods give expressions."""
+    """Stands for an object to be built in each worker, known there by ``key``. Its methods give expressions."""
 
-    def __init__(self, wrapped: type, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, wrapped: type, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any], key: str
+    ) -> None:
         self._wrapped = wrapped
         self._options = options
         self._init = (args, kwargs)
+        self._key = key
         self._methods: dict[str, BoundMethod] = {}
         self._local: Any = None
         self._lock = threading.Lock()
@@ -310,7 +316,7 @@ class ClsInstance:
         return f"<cls {self._wrapped.__name__}({', '.join(given)})>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore_instance, (self._wrapped, self._options, *self._init)
+        return ClsInstance, (self._wrapped, self._options, *self._init, self._key)
 
     def _method(self, name: str) -> BoundMethod:
         if name not in self._methods:
@@ -332,10 +338,6 @@ class ClsInstance:
             return self._local
 
 
-def _restore_instance(wrapped: type, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ClsInstance:
-    return ClsInstance(wrapped, options, args, kwargs)
-
-
 class BoundMethod:
     """A method of a ``cls`` instance; its spec is made once, so that equal calls are known to be equal."""
 
@@ -352,8 +354,15 @@ class BoundMethod:
         if not _has_expression(args, kwargs):
             return getattr(self._owner._built(), self._name)(*args, **kwargs)
         if self._spec is None:
-            wrapped, init = self._owner._wrapped, self._owner._init
-            self._spec = make_spec(self._function, self._options, target=wrapped, method=self._name, init=init)
+            owner = self._owner
+            self._spec = make_spec(
+                self._function,
+                self._options,
+                target=owner._wrapped,
+                method=self._name,
+                init=owner._init,
+                owner=owner._key,
+            )
         given = args if self._is_static else (None, *args)
         check_signature(self._function, self._spec.name, given, kwargs)
         return build_call(self._spec, self._options.unnest, args, kwargs)

@@ -22,7 +22,14 @@ def built_target(spec: UdfSpec | BatchSpec) -> tuple[Callable[..., Any], Any]:
     except Exception as exc:
         name = spec.target.__name__
         raise UdfError(f"{name}() failed when a worker built its instance: {type(exc).__name__}: {exc}") from exc
-    return (getattr(instance, spec.method) if isinstance(spec, UdfSpec) and spec.method else instance), instance
+    return method_of(instance, spec), instance
+
+
+def method_of(instance: Any, spec: UdfSpec | BatchSpec) -> Callable[..., Any]:
+    """Return what of an instance is called."""
+    name = (spec.method if isinstance(spec, UdfSpec) else None) or "__call__"
+    method: Callable[..., Any] = getattr(instance, name)
+    return method
 
 
 def close_instance(instance: Any) -> Any:

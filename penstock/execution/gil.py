@@ -1,0 +1,78 @@
+"""Whether a function holds the GIL: threads that could run, and wait for one another instead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+WINDOW_S = 0.3  # how long to watch before judging
+NUM_WINDOWS = 2  # that must agree: a slow import or a full garbage collection also stops all threads for a moment
+MIN_CORES = 0.75  # functions that use less wait for something else, such as a disk or a server
+MIN_WORKERS_PER_CORE = 1.4
+
+
+class GilWatch:
+    """Is told when tasks of a stage start and end on threads, and says whether processes would run more of them.
+
+    Threads that want one core between them, though several work all the time, wait for the GIL. Functions that release
+    it want a core each, and those that wait for something else want hardly any.
+    """
+
+    def __init__(self) -> None:
+        self._num_running = 0
+        self._changed_at = 0.0
+        self._num_agreeing = 0
+        self._start(0.0)
+
+    @property
+    def is_held_back(self) -> bool:
+        return self._num_agreeing >= NUM_WINDOWS
+
+    def note_start(self, now: float) -> None:
+        if not self._num_running and not self._busy_s:
+            self._start(now)  # the time in which there was nothing to do says nothing
+        self._pass_time(now)
+        self._num_running += 1
+
+    def note_end(self, now: float, busy_s: float, wanted_cpu_s: float) -> None:
+        """Take note of a task: how long it took, and how much of that time it ran or could have run on a core."""
+        self._pass_time(now)
+        self._num_running -= 1
+        self._busy_s += busy_s
+        self._wanted_cpu_s += wanted_cpu_s
+        if now - self._started_at >= WINDOW_S:
+            self._judge(now)
+
+    def _judge(self, now: float) -> None:
+        num_workers = self._worker_s / (now - self._started_at)
+        num_cores = num_workers * self._wanted_cpu_s / max(self._busy_s, 1e-9)
+        is_bound = num_cores >= MIN_CORES and num_workers >= MIN_WORKERS_PER_CORE * num_cores
+        self._num_agreeing = self._num_agreeing + 1 if is_bound else 0
+        self._start(now)
+
+    def _start(self, now: float) -> None:
+        self._started_at = self._changed_at = now
+        self._worker_s = self._busy_s = self._wanted_cpu_s = 0.0
+
+    def _pass_time(self, now: float) -> None:
+        self._worker_s += self._num_running * (now - self._changed_at)
+        self._changed_at = now
+
+
+def _read_schedstat() -> float:
+    with open("/proc/thread-self/schedstat", "rb") as file:
+        running_ns, waiting_ns, _ = file.read().split()
+    return (int(running_ns) + int(waiting_ns)) / 1e9
+
+
+def _cpu_clock() -> Callable[[], float]:
+    try:
+        _read_schedstat()
+    except (OSError, ValueError):
+        return time.thread_time
+    return _read_schedstat
+
+
+wanted_cpu_s: Callable[[], float] = _cpu_clock()
+"""The seconds for which the calling thread has run, or was ready to while other processes had the cores. On a busy
+machine the latter keeps a function that releases the GIL from being taken for one that does not."""

@@ -1,0 +1,113 @@
+"""Which pool suits which stage of a query on this machine."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.errors import UdfError
+from penstock.execution.executor import PoolChoice
+from penstock.execution.threads import ThreadPool, Threads
+from penstock.expr.udf import UdfSpec
+from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work
+from penstock.protocols import Emit
+from penstock.runners.handlers import async_opener, opener, revival
+from penstock.runners.placement import Devices, sharing_key
+
+if TYPE_CHECKING:
+    from penstock.execution.aio import LoopThread
+    from penstock.execution.crew import Crew
+    from penstock.execution.processes import ProcessPool
+
+SPARE_ASYNC_TASKS = 8
+"""Tasks of an async stage beyond those whose calls can all wait at once: while one waits for its slowest row, the loop
+makes the calls of the next."""
+
+MAX_MOVED_NBYTES = 64 * 2**20
+"""A function that carries more data with it stays on threads, unless it is asked to run in processes: each would hold
+the data again."""
+
+
+class LocalPools:
+    """Makes the pools of one query. Stages that call methods of one object get the same processes or event loop."""
+
+    def __init__(self, threads: Threads, num_cores: int, workers: Mapping[str, Sequence[Devices]]) -> None:
+        self._threads = threads
+        self._num_cores = num_cores
+        self._workers = workers
+        self._crews: dict[str, Crew] = {}
+        self._loops: dict[str, LoopThread] = {}
+
+    def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
+        """Return the pool that suits a stage: by the kind of its function and by what the user asked for."""
+        match work:
+            case CallUdf(call) if call.udf.is_async:
+                return self._async_pool(stage, work, emit)
+            case CallUdf() | CallBatch():
+                return self._function_pool(stage, work, emit)
+            case CombineSets():  # one worker, which must have all the rows
+                return PoolChoice(ThreadPool(opener(work), 1, self._threads, emit), takes_core=True)
+            case _:
+                return PoolChoice(ThreadPool(opener(work), self._num_cores, self._threads, emit), takes_core=True)
+
+    def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
+        from penstock.execution.aio import AsyncPool, LoopThread
+
+        key = sharing_key(stage)
+        if key not in self._loops:
+            self._loops[key] = LoopThread()
+        capacity = num_async_tasks(stage, work.call.udf)
+        return PoolChoice(AsyncPool(async_opener(work), capacity, emit, self._loops[key]), takes_core=False)
+
+    def _function_pool(self, stage: Stage, work: CallUdf | CallBatch, emit: Emit) -> PoolChoice:
+        """Return processes or threads as asked; without a word, threads that move to processes if that is better."""
+        num_workers, resources = len(self._workers[sharing_key(stage)]), stage.resources
+        if resources.use_process or resources.gpus:
+            return PoolChoice(self._process_pool(stage, work, emit), takes_core=False)
+        # A number of workers that the user gave is for calls that wait; it is not bound by the cores.
+        takes_core = resources.max_workers is None
+        if resources.use_process is False or not 1 < num_workers <= self._num_cores:
+            return PoolChoice(ThreadPool(opener(work), num_workers, self._threads, emit), takes_core)
+
+        from penstock.execution.gil import wanted_cpu_s
+        from penstock.execution.moving import MovingPool
+
+        def make_threads(emit: Emit) -> ThreadPool:
+            return ThreadPool(opener(work), num_workers, self._threads, emit, wanted_cpu_s)
+
+        def make_processes(emit: Emit) -> ProcessPool | None:
+            try:
+                pool = self._process_pool(stage, work, emit)
+            except UdfError:
+                return None
+            return pool if len(pool.packed_open) <= MAX_MOVED_NBYTES else None
+
+        return PoolChoice(MovingPool(make_threads, make_processes, emit), takes_core)
+
+    def _process_pool(self, stage: Stage, work: CallUdf | CallBatch, emit: Emit) -> ProcessPool:
+        from penstock.execution.crew import Crew
+        from penstock.execution.processes import ProcessPool
+
+        key = sharing_key(stage)
+        workers = self._workers[key]
+        crew = self._crews.setdefault(key, Crew([environment(devices) for devices in workers]))
+        try:
+            return ProcessPool(opener(work), len(workers), self._threads, emit, crew, revival(work))
+        except (TypeError, AttributeError, pickle.PicklingError) as exc:
+            spec = work.call.udf if isinstance(work, CallUdf) else work.spec
+            raise UdfError(
+                f"{spec.name!r} cannot be sent to a worker process, as something it uses cannot be pickled: "
+                f"{exc}. Make it inside the function or in __init__ of a class, or set use_process=False."
+            ) from exc
+
+
+def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
+    """Return how many tasks of an async stage are in flight at once, so that its calls are never fewer than allowed."""
+    calls_per_task = stage.inbox.num_rows if isinstance(stage.inbox, Exactly | AtMost) and not spec.is_batch else 1
+    return SPARE_ASYNC_TASKS + spec.num_at_once // calls_per_task
+
+
+def environment(devices: Devices) -> dict[str, str]:
+    """Return what makes a worker process see its own devices only; one that asked for none sees what this one sees."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
