@@ -3,6 +3,7 @@
 from benchmarks.workloads.batch_udf import DATASET, NUM_ROWS, make_batch
 
 __all__ = ["DATASET", "NUM_ROWS", "make_batch"]
+TARGETS = [("work_s", 1 / 1.5, "daft")]
 
 
 def penstock(run):
