@@ -21,6 +21,7 @@ from penstock.udf.call import (
     with_column,
 )
 from penstock.udf.callers import Callers, Calls
+from penstock.udf.connections import close_connections
 from penstock.udf.retry import retrying_async
 from penstock.udf.target import built_target, close_instance, drained_async
 
@@ -52,9 +53,12 @@ class AsyncUdfHandler:
         return self._steps(with_column(batch, self._work, column, parents), first_row)
 
     async def close(self) -> None:
-        closing = close_instance(self._instance)
-        if inspect.isawaitable(closing):
-            await closing
+        try:
+            closing = close_instance(self._instance)
+            if inspect.isawaitable(closing):
+                await closing
+        finally:
+            await close_connections()
 
     async def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
         parts, columns = Parts(batch), list[pa.Array]()
