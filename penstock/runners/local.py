@@ -78,9 +78,10 @@ def make_pool(
                         f"{exc}. Make it inside the function or in __init__ of a class, or set use_process=False."
                     ) from exc
                 return PoolChoice(pool, takes_core=False)
+            open_handler = threads.in_turn(opener(work)) if spec.is_stateful else opener(work)
             # A number that the user gave is for calls that wait; it is not bound by the cores.
             return PoolChoice(
-                ThreadPool(opener(work), len(workers), threads, emit),
+                ThreadPool(open_handler, len(workers), threads, emit),
                 takes_core=stage.resources.max_workers is None,
             )
         case CombineSets():  # one worker, which must have all the rows
