@@ -82,7 +82,7 @@ def save_text_embedder(folder: Path) -> None:
 
 def save_gpt2(folder: Path) -> None:
     """Write a GPT-2 over bytes, as ``pipeline("text-generation")`` loads it."""
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
     tokenizer = _byte_tokenizer()
@@ -90,7 +90,9 @@ def save_gpt2(folder: Path) -> None:
     config = GPT2Config(
         vocab_size=len(tokenizer), n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=end, eos_token_id=end,
     )  # fmt: skip
-    GPT2LMHeadModel(config).save_pretrained(folder)
+    model = GPT2LMHeadModel(config)
+    model.generation_config = GenerationConfig(do_sample=False, bos_token_id=end, eos_token_id=end, pad_token_id=end)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
