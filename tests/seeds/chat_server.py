@@ -65,7 +65,7 @@ class ChatServer:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"  # connections are kept and used again
 
-            def do_POST(self) -> None:  # noqa: N802 - the name http.server calls
+            def do_POST(self) -> None:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 status, answer = server.answer(self.path, self.headers["Authorization"], request)
                 body = json.dumps(answer).encode()

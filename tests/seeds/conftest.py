@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported: what a test does not write itself is missing
+os.environ["HF_HUB_OFFLINE"] = (
+    "1"  # read when huggingface_hub is imported: what a test does not write itself is missing
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
-"""The samples of Ray Data's page on batch inference, with the import changed and small models in the place of large ones.
+"""The samples of Ray Data's page on batch inference, with the import changed and small models for large ones.
 
-``num_gpus=1`` and ``.cuda()`` stand for what the machine has: without a GPU they are 0 and the CPU. The buckets are folders.
-Four workers with a GPU each need four GPUs, so on a machine with one the samples' ``concurrency`` is 1.
+``num_gpus=1`` and ``.cuda()`` stand for what the machine has: without a GPU they are 0 and the CPU. Buckets are
+folders. Four workers with a GPU each need four GPUs, so on a machine with one the samples' ``concurrency`` is 1.
 """
 
 from __future__ import annotations
@@ -213,9 +213,9 @@ def scenes(tmp_path: Path) -> Path:
 
 def test_multi_model_pipeline(tmp_path: Path, scenes: Path) -> None:
     ds = read_images(scenes, size=(64, 64))
-    share = GPUS / 2  # of one GPU, so that both models fit on it; the sample gives each a GPU
-    ds = ds.map_batches(Detector, num_gpus=share, concurrency=2 if not GPUS else 1)
-    ds = ds.map_batches(Classifier, num_gpus=share, concurrency=2 if not GPUS else 1)
+    share = GPUS / 4  # of one GPU, so that two workers of both models fit on it; the sample gives each worker a GPU
+    ds = ds.map_batches(Detector, num_gpus=share, concurrency=2)
+    ds = ds.map_batches(Classifier, num_gpus=share, concurrency=2)
     ds.write_parquet(f"{tmp_path}/out/")
 
     rows = sorted(ray_data.read_parquet(f"{tmp_path}/out/").take_all(), key=itemgetter("path"))

@@ -40,8 +40,8 @@ def save_sentiment_classifier(folder: Path) -> None:
     tokenizer = _word_tokenizer(REVIEWS)
     labels = ["NEGATIVE", "POSITIVE"]
     config = DistilBertConfig(
-        vocab_size=len(tokenizer), dim=16, hidden_dim=32, n_layers=1, n_heads=2, max_position_embeddings=32, dropout=0.0,
-        id2label=dict(enumerate(labels)), label2id={label: i for i, label in enumerate(labels)},
+        vocab_size=len(tokenizer), dim=16, hidden_dim=32, n_layers=1, n_heads=2, max_position_embeddings=32,
+        dropout=0.0, id2label=dict(enumerate(labels)), label2id={label: i for i, label in enumerate(labels)},
     )  # fmt: skip
     model = DistilBertForSequenceClassification(config)
     wanted = torch.tensor([labels.index(label) for label in REVIEWS.values()])
@@ -147,7 +147,8 @@ def save_whisper(folder: Path) -> None:
     config = WhisperConfig(
         vocab_size=len(tokenizer), num_mel_bins=80, d_model=16, encoder_layers=1, decoder_layers=1,
         encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32,
-        max_target_positions=64, init_std=0.3, bos_token_id=end, eos_token_id=end, pad_token_id=end, decoder_start_token_id=start,
+        max_target_positions=64, init_std=0.3,
+        bos_token_id=end, eos_token_id=end, pad_token_id=end, decoder_start_token_id=start,
     )  # fmt: skip
     model = WhisperForConditionalGeneration(config)
     model.generation_config = GenerationConfig(
@@ -189,7 +190,11 @@ class BatchedInferencePipeline:
         heard = self._pipe({"raw": samples, "sampling_rate": rate}, return_timestamps=True, batch_size=batch_size)
         seconds = len(samples) / rate
         segments = (
-            Segment(chunk["timestamp"][0], seconds if chunk["timestamp"][1] is None else chunk["timestamp"][1], chunk["text"])
+            Segment(
+                chunk["timestamp"][0],
+                seconds if chunk["timestamp"][1] is None else chunk["timestamp"][1],
+                chunk["text"],
+            )
             for chunk in heard["chunks"]
         )
         return segments, {"duration": seconds}
@@ -222,7 +227,7 @@ def resnet50(weights: str) -> ResNet:
 
 
 def save_resnet(path: Path) -> None:
-    """Write weights for ``resnet50`` that tell colours apart: each class adds up a random mix of red, green and blue."""
+    """Write weights for ``resnet50`` that tell colours apart: each class is a random mix of red, green and blue."""
     torch.manual_seed(0)
     model = ResNet()
     with torch.no_grad():
