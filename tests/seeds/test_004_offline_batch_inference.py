@@ -17,6 +17,8 @@ import torch.nn as nn
 import penstock as ray_data
 from tests.seeds.tiny_models import DEVICE, GPUS
 
+pytestmark = pytest.mark.timeout(180)  # the first test imports transformers: many seconds where cores are few
+
 NUM_ACTORS = 1 if GPUS else 2  # of the samples that give each actor a GPU
 
 
