@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import QueryCancelledError
 from penstock.events import RowError
 from penstock.protocols import Bundle, Emit, Handler, Report, Task, WorkerContext
 from penstock.types import unified
@@ -59,6 +60,23 @@ class Threads:
         self._threads: list[threading.Thread] = []
         self._num_free = 0
         self._lock = threading.Lock()
+        self._opening = threading.Lock()
+
+    def in_turn(self, open_handler: OpenHandler) -> OpenHandler:
+        """Return ``open_handler`` as one that waits until no other handler of the query is being opened so.
+
+        Libraries that load models change settings of the whole process meanwhile: of two models of transformers that
+        are loaded at the same time, one or both may end up with random weights, and without an error. The turns are a
+        query's own: an ``__init__`` that runs a query itself must not wait for its own end.
+        """
+
+        def open_in_turn(context: WorkerContext) -> Handler:
+            with self._opening:
+                if context.is_cancelled():
+                    raise QueryCancelledError("the query was stopped")
+                return open_handler(context)
+
+        return open_in_turn
 
     def start(self, work: Callable[[], None]) -> None:
         """Run ``work``, which must not raise, on a free thread or a new one."""

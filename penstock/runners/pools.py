@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import UdfError
 from penstock.execution.executor import PoolChoice
-from penstock.execution.threads import ThreadPool, Threads
+from penstock.execution.threads import OpenHandler, ThreadPool, Threads
 from penstock.expr.udf import UdfSpec
 from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work
 from penstock.protocols import Emit
@@ -68,13 +68,13 @@ class LocalPools:
         # A number of workers that the user gave is for calls that wait; it is not bound by the cores.
         takes_core = resources.max_workers is None
         if resources.use_process is False or not 1 < num_workers <= self._num_cores:
-            return PoolChoice(ThreadPool(opener(work), num_workers, self._threads, emit), takes_core)
+            return PoolChoice(ThreadPool(self._opener(work), num_workers, self._threads, emit), takes_core)
 
         from penstock.execution.gil import wanted_cpu_s
         from penstock.execution.moving import MovingPool
 
         def make_threads(emit: Emit) -> ThreadPool:
-            return ThreadPool(opener(work), num_workers, self._threads, emit, wanted_cpu_s)
+            return ThreadPool(self._opener(work), num_workers, self._threads, emit, wanted_cpu_s)
 
         def make_processes(emit: Emit) -> ProcessPool | None:
             try:
@@ -84,6 +84,11 @@ class LocalPools:
             return pool if len(pool.packed_open) <= MAX_MOVED_NBYTES else None
 
         return PoolChoice(MovingPool(make_threads, make_processes, emit), takes_core)
+
+    def _opener(self, work: CallUdf | CallBatch) -> OpenHandler:
+        """Return what opens handlers on threads; those with an instance one after the other."""
+        is_stateful = (work.call.udf if isinstance(work, CallUdf) else work.spec).is_stateful
+        return self._threads.in_turn(opener(work)) if is_stateful else opener(work)
 
     def _process_pool(self, stage: Stage, work: CallUdf | CallBatch, emit: Emit) -> ProcessPool:
         from penstock.execution.crew import Crew

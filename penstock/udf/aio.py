@@ -21,6 +21,7 @@ from penstock.udf.call import (
     with_column,
 )
 from penstock.udf.callers import Callers, Calls
+from penstock.udf.connections import close_connections
 from penstock.udf.instances import Lease
 from penstock.udf.retry import retrying_async
 from penstock.udf.target import drained_async
@@ -53,9 +54,13 @@ class AsyncUdfHandler:
         return self._steps(with_column(batch, self._work, column, parents), first_row)
 
     async def close(self) -> None:
-        closing = self._lease.close()
-        if inspect.isawaitable(closing):
-            await closing
+        try:
+            closing = self._lease.close()
+            if inspect.isawaitable(closing):
+                await closing
+        finally:
+            if self._lease.was_last:
+                await close_connections()
 
     async def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
         parts, columns = Parts(batch), list[pa.Array]()

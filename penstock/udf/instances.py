@@ -29,7 +29,10 @@ _guard = threading.Lock()
 
 
 class Lease:
-    """A handler's hold on what it calls. ``lock`` is held by whoever calls it from a thread."""
+    """A handler's hold on what it calls. ``lock`` is held by whoever calls it from a thread.
+
+    ``was_last`` says, once it is closed, that no other handler of the object is left.
+    """
 
     def __init__(self, work: CallUdf) -> None:
         self._work = work
@@ -37,6 +40,7 @@ class Lease:
         self._key = (spec.owner or "", spec.is_async)
         self._held = _taken(work, self._key)
         self.lock = self._held.lock
+        self.was_last = False
         try:
             self.function = self._function()
         except BaseException:
@@ -45,14 +49,16 @@ class Lease:
 
     def close(self) -> Any:
         """Let go. The last one closes the instance and returns what its ``close()`` gives, which may be awaitable."""
-        return close_instance(self._held.instance) if self._is_last() else None
+        self.was_last = self._is_last()
+        return close_instance(self._held.instance) if self.was_last else None
 
     def _function(self) -> Callable[..., Any]:
-        with self.lock:
-            if not self._held.is_built:
-                function, self._held.instance = built_target(self._spec)
-                self._held.is_built = True
-                return function
+        if not self._held.is_built:  # one that is built may be at work, for which there is no need to wait
+            with self.lock:
+                if not self._held.is_built:
+                    function, self._held.instance = built_target(self._spec)
+                    self._held.is_built = True
+                    return function
         return method_of(self._held.instance, self._spec)
 
     def _is_last(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.errors import QueryCancelledError
 from penstock.expr.udf import ASYNC_ROWS_AT_ONCE
 from penstock.udf.callers import Callers, Calls
+from penstock.udf.connections import close_connections
 
 CANCEL_CHECK_S = 0.02
 
@@ -55,10 +56,13 @@ class WorkerLoop:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        closing = last()
-        if inspect.isawaitable(closing):
-            await closing
-        await self._loop.shutdown_asyncgens()
+        try:
+            closing = last()
+            if inspect.isawaitable(closing):
+                await closing
+        finally:
+            await close_connections()
+            await self._loop.shutdown_asyncgens()
 
 
 async def _together(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:

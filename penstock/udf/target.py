@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from penstock.errors import UdfError
@@ -33,7 +33,7 @@ def method_of(instance: Any, spec: UdfSpec | BatchSpec) -> Callable[..., Any]:
 
 
 def close_instance(instance: Any) -> Any:
-    """Call ``close()`` of a user's object if it has one, and return what it gives.
+    """Call ``close()`` of a user's object if it has one, and return what it gives, to be awaited where it is async.
 
     What it raises is logged: by then the results are there, and an error must not be hidden by another.
     """
@@ -41,10 +41,22 @@ def close_instance(instance: Any) -> Any:
     if not callable(close):
         return None
     try:
-        return close()
+        closing = close()
     except Exception:
-        log.warning("%s.close() failed", type(instance).__name__, exc_info=True)
+        _log_close(instance)
         return None
+    return _awaited_close(instance, closing) if inspect.isawaitable(closing) else closing
+
+
+async def _awaited_close(instance: Any, closing: Awaitable[Any]) -> None:
+    try:
+        await closing
+    except Exception:
+        _log_close(instance)
+
+
+def _log_close(instance: Any) -> None:
+    log.warning("%s.close() failed", type(instance).__name__, exc_info=True)
 
 
 def drained(function: Callable[..., Any]) -> Callable[..., Any]:
