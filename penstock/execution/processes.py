@@ -18,7 +18,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from penstock.config import get_config
 from penstock.errors import PenstockError, QueryCancelledError, WorkerDiedError
+from penstock.execution.printed import Forwarder, forwarded, output_for
 from penstock.execution.revival import RemoteWorker, Revival, RevivingHandler
 from penstock.execution.threads import OpenHandler, Slot, ThreadPool, Threads
 from penstock.execution.transport import Closed, receive, send
@@ -48,11 +50,12 @@ class ProcessPool(ThreadPool):
         self._packed_open: bytes = cloudpickle.dumps(open_handler)
         self._environments = environments or [{}] * capacity
         self._revival = revival
+        self._is_screen_drawn = get_config().progress
 
     def _opened(self, slot: Slot) -> RemoteWorker:
         env = self._environments[slot.index]
         context = self._context(slot)
-        start = partial(RemoteHandler, self._packed_open, context, env)
+        start = partial(RemoteHandler, self._packed_open, context, env, self._is_screen_drawn)
         return start() if self._revival is None else RevivingHandler(start, self._revival, context.record)
 
     def _interrupt(self) -> None:
@@ -68,18 +71,24 @@ class ProcessPool(ThreadPool):
 class RemoteHandler:
     """The driver's end of one worker process, which builds its handler when the first batch comes."""
 
-    def __init__(self, packed_open: bytes, context: WorkerContext, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, packed_open: bytes, context: WorkerContext, env: Mapping[str, str], is_screen_drawn: bool = False
+    ) -> None:
         self._packed = packed_open
         self._is_cancelled = context.is_cancelled
         self._record = context.record
         self.is_open = False
         self._sock, theirs = socket.socketpair()
         lifeline_read, self._lifeline = os.pipe()
+        self._printed: Forwarder | None = None
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "penstock.execution.worker", str(theirs.fileno()), str(lifeline_read)],
                 pass_fds=(theirs.fileno(), lifeline_read),
                 stdin=subprocess.DEVNULL,
+                stdout=output_for(sys.stdout, is_screen_drawn=is_screen_drawn),
+                stderr=output_for(sys.stderr, is_screen_drawn=is_screen_drawn),
+                bufsize=0,
                 env={**os.environ, **env},
                 start_new_session=True,  # Ctrl-C is for the driver; and the worker's own children end with it
             )
@@ -90,6 +99,11 @@ class RemoteHandler:
         finally:
             theirs.close()
             os.close(lifeline_read)
+        try:
+            self._printed = forwarded(self._process)
+        except BaseException:
+            self.close()
+            raise
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if not self.is_open:
@@ -122,8 +136,14 @@ class RemoteHandler:
         finally:
             self.kill()
             self._process.wait()
+            self._pass_printed()
             self._sock.close()
             os.close(self._lifeline)
+
+    def _pass_printed(self) -> None:
+        """Return once the user has seen all that the process printed, which has ended."""
+        if self._printed is not None:
+            self._printed.close()
 
     def _outputs(self, output: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
         while output is not None:
@@ -151,6 +171,7 @@ class RemoteHandler:
         if self._is_cancelled():
             return QueryCancelledError("the query was stopped")
         code = self._process.wait()
+        self._pass_printed()
         how = f"ended with exit code {code}"
         if code < 0:
             how = f"was killed by signal {-code} ({signal.strsignal(-code)})"
