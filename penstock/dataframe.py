@@ -222,6 +222,7 @@ class DataFrame:
         *,
         batch_size: BatchSize = "auto",
         batch_format: BatchFormat = "numpy",
+        zero_copy_batch: bool = True,
         compute: Compute | None = None,
         concurrency: int | tuple[int, int] | None = None,
         fn_args: Iterable[Any] = (),
@@ -240,16 +241,19 @@ class DataFrame:
         """Run a function, or a class built once per worker, over whole batches; it may change columns and row count.
 
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
-        pandas DataFrame. With ``on_error`` of ``log`` or ``ignore`` the rows that it fails
+        pandas DataFrame. NumPy arrays share memory with the columns where Arrow allows, and are read-only then; torch
+        tensors share it too and must not be written to. With ``zero_copy_batch=False`` both are ``fn``'s to change, as
+        DataFrames always are. With ``on_error`` of ``log`` or ``ignore`` the rows that it fails
         on are left out and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction, end it.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
         """
         spec = make_batch_spec(
-            "map_batches", fn, batch_size=batch_size, batch_format=batch_format, compute=compute,
-            concurrency=concurrency, fn_args=fn_args, fn_kwargs=fn_kwargs, fn_constructor_args=fn_constructor_args,
-            fn_constructor_kwargs=fn_constructor_kwargs, num_cpus=num_cpus, num_gpus=num_gpus, memory=memory,
+            "map_batches", fn, batch_size=batch_size, batch_format=batch_format, zero_copy_batch=zero_copy_batch,
+            compute=compute, concurrency=concurrency, fn_args=fn_args, fn_kwargs=fn_kwargs,
+            fn_constructor_args=fn_constructor_args, fn_constructor_kwargs=fn_constructor_kwargs,
+            num_cpus=num_cpus, num_gpus=num_gpus, memory=memory,
             max_retries=max_retries, on_error=on_error, max_errors=max_errors, timeout=timeout, use_process=use_process,
         )  # fmt: skip
         return DataFrame(nodes.MapBatches(self._plan, spec))

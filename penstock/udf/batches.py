@@ -19,7 +19,7 @@ from penstock.types import to_batch
 from penstock.udf.bisect import Parts
 from penstock.udf.call import ApplySteps, Record
 from penstock.udf.failures import row_error_of
-from penstock.udf.formats import batch_in_format
+from penstock.udf.formats import batch_in_format, has_read_only
 from penstock.udf.passthrough import PassedColumns
 from penstock.udf.retry import retrying, retrying_async
 from penstock.udf.target import built_target, close_instance, drained, drained_async
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.udf")
 
+ZERO_COPY_REMEDY = (
+    "The arrays of a batch share memory with other columns and are read-only. To change them in place, "
+    "set zero_copy_batch=False in map_batches, which gives a copy; or write array = array.copy() first."
+)
 _FAILED = object()  # what a call gives that failed, where that is tolerated
 
 
@@ -98,7 +102,7 @@ class BatchHandler:
         """Call the function on the batch; where it fails and that is tolerated, on its halves, down to single rows."""
         parts, results = Parts(batch), []
         for part in parts:
-            given = batch_in_format(part, self._spec.batch_format)
+            given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
                 results.append(PassedColumns(part, given).restored(self._called(given)))
             except QueryCancelledError:
@@ -139,6 +143,8 @@ class BatchHandler:
 
         They are taken from the batch anew, as the function may have changed what it was given.
         """
+        if _is_write_refused(self._spec, part, exc):
+            exc.add_note(ZERO_COPY_REMEDY)
         if self._spec.policy.on_error == "raise":
             raise UdfError(batch_failure(self._spec, part, exc)) from exc
         note_failure(self._spec, part, exc, self._record)
@@ -182,6 +188,13 @@ class BatchHandler:
         if isinstance(result, (dict, str, bytes)) or not hasattr(result, "__iter__"):
             raise TypeMismatchError(f"{self._what} returned {type(result).__name__}; return a list of dicts, one a row")
         return iter(result)
+
+
+def _is_write_refused(spec: BatchSpec, part: pa.RecordBatch, exc: Exception) -> bool:
+    """Whether a function failed as it wrote to an array that it was given to read; NumPy has no class for that."""
+    if not isinstance(exc, ValueError) or "read-only" not in str(exc) or spec.verb != "map_batches":
+        return False
+    return spec.zero_copy and has_read_only(batch_in_format(part, spec.batch_format, zero_copy=True))
 
 
 def batch_failure(spec: BatchSpec, batch: pa.RecordBatch, exc: BaseException) -> str:

@@ -59,6 +59,7 @@ def make_batch_spec(
     *,
     batch_size: BatchSize = "auto",
     batch_format: BatchFormat = "numpy",
+    zero_copy_batch: bool = True,
     compute: Compute | None = None,
     concurrency: int | tuple[int, int] | None = None,
     fn_args: Iterable[Any] = (),
@@ -107,6 +108,7 @@ def make_batch_spec(
         init_kwargs=tuple(init_kwargs.items()),
         batch_size=batch_size,
         batch_format=checked_format(verb, batch_format),
+        zero_copy=zero_copy_batch,
         resources=Resources(
             cpus=num_cpus,
             gpus=num_gpus or 0,
@@ -126,7 +128,8 @@ def make_batch_spec(
     )
 
 
-ROW_OPTIONS = [name for name in list(inspect.signature(make_batch_spec).parameters)[2:] if name != "batch_format"]
+BATCH_OPTIONS = list(inspect.signature(make_batch_spec).parameters)[2:]
+ROW_OPTIONS = [name for name in BATCH_OPTIONS if name not in ("batch_format", "zero_copy_batch")]
 """The options of ``map``, ``flat_map`` and ``filter``, whose functions are given rows."""
 
 
