@@ -16,6 +16,7 @@ from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Expr, Star, Unnest
 from penstock.expr.resolve import expand
 from penstock.expr.udf import BatchFormat, BatchSize, OnError
 from penstock.observe.errors import ErrorLog
+from penstock.observe.stats import Stats
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.protocols import Sink, Subscriber
@@ -55,6 +56,7 @@ class DataFrame:
         self._schema: Schema | None = plan.schema
         self._preview: pa.Table | None = None
         self._errors: ErrorLog | None = None  # of the last run
+        self._stats: Stats | None = None  # of the last run
         self._runs_for: DataFrame | None = None  # whose runs those of this one are
 
     # --- columns ---
@@ -439,12 +441,9 @@ class DataFrame:
 
         parts = [explain_query(self._plan)]
         if analyze:
-            from penstock.observe.stats import Stats
-
-            stats = Stats()
-            for _ in self._batches(subscribers=[stats]):
+            for _ in self._batches():
                 pass
-            parts.append(f"== Run ==\n{stats}")
+            parts.append(f"== Run ==\n{self.stats()}")
         text = "\n\n".join(parts)
         sys.stdout.write(text + "\n")
         return text
@@ -605,6 +604,16 @@ class DataFrame:
         table = (self._errors or ErrorLog()).table()
         return DataFrame(nodes.Scan(MemorySource.from_table(table, name="errors")))
 
+    def stats(self) -> str:
+        """Return what each stage of this DataFrame's last run took: rows, bytes, time, and rows that failed.
+
+        >>> ps.range(3).stats()
+        'No query has run.'
+        >>> "finished in" in ps.range(3).with_column("x", ps.col("id") + 1).collect().stats()
+        True
+        """
+        return str(self._stats or Stats())
+
     def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:
         """Return a torch dataset that runs the query anew in each iteration and yields rows as dicts."""
         from penstock.torch_datasets import iterable_dataset
@@ -713,7 +722,7 @@ class DataFrame:
         log = self._new_log()
         table = write(nodes.Write(self._plan, sink), subscribers=[*_subscribers(), *log])
         written = DataFrame(nodes.Scan(MemorySource.from_table(table)))
-        written._errors = self._errors
+        written._errors, written._stats = self._errors, self._stats
         written._preview = table.slice(0, SHOWN_ROWS)
         return written
 
@@ -724,13 +733,13 @@ class DataFrame:
         listening = [*_subscribers(), *self._new_log(), *subscribers]
         return run(self._plan, is_ordered=is_ordered, subscribers=listening)
 
-    def _new_log(self) -> list[ErrorLog]:
-        """Return what keeps the errors of a run that begins; nothing for rows in memory, which keep those they have."""
+    def _new_log(self) -> list[Subscriber]:
+        """Return what keeps account of a run that begins; nothing for rows in memory, which keep what they have."""
         if isinstance(self._plan, nodes.Scan):
             return []
-        log = ErrorLog()
-        (self if self._runs_for is None else self._runs_for)._errors = log
-        return [log]
+        runner = self if self._runs_for is None else self._runs_for
+        runner._errors, runner._stats = ErrorLog(), Stats()
+        return [runner._errors, runner._stats]
 
     def _own(self, part: DataFrame) -> DataFrame:
         """Return another DataFrame whose runs are runs of this one."""

@@ -17,6 +17,9 @@ import penstock as daft
 import penstock as ray_data
 from penstock import DataType, Series
 
+# torch warns of arrays that may only be read, here as under Ray Data; batch_format="torch" spares that.
+pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+
 
 def pipeline(task: str, model: str) -> Any:
     """A stand-in for ``transformers.pipeline``: a linear layer over the letters of a text, made in the worker."""
