@@ -15,7 +15,7 @@ from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Expr, Star, Unnest, unalias
 from penstock.expr.resolve import expand
 from penstock.expr.udf import BatchFormat, BatchSize, OnError
-from penstock.observe.errors import ErrorLog
+from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.observe.stats import Stats
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
@@ -599,10 +599,9 @@ class DataFrame:
         >>> df.errors().select("input", "error_type").to_pylist()
         [{'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
         """
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory import LateSource
 
-        table = (self._errors or ErrorLog()).table()
-        return DataFrame(nodes.Scan(MemorySource.from_table(table, name="errors")))
+        return DataFrame(nodes.Scan(LateSource((self._errors or ErrorLog()).parts(), SCHEMA, name="errors")))
 
     def stats(self) -> str:
         """Return what each stage of this DataFrame's last run took: rows, bytes, time, and rows that failed.
