@@ -104,7 +104,7 @@ class BatchHandler:
         for part in parts:
             given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
-                results.append(PassedColumns(part, given).restored(self._called(given)))
+                results.append(self._checked(PassedColumns(part, given).restored(self._called(given))))
             except QueryCancelledError:
                 raise
             except Exception as exc:
@@ -118,6 +118,25 @@ class BatchHandler:
         result = self._function(given)
         return result if self._loop is None else self._loop.wait(result)
 
+    def _checked(self, result: Any) -> Any:
+        """Return what a call gave, or raise now, while it is known what was given, if it is nothing to go on with.
+
+        Where failures are not tolerated there is nothing to know: it is told what is wrong when the result is used.
+        """
+        if self._spec.policy.on_error == "raise":
+            return result
+        match self._spec.verb:
+            case "map_batches" if isinstance(result, Iterator):
+                return iter([to_batch(each, self._what) for each in result])
+            case "map_batches":
+                return to_batch(result, self._what)
+            case "map":
+                return checked_row(result, self._what)
+            case "flat_map":
+                return [checked_row(row, self._what) for row in self._several(result)]
+            case "filter":
+                return self._is_kept(result)
+
     def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
         rows = enumerate(batch_in_format(batch, "pylist"))
         if self._loop is not None:
@@ -126,7 +145,7 @@ class BatchHandler:
 
     def _attempt(self, batch: pa.RecordBatch, number: int, row: dict[str, Any]) -> Any:
         try:
-            return self._called(row)
+            return self._checked(self._called(row))
         except QueryCancelledError:
             raise
         except Exception as exc:
@@ -134,7 +153,7 @@ class BatchHandler:
 
     async def _attempt_async(self, batch: pa.RecordBatch, number: int, row: dict[str, Any]) -> Any:
         try:
-            return await self._function(row)
+            return self._checked(await self._function(row))
         except Exception as exc:
             return self._fail(batch.slice(number, 1), exc)
 
@@ -225,10 +244,16 @@ def note_failure(spec: BatchSpec, part: pa.RecordBatch, exc: Exception, record: 
         record(row_error_of(spec.name, row, exc))
 
 
+def checked_row(row: Any, what: str) -> Any:
+    """Return a row that a function gave, or raise what is wrong with it."""
+    if not isinstance(row, dict):
+        raise TypeMismatchError(f"{what} gave a row of type {type(row).__name__}; give a dict, one key a column")
+    return row
+
+
 def rows_to_batch(rows: list[Any], what: str) -> pa.RecordBatch:
     """Return rows given as dicts as one batch; a key that a row lacks is null there."""
     for row in rows:
-        if not isinstance(row, dict):
-            raise TypeMismatchError(f"{what} gave a row of type {type(row).__name__}; give a dict, one key a column")
+        checked_row(row, what)
     names = dict.fromkeys(itertools.chain.from_iterable(rows))
     return to_batch({name: [row.get(name) for row in rows] for name in names}, what)
