@@ -88,6 +88,8 @@ def make_batch_spec(
             raise InvalidArgumentError(f"{verb}: {name!r} is a function; fn_constructor_args are for a class")
         check_signature(fn, name, (None, *args), kwargs)
     check_batch_size(verb, batch_size)
+    if not isinstance(zero_copy_batch, bool):
+        raise InvalidArgumentError(f"{verb}: zero_copy_batch is True or False; got {zero_copy_batch!r}")
     check_whole(verb, "max_retries", max_retries, 0)
     check_amount(verb, "num_cpus", num_cpus or 0)
     check_amount(verb, "num_gpus", num_gpus or 0)
