@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import inspect
 from typing import Any
 
@@ -73,7 +72,11 @@ class AsyncUdfHandler:
     async def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
         """Run all rows at once, within the bound; the first failure cancels the rest unless errors are tolerated."""
         # A caller that another batch started may make a call of this one, with which its failure is recorded.
-        fail = functools.partial(contextvars.copy_context().run, self._failures.row, batch)
+        context = contextvars.copy_context()
+
+        def fail(row: int, exc: BaseException) -> None:
+            context.run(self._failures.row, batch, row, exc)
+
         # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
         calls = self._arguments.rows(batch, self._function)
         return await self._callers.run(Calls(calls, batch.num_rows, fail))
