@@ -69,16 +69,16 @@ def test_a_file_is_shared_and_keeps_the_order(tmp_path: Path) -> None:
 def test_fifty_megabytes_block_nobody() -> None:
     @ps.func(use_process=True, max_concurrency=2)
     def chatty(x: int) -> int:
-        for _ in range(125):
-            sys.stdout.write("o" * 99_999 + "\n")
-            sys.stderr.write("e" * 99_999 + "\n")
+        for _ in range(1250):
+            sys.stdout.write("o" * 9_999 + "\n")
+            sys.stderr.write("e" * 9_999 + "\n")
         return x
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         ps.range(2).into_batches(1).select(chatty(col("id"))).collect()
-    assert out.getvalue() == ("o" * 99_999 + "\n") * 250
-    assert err.getvalue() == ("e" * 99_999 + "\n") * 250
+    assert out.getvalue() == ("o" * 9_999 + "\n") * 2500
+    assert err.getvalue() == ("e" * 9_999 + "\n") * 2500
 
 
 @pytest.mark.parametrize("death", ["exit", "kill"])
