@@ -15,7 +15,8 @@ from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Expr, Star, Unnest, unalias
 from penstock.expr.resolve import expand
 from penstock.expr.udf import BatchFormat, BatchSize, OnError
-from penstock.observe.errors import ErrorLog
+from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.stats import Stats
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.protocols import Sink, Subscriber
@@ -55,6 +56,7 @@ class DataFrame:
         self._schema: Schema | None = plan.schema
         self._preview: pa.Table | None = None
         self._errors: ErrorLog | None = None  # of the last run
+        self._stats: Stats | None = None  # of the last run
         self._runs_for: DataFrame | None = None  # whose runs those of this one are
 
     # --- columns ---
@@ -222,6 +224,7 @@ class DataFrame:
         *,
         batch_size: BatchSize = "auto",
         batch_format: BatchFormat = "numpy",
+        zero_copy_batch: bool = True,
         compute: Compute | None = None,
         concurrency: int | tuple[int, int] | None = None,
         fn_args: Iterable[Any] = (),
@@ -240,16 +243,19 @@ class DataFrame:
         """Run a function, or a class built once per worker, over whole batches; it may change columns and row count.
 
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
-        pandas DataFrame. With ``on_error`` of ``log`` or ``ignore`` the rows that it fails
+        pandas DataFrame. NumPy arrays share memory with the columns where Arrow allows, and are read-only then; torch
+        tensors share it too and must not be written to. With ``zero_copy_batch=False`` both are ``fn``'s to change, as
+        DataFrames always are. With ``on_error`` of ``log`` or ``ignore`` the rows that it fails
         on are left out and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction, end it.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
         """
         spec = make_batch_spec(
-            "map_batches", fn, batch_size=batch_size, batch_format=batch_format, compute=compute,
-            concurrency=concurrency, fn_args=fn_args, fn_kwargs=fn_kwargs, fn_constructor_args=fn_constructor_args,
-            fn_constructor_kwargs=fn_constructor_kwargs, num_cpus=num_cpus, num_gpus=num_gpus, memory=memory,
+            "map_batches", fn, batch_size=batch_size, batch_format=batch_format, zero_copy_batch=zero_copy_batch,
+            compute=compute, concurrency=concurrency, fn_args=fn_args, fn_kwargs=fn_kwargs,
+            fn_constructor_args=fn_constructor_args, fn_constructor_kwargs=fn_constructor_kwargs,
+            num_cpus=num_cpus, num_gpus=num_gpus, memory=memory,
             max_retries=max_retries, on_error=on_error, max_errors=max_errors, timeout=timeout, use_process=use_process,
         )  # fmt: skip
         return DataFrame(nodes.MapBatches(self._plan, spec))
@@ -435,12 +441,9 @@ class DataFrame:
 
         parts = [explain_query(self._plan)]
         if analyze:
-            from penstock.observe.stats import Stats
-
-            stats = Stats()
-            for _ in self._batches(subscribers=[stats]):
+            for _ in self._batches():
                 pass
-            parts.append(f"== Run ==\n{stats}")
+            parts.append(f"== Run ==\n{self.stats()}")
         text = "\n\n".join(parts)
         sys.stdout.write(text + "\n")
         return text
@@ -596,10 +599,19 @@ class DataFrame:
         >>> df.errors().select("input", "error_type").to_pylist()
         [{'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
         """
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory import LateSource
 
-        table = (self._errors or ErrorLog()).table()
-        return DataFrame(nodes.Scan(MemorySource.from_table(table, name="errors")))
+        return DataFrame(nodes.Scan(LateSource((self._errors or ErrorLog()).parts(), SCHEMA, name="errors")))
+
+    def stats(self) -> str:
+        """Return what each stage of this DataFrame's last run took: rows, bytes, time, and rows that failed.
+
+        >>> ps.range(3).stats()
+        'No query has run.'
+        >>> "finished in" in ps.range(3).with_column("x", ps.col("id") + 1).collect().stats()
+        True
+        """
+        return str(self._stats or Stats())
 
     def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:
         """Return a torch dataset that runs the query anew in each iteration and yields rows as dicts."""
@@ -709,7 +721,7 @@ class DataFrame:
         log = self._new_log()
         table = write(nodes.Write(self._plan, sink), subscribers=[*_subscribers(), *log])
         written = DataFrame(nodes.Scan(MemorySource.from_table(table)))
-        written._errors = self._errors
+        written._errors, written._stats = self._errors, self._stats
         written._preview = table.slice(0, SHOWN_ROWS)
         return written
 
@@ -720,13 +732,13 @@ class DataFrame:
         listening = [*_subscribers(), *self._new_log(), *subscribers]
         return run(self._plan, is_ordered=is_ordered, subscribers=listening)
 
-    def _new_log(self) -> list[ErrorLog]:
-        """Return what keeps the errors of a run that begins; nothing for rows in memory, which keep those they have."""
+    def _new_log(self) -> list[Subscriber]:
+        """Return what keeps account of a run that begins; nothing for rows in memory, which keep what they have."""
         if isinstance(self._plan, nodes.Scan):
             return []
-        log = ErrorLog()
-        (self if self._runs_for is None else self._runs_for)._errors = log
-        return [log]
+        runner = self if self._runs_for is None else self._runs_for
+        runner._errors, runner._stats = ErrorLog(), Stats()
+        return [runner._errors, runner._stats]
 
     def _own(self, part: DataFrame) -> DataFrame:
         """Return another DataFrame whose runs are runs of this one."""

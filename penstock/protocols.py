@@ -106,8 +106,11 @@ class Sink(Protocol):
 class ErrorSink(Protocol):
     """A sink that also keeps the rows that failed."""
 
-    def keep_errors(self, errors: pa.Table) -> None:
-        """Stage the rows that failed. Called before ``commit``, which makes them visible, and only if there are any."""
+    def keep_errors(self, errors: pa.RecordBatchReader) -> None:
+        """Stage the rows that failed, which may be more than memory holds.
+
+        Called before ``commit``, which makes them visible, and only if there are any.
+        """
         ...
 
 

@@ -16,28 +16,37 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.config import get_config
 from penstock.errors import QueryCancelledError, WorkerDiedError
 from penstock.events import RowError
+from penstock.execution.printed import Forwarder, forwarded, output_for
 from penstock.execution.transport import Closed, receive, send
 
 CLOSE_TIMEOUT_S = 5.0
 
 
 class WorkerProcess:
-    """The driver's end of one process, which serves several handlers, each by its number, one request at a time."""
+    """The driver's end of one process, which serves several handlers, each by its number, one request at a time.
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    ``is_screen_drawn`` says that progress is drawn on the terminal, which what the process prints must not tear.
+    """
+
+    def __init__(self, env: Mapping[str, str], *, is_screen_drawn: bool) -> None:
         self.handler_numbers = itertools.count()
         self.num_users = 0  # kept by the crew
         self._turn = threading.Lock()
         self._is_dead = False
         self._sock, theirs = socket.socketpair()
         lifeline_read, self._lifeline = os.pipe()
+        self._printed: Forwarder | None = None
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "penstock.execution.worker", str(theirs.fileno()), str(lifeline_read)],
                 pass_fds=(theirs.fileno(), lifeline_read),
                 stdin=subprocess.DEVNULL,
+                stdout=output_for(sys.stdout, is_screen_drawn=is_screen_drawn),
+                stderr=output_for(sys.stderr, is_screen_drawn=is_screen_drawn),
+                bufsize=0,
                 env={**os.environ, **env},
                 start_new_session=True,  # Ctrl-C is for the driver; and the worker's own children end with it
             )
@@ -48,6 +57,11 @@ class WorkerProcess:
         finally:
             theirs.close()
             os.close(lifeline_read)
+        try:
+            self._printed = forwarded(self._process)
+        except BaseException:
+            self.end()
+            raise
 
     @property
     def is_alive(self) -> bool:
@@ -94,11 +108,18 @@ class WorkerProcess:
         finally:
             self.kill()
             self._process.wait()
+            self._pass_printed()
             self._sock.close()
             os.close(self._lifeline)
 
+    def _pass_printed(self) -> None:
+        """Return once the user has seen all that the process printed, which has ended."""
+        if self._printed is not None:
+            self._printed.close()
+
     def _death(self, *, is_starting: bool) -> str:
         code = self._process.wait()
+        self._pass_printed()
         how = f"ended with exit code {code}"
         if code < 0:
             how = f"was killed by signal {-code} ({signal.strsignal(-code)})"
@@ -114,6 +135,7 @@ class Crew:
 
     def __init__(self, environments: Sequence[Mapping[str, str]]) -> None:
         self._environments = environments
+        self._is_screen_drawn = get_config().progress  # asked here, as members are started by other threads
         self._members: dict[int, WorkerProcess] = {}
         self._lock = threading.Lock()
 
@@ -122,7 +144,9 @@ class Crew:
         with self._lock:
             member = self._members.get(number)
             if member is None or not member.is_alive:
-                member = self._members[number] = WorkerProcess(self._environments[number])
+                member = self._members[number] = WorkerProcess(
+                    self._environments[number], is_screen_drawn=self._is_screen_drawn
+                )
             member.num_users += 1
             return member
 

@@ -83,7 +83,8 @@ def _read(fd: int, nbytes: int) -> pa.RecordBatch:
     if nbytes <= SMALL_NBYTES:
         buffer = pa.py_buffer(os.pread(fd, nbytes, 0))
     else:
-        with pa.memory_map(f"/dev/fd/{fd}") as file:
+        # A tensor of torch cannot be read-only: to write to it where it should not be must not end the process.
+        with pa.memory_map(f"/dev/fd/{fd}", "r+") as file:
             buffer = file.read_buffer()
     return pa.ipc.open_stream(buffer).read_next_batch()
 

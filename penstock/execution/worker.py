@@ -6,6 +6,7 @@ It is started afresh, not forked, so it inherits no threads, locks or CUDA state
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import signal
@@ -26,11 +27,13 @@ from penstock.protocols import Handler, WorkerContext
 
 def main(socket_fd: int, lifeline_fd: int) -> None:
     keep_from_children(socket_fd, lifeline_fd)
+    print_by_lines()
     threading.Thread(target=_end_with_parent, args=(lifeline_fd,), daemon=True).start()
     with socket.socket(fileno=socket_fd) as sock, contextlib.suppress(Closed):
         Server(sock).serve()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
 
 
 class Server:
@@ -94,6 +97,13 @@ def keep_from_children(*fds: int) -> None:
     for fd in fds:
         os.set_inheritable(fd, False)
         os.register_at_fork(after_in_child=partial(os.close, fd))
+
+
+def print_by_lines() -> None:
+    """Send each line at once, also to a pipe or a file: what a process held back dies with it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
 
 
 def packed_error(exc: BaseException) -> bytes:

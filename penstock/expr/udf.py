@@ -81,7 +81,8 @@ BatchFormat = Literal["numpy", "pandas", "pyarrow", "pylist", "torch"]
 class BatchSpec:
     """A function over whole batches or rows, as given to ``map_batches``, ``map``, ``flat_map`` or ``filter``.
 
-    ``verb`` says how ``target`` is called: with a batch in ``batch_format``, or with one row as a dict.
+    ``verb`` says how ``target`` is called: with a batch in ``batch_format``, or with one row as a dict. A batch shares
+    memory with its columns where that can be, unless ``zero_copy`` is off and it is the function's to change.
     """
 
     name: str
@@ -95,6 +96,7 @@ class BatchSpec:
     init_kwargs: tuple[tuple[str, Any], ...] = ()
     batch_size: BatchSize = "auto"
     batch_format: BatchFormat = "numpy"
+    zero_copy: bool = True
     resources: Resources = Resources()
     policy: Policy = Policy()
 

@@ -13,13 +13,15 @@ from penstock.io.staging import Staging
 FOLDER = "_errors"
 
 
-def stage_errors(staging: Staging, errors: pa.Table) -> None:
-    """Write the rows to a file that is to be committed with the others."""
+def stage_errors(staging: Staging, errors: pa.RecordBatchReader) -> None:
+    """Write the rows to a file that is to be committed with the others, one batch at a time."""
     import pyarrow.parquet as pq
 
     path = staging.data / FOLDER / f"{staging.run_id}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(errors, path)
+    with pq.ParquetWriter(path, errors.schema) as file:
+        for batch in errors:
+            file.write_batch(batch)
     with path.open("rb") as file:
         os.fsync(file.fileno())
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -11,6 +12,14 @@ from penstock.io.batches import split_batch
 from penstock.protocols import ReadRequest
 from penstock.types import Schema, normalize_batch
 from penstock.types.ipc import from_ipc, to_ipc
+
+
+class Part(Protocol):
+    """A batch that lies elsewhere, such as in a file of this machine."""
+
+    num_rows: int
+
+    def read(self) -> pa.RecordBatch: ...
 
 
 class MemoryTask:
@@ -60,3 +69,43 @@ class MemorySource:
                 left -= batch.num_rows
                 if left <= 0:
                     return
+
+
+class LateSource:
+    """A ``Source`` over batches of normal types that are in memory or are read when their turn comes."""
+
+    can_filter = False
+
+    def __init__(self, parts: Iterable[pa.RecordBatch | Part], schema: pa.Schema, name: str) -> None:
+        self.name = name
+        self._parts = list(parts)
+        self._schema = Schema.from_arrow(schema)
+
+    def schema(self) -> Schema:
+        return self._schema
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[LateTask]:
+        left = request.limit
+        for part in self._parts:
+            yield LateTask(part, request.columns, part.num_rows, None)
+            if left is not None:
+                left -= part.num_rows
+                if left <= 0:
+                    return
+
+
+@dataclass(slots=True)
+class LateTask:
+    """One batch, read by whoever wants it; to another process it goes as it is."""
+
+    part: pa.RecordBatch | Part
+    columns: tuple[str, ...] | None
+    num_rows: int | None
+    nbytes: int | None
+
+    def read(self) -> list[pa.RecordBatch]:
+        batch = self.part if isinstance(self.part, pa.RecordBatch) else self.part.read()
+        return [batch if self.columns is None else batch.select(list(self.columns))]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled_task, (to_ipc(self.read()[0]),)

@@ -142,7 +142,7 @@ class FileSink:
     def open(self) -> FileWriter:
         return FileWriter(self)
 
-    def keep_errors(self, errors: pa.Table) -> None:
+    def keep_errors(self, errors: pa.RecordBatchReader) -> None:
         with writing(self.root):
             stage_errors(self.staging, errors)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from penstock.config import get_config
 from penstock.errors import QueryCancelledError
-from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, StageFinished, StageInfo
+from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished, StageInfo
 from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class StageCount:
     info: StageInfo
     num_rows: int = 0
     nbytes: int = 0
+    num_failed: int = 0
     is_finished: bool = False
     recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
 
@@ -113,6 +114,9 @@ class Progress:
                     count = query.stages[event.stage]
                     count.num_rows += event.num_rows
                     count.nbytes += event.nbytes
+            case RowsFailed():
+                if query is not None:
+                    query.stages[event.stage].num_failed += len(event.errors)
             case StageFinished():
                 if query is not None:
                     query.stages[event.stage].is_finished = True
@@ -197,11 +201,13 @@ class QueryDisplay:
         elapsed_s = self._clock() - self._started_s
         num_rows, nbytes = (self.stages[-1].num_rows, self.stages[-1].nbytes) if self.stages else (0, 0)
         rows = format_count(num_rows, "row")
+        num_failed = sum(stage.num_failed for stage in self.stages)
+        failed = f"; {format_count(num_failed, 'row')} failed, see errors()" if num_failed else ""
         if error is None:
             rate = format_rate(num_rows / elapsed_s) if elapsed_s else "-"
-            return f"✓ {rows} in {format_seconds(elapsed_s)} ({rate}, {format_bytes(nbytes)})"
+            return f"✓ {rows} in {format_seconds(elapsed_s)} ({rate}, {format_bytes(nbytes)}){failed}"
         ending = "stopped" if isinstance(error, KeyboardInterrupt | QueryCancelledError) else "failed"
-        return f"✗ {ending} after {format_seconds(elapsed_s)} ({rows})"
+        return f"✗ {ending} after {format_seconds(elapsed_s)} ({rows}){failed}"
 
 
 def stage_lines(stages: list[StageCount], now_s: float, elapsed_s: float, width: int) -> Text:
@@ -216,13 +222,16 @@ def stage_lines(stages: list[StageCount], now_s: float, elapsed_s: float, width:
     columns = {
         "bar": [_bar(stage) for stage in stages],
         "rows": [[(f"{stage.num_rows:,}", ""), (_of_total(stage) + " rows", "dim")] for stage in stages],
+        "failed": [[(f"{stage.num_failed:,} failed", "red")] if stage.num_failed else [] for stage in stages],
         "rate": [[(format_rate(rate) if rate else "", "cyan")] for rate in rates],
         "bytes": [[(format_bytes(stage.nbytes), "dim")] for stage in stages],
     }
     widths = {kind: max(map(_length, cells), default=0) for kind, cells in columns.items()}
     longest = min(max(map(cell_width, names), default=0), MAX_NAME_WIDTH)
     room = width
-    for kinds in (["bar", "rows", "rate", "bytes"], ["rows", "rate", "bytes"], ["rows", "rate"], ["rows"]):
+    kinds = ["bar", "rows", "failed", "rate", "bytes"]
+    for dropped in ("", "bar", "bytes", "rate"):
+        kinds = [kind for kind in kinds if kind != dropped]
         room = width - 3 - sum(widths[kind] + 2 for kind in kinds if widths[kind])
         if room >= min(longest, 20):
             break

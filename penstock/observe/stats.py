@@ -6,15 +6,16 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, StageFinished
-from penstock.observe.text import cell_width, fit, format_bytes, format_rate, format_seconds, visible_text
+from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished
+from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
 MAX_NAME_WIDTH = 48
+HEADER = ("stage", "rows", "failed", "bytes", "bundles", "busy", "wall", "rate")  # failed: where any did
 
 
 @dataclass(slots=True)
 class StageStats:
-    """The totals of one stage.
+    """The totals of one stage; ``num_failed`` are rows that gave null or nothing, as their function failed on them.
 
     ``busy_s`` adds up all its workers, so it can pass ``wall_s``, which counts from the start of the query to the end
     of the stage and is None while the stage runs.
@@ -24,6 +25,7 @@ class StageStats:
     num_rows: int = 0
     nbytes: int = 0
     num_bundles: int = 0
+    num_failed: int = 0
     busy_s: float = 0.0
     wall_s: float | None = None
 
@@ -64,6 +66,9 @@ class Stats:
                     stats.nbytes += nbytes
                     stats.num_bundles += 1
                     stats.busy_s += busy_s
+            case RowsFailed(stage, errors):
+                if 0 <= stage < len(self.stages):
+                    self.stages[stage].num_failed += len(errors)
             case StageFinished(stage, time_s):
                 if 0 <= stage < len(self.stages):
                     self.stages[stage].wall_s = time_s - self._started_s
@@ -77,13 +82,14 @@ class Stats:
                     stats.wall_s = self.elapsed_s if stats.wall_s is None else stats.wall_s
 
     def table(self) -> pa.Table:
-        """Return one row a stage: ``stage``, ``num_rows``, ``nbytes``, ``num_bundles``, ``busy_s``, ``wall_s``."""
+        """Return one row a stage, with a column for each field of ``StageStats``."""
         schema = pa.schema(
             [
                 ("stage", pa.string()),
                 ("num_rows", pa.int64()),
                 ("nbytes", pa.int64()),
                 ("num_bundles", pa.int64()),
+                ("num_failed", pa.int64()),
                 ("busy_s", pa.float64()),
                 ("wall_s", pa.float64()),
             ]
@@ -93,9 +99,10 @@ class Stats:
     def __str__(self) -> str:
         if not self.stages:
             return "No query has run."
-        header = ("stage", "rows", "bytes", "bundles", "busy", "wall", "rate")
-        rows = [header, *(_row(stats) for stats in self.stages)]
-        widths = [max(cell_width(row[column]) for row in rows) for column in range(len(header))]
+        rows = [HEADER, *(_row(stats) for stats in self.stages)]
+        if not self._num_failed:
+            rows = [(*row[:2], *row[3:]) for row in rows]
+        widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
         rows.insert(1, tuple("-" * width for width in widths))
         return "\n".join([*(_line(row, widths) for row in rows), self._summary()])
 
@@ -106,7 +113,12 @@ class Stats:
         busiest = max(self.stages, key=lambda stats: stats.busy_s)
         ending = f"failed ({type(self.error).__name__}) after" if self.error is not None else "finished in"
         share = f"; most work in {_name(busiest)} ({busiest.busy_s / total_busy_s:.0%})" if total_busy_s else ""
-        return f"{ending} {format_seconds(self.elapsed_s)}{share}"
+        failed = f"; {format_count(self._num_failed, 'row')} failed, see errors()" if self._num_failed else ""
+        return f"{ending} {format_seconds(self.elapsed_s)}{share}{failed}"
+
+    @property
+    def _num_failed(self) -> int:
+        return sum(stats.num_failed for stats in self.stages)
 
 
 def _name(stats: StageStats) -> str:
@@ -117,6 +129,7 @@ def _row(stats: StageStats) -> tuple[str, ...]:
     return (
         _name(stats),
         f"{stats.num_rows:,}",
+        f"{stats.num_failed:,}",
         format_bytes(stats.nbytes),
         f"{stats.num_bundles:,}",
         format_seconds(stats.busy_s),

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.config import Config, get_config
 from penstock.execution.executor import Executor, MakePool
-from penstock.observe.errors import ErrorLog
+from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, has_async_call
 from penstock.plan.optimizer import RULES, optimize
@@ -79,11 +79,14 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
     plan.sink.start()
     try:
         is_ordered = not has_async_call(plan)
-        log = ErrorLog()
-        with closing(run(plan, runner, is_ordered=is_ordered, subscribers=[*subscribers, log])) as batches:
+        log = next((each for each in subscribers if isinstance(each, ErrorLog)), None)
+        if log is None:
+            log = ErrorLog()
+            subscribers = [*subscribers, log]
+        with closing(run(plan, runner, is_ordered=is_ordered, subscribers=subscribers)) as batches:
             records = unpacked_records(batches)
-        if log.errors and isinstance(plan.sink, ErrorSink):
-            plan.sink.keep_errors(log.table())
+        if log.num_rows and isinstance(plan.sink, ErrorSink):
+            plan.sink.keep_errors(pa.RecordBatchReader.from_batches(SCHEMA, log.batches()))
         return plan.sink.commit(records)
     except BaseException:
         plan.sink.abort()

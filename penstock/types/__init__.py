@@ -5,7 +5,7 @@
 the extension types with Arrow; it imports no pandas, torch or pydantic.
 """
 
-from penstock.types.arrays import default_numpy
+from penstock.types.arrays import default_numpy, object_array
 from penstock.types.cast import cast
 from penstock.types.convert import to_arrow_array, to_batch
 from penstock.types.datatype import DataType
@@ -30,6 +30,7 @@ __all__ = [
     "default_numpy",
     "normalize",
     "normalize_batch",
+    "object_array",
     "supertype",
     "to_arrow_array",
     "to_batch",

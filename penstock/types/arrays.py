@@ -52,6 +52,20 @@ def _view(array: pa.Array) -> NDArray:
     return view
 
 
+class _Memory:
+    """An array's memory, said to be writable. NumPy and torch keep it, and with it the array, alive."""
+
+    def __init__(self, array: NDArray) -> None:
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+        self._array = array
+
+
+def unlocked(array: NDArray) -> NDArray:
+    """Return an array of the same memory that may be written to: torch takes no other without a warning."""
+    return np.asarray(_Memory(array)) if array.size else array.copy()
+
+
 def python_values(array: pa.Array) -> list[Any]:
     """Return the values as Python objects, maps as dicts.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 
-def to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
-    """Return a batch as an IPC stream.
+def to_ipc(batch: pa.RecordBatch, compression: str | None = None) -> pa.Buffer:
+    """Return a batch as an IPC stream, compressed if a codec (``zstd``, ``lz4``) is named.
 
     Pickle is no substitute: it stores a slice with all that it was cut from, and forgets the rows of a batch without
     columns.
@@ -15,7 +15,7 @@ def to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
     {'a': [2, 3]}
     """
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
         stream.write_batch(batch)
     return sink.getvalue()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.types.arrays import NDArray, default_numpy, python_values
+from penstock.types.arrays import NDArray, default_numpy, python_values, unlocked
 from penstock.types.cast import cast
 from penstock.types.datatype import DataType
 
@@ -83,8 +83,12 @@ class Series:
         """Return the values as ``default_numpy`` has them: read-only and without a copy where Arrow allows."""
         return default_numpy(self._array)
 
-    def to_torch(self) -> torch.Tensor:
-        """Return the values as a torch tensor of its own memory, shaped as ``to_numpy`` shapes them."""
+    def to_torch(self, *, zero_copy: bool = False) -> torch.Tensor:
+        """Return the values as a torch tensor of its own memory, shaped as ``to_numpy`` shapes them.
+
+        With ``zero_copy`` it shares the memory of the column where Arrow allows. Write to no such tensor: torch has no
+        read-only ones, and whatever else has the column would change with it.
+        """
         import torch
 
         values = self.to_numpy()
@@ -93,8 +97,9 @@ class Series:
                 f"Series {self._name!r} of type {self.dtype} has no torch form; numbers, embeddings, tensors "
                 "and images of one shape do. Use to_pylist() and convert each value."
             )
-        # Arrow memory is read-only, and torch has no read-only tensors.
-        return torch.from_numpy(values if values.flags.writeable else values.copy())
+        if not values.flags.writeable:
+            values = unlocked(values) if zero_copy else values.copy()
+        return torch.from_numpy(values)
 
     def cast(self, dtype: Any) -> Series:
         """Return the values as another type; what does not survive the conversion raises TypeMismatchError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from typing import Any
 
@@ -15,7 +16,6 @@ from penstock.udf.bisect import Parts
 from penstock.udf.call import (
     ApplySteps,
     Failures,
-    batch_result,
     flattened,
     result_column,
     with_column,
@@ -72,14 +72,16 @@ class AsyncUdfHandler:
             except Exception as exc:
                 columns += self._failures.part(part, parts, exc)
             else:
-                columns.append(batch_result(result, self._spec, part.num_rows))
+                columns += self._failures.taken(result, part, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
     async def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
         """Run all rows at once, within the bound; the first failure cancels the rest unless errors are tolerated."""
+        # A caller that another batch started may make a call of this one, with which its failure is recorded.
+        context = contextvars.copy_context()
 
         def fail(row: int, exc: BaseException) -> None:
-            self._failures.row(batch, row, exc)
+            context.run(self._failures.row, batch, row, exc)
 
         # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
         calls = self._arguments.rows(batch, self._function)

@@ -19,7 +19,7 @@ from penstock.types import to_batch
 from penstock.udf.bisect import Parts
 from penstock.udf.call import ApplySteps, Record
 from penstock.udf.failures import row_error_of
-from penstock.udf.formats import batch_in_format
+from penstock.udf.formats import batch_in_format, has_read_only
 from penstock.udf.passthrough import PassedColumns
 from penstock.udf.retry import retrying, retrying_async
 from penstock.udf.target import built_target, close_instance, drained, drained_async
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.udf")
 
+ZERO_COPY_REMEDY = (
+    "The arrays of a batch share memory with other columns and are read-only. To change them in place, "
+    "set zero_copy_batch=False in map_batches, which gives a copy; or write array = array.copy() first."
+)
 _FAILED = object()  # what a call gives that failed, where that is tolerated
 
 
@@ -98,9 +102,9 @@ class BatchHandler:
         """Call the function on the batch; where it fails and that is tolerated, on its halves, down to single rows."""
         parts, results = Parts(batch), []
         for part in parts:
-            given = batch_in_format(part, self._spec.batch_format)
+            given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
-                results.append(PassedColumns(part, given).restored(self._called(given)))
+                results.append(self._checked(PassedColumns(part, given).restored(self._called(given))))
             except QueryCancelledError:
                 raise
             except Exception as exc:
@@ -114,6 +118,25 @@ class BatchHandler:
         result = self._function(given)
         return result if self._loop is None else self._loop.wait(result)
 
+    def _checked(self, result: Any) -> Any:
+        """Return what a call gave, or raise now, while it is known what was given, if it is nothing to go on with.
+
+        Where failures are not tolerated there is nothing to know: it is told what is wrong when the result is used.
+        """
+        if self._spec.policy.on_error == "raise":
+            return result
+        match self._spec.verb:
+            case "map_batches" if isinstance(result, Iterator):
+                return iter([to_batch(each, self._what) for each in result])
+            case "map_batches":
+                return to_batch(result, self._what)
+            case "map":
+                return checked_row(result, self._what)
+            case "flat_map":
+                return [checked_row(row, self._what) for row in self._several(result)]
+            case "filter":
+                return self._is_kept(result)
+
     def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
         rows = enumerate(batch_in_format(batch, "pylist"))
         if self._loop is not None:
@@ -122,7 +145,7 @@ class BatchHandler:
 
     def _attempt(self, batch: pa.RecordBatch, number: int, row: dict[str, Any]) -> Any:
         try:
-            return self._called(row)
+            return self._checked(self._called(row))
         except QueryCancelledError:
             raise
         except Exception as exc:
@@ -130,7 +153,7 @@ class BatchHandler:
 
     async def _attempt_async(self, batch: pa.RecordBatch, number: int, row: dict[str, Any]) -> Any:
         try:
-            return await self._function(row)
+            return self._checked(await self._function(row))
         except Exception as exc:
             return self._fail(batch.slice(number, 1), exc)
 
@@ -139,6 +162,8 @@ class BatchHandler:
 
         They are taken from the batch anew, as the function may have changed what it was given.
         """
+        if _is_write_refused(self._spec, part, exc):
+            exc.add_note(ZERO_COPY_REMEDY)
         if self._spec.policy.on_error == "raise":
             raise UdfError(batch_failure(self._spec, part, exc)) from exc
         note_failure(self._spec, part, exc, self._record)
@@ -184,6 +209,13 @@ class BatchHandler:
         return iter(result)
 
 
+def _is_write_refused(spec: BatchSpec, part: pa.RecordBatch, exc: Exception) -> bool:
+    """Whether a function failed as it wrote to an array that it was given to read; NumPy has no class for that."""
+    if not isinstance(exc, ValueError) or "read-only" not in str(exc) or spec.verb != "map_batches":
+        return False
+    return spec.zero_copy and has_read_only(batch_in_format(part, spec.batch_format, zero_copy=True))
+
+
 def batch_failure(spec: BatchSpec, batch: pa.RecordBatch, exc: BaseException) -> str:
     """Return what to tell of a batch on which a function failed; of a row that stands alone, its values too."""
     if batch.num_rows == 1:
@@ -212,10 +244,16 @@ def note_failure(spec: BatchSpec, part: pa.RecordBatch, exc: Exception, record: 
         record(row_error_of(spec.name, row, exc))
 
 
+def checked_row(row: Any, what: str) -> Any:
+    """Return a row that a function gave, or raise what is wrong with it."""
+    if not isinstance(row, dict):
+        raise TypeMismatchError(f"{what} gave a row of type {type(row).__name__}; give a dict, one key a column")
+    return row
+
+
 def rows_to_batch(rows: list[Any], what: str) -> pa.RecordBatch:
     """Return rows given as dicts as one batch; a key that a row lacks is null there."""
     for row in rows:
-        if not isinstance(row, dict):
-            raise TypeMismatchError(f"{what} gave a row of type {type(row).__name__}; give a dict, one key a column")
+        checked_row(row, what)
     names = dict.fromkeys(itertools.chain.from_iterable(rows))
     return to_batch({name: [row.get(name) for row in rows] for name in names}, what)

@@ -81,7 +81,7 @@ class UdfHandler:
             except Exception as exc:
                 columns += self._failures.part(part, parts, exc)
             else:
-                columns.append(batch_result(result, self._spec, part.num_rows))
+                columns += self._failures.taken(result, part, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
     def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
@@ -136,6 +136,15 @@ class Failures:
         for row in range(part.num_rows):
             self.note(part, row, exc)
         return [pa.nulls(part.num_rows, self.spec.return_dtype.arrow)]
+
+    def taken(self, result: Any, part: pa.RecordBatch, parts: Parts) -> list[pa.Array]:
+        """Return what a batch function gave for a part as a column; what is none, or too short, is a failure too."""
+        try:
+            return [batch_result(result, self.spec, part.num_rows)]
+        except TypeMismatchError as exc:
+            if self.spec.policy.on_error == "raise":
+                raise
+            return self.part(part, parts, exc)
 
     def note(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> None:
         """Record a row whose result is null."""

@@ -59,6 +59,7 @@ def make_batch_spec(
     *,
     batch_size: BatchSize = "auto",
     batch_format: BatchFormat = "numpy",
+    zero_copy_batch: bool = True,
     compute: Compute | None = None,
     concurrency: int | tuple[int, int] | None = None,
     fn_args: Iterable[Any] = (),
@@ -87,6 +88,8 @@ def make_batch_spec(
             raise InvalidArgumentError(f"{verb}: {name!r} is a function; fn_constructor_args are for a class")
         check_signature(fn, name, (None, *args), kwargs)
     check_batch_size(verb, batch_size)
+    if not isinstance(zero_copy_batch, bool):
+        raise InvalidArgumentError(f"{verb}: zero_copy_batch is True or False; got {zero_copy_batch!r}")
     check_whole(verb, "max_retries", max_retries, 0)
     check_amount(verb, "num_cpus", num_cpus or 0)
     check_amount(verb, "num_gpus", num_gpus or 0)
@@ -107,6 +110,7 @@ def make_batch_spec(
         init_kwargs=tuple(init_kwargs.items()),
         batch_size=batch_size,
         batch_format=checked_format(verb, batch_format),
+        zero_copy=zero_copy_batch,
         resources=Resources(
             cpus=num_cpus,
             gpus=num_gpus or 0,
@@ -126,7 +130,8 @@ def make_batch_spec(
     )
 
 
-ROW_OPTIONS = [name for name in list(inspect.signature(make_batch_spec).parameters)[2:] if name != "batch_format"]
+BATCH_OPTIONS = list(inspect.signature(make_batch_spec).parameters)[2:]
+ROW_OPTIONS = [name for name in BATCH_OPTIONS if name not in ("batch_format", "zero_copy_batch")]
 """The options of ``map``, ``flat_map`` and ``filter``, whose functions are given rows."""
 
 

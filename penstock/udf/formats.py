@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchFormat
-from penstock.types import Series, default_numpy
+from penstock.types import Series, default_numpy, object_array
 
 if TYPE_CHECKING:
     import pandas
@@ -27,8 +27,12 @@ def checked_format(verb: str, batch_format: str) -> BatchFormat:
     return known[batch_format]
 
 
-def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
-    """Return a batch as user code wants it. Arrow shares its memory; arrays and tensors are the user's to change."""
+def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat, *, zero_copy: bool = False) -> Any:
+    """Return a batch as user code wants it. Arrow shares its memory; anything else is the user's to change.
+
+    With ``zero_copy``, arrays and tensors share it too where the layouts agree: such an array is read-only, and such a
+    tensor must not be written to, which torch cannot see to.
+    """
     match batch_format:
         case "pyarrow":
             return pa.Table.from_batches([batch])
@@ -41,9 +45,17 @@ def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
                 return [{} for _ in range(batch.num_rows)]
             return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         case "torch":
-            return {name: Series(batch.column(name), name).to_torch() for name in batch.schema.names}
+            return {name: Series(batch.column(name), name).to_torch(zero_copy=zero_copy) for name in batch.schema.names}
         case "numpy":
-            return {name: own(default_numpy(batch.column(name))) for name in batch.schema.names}
+            arrays = {name: default_numpy(batch.column(name)) for name in batch.schema.names}
+            return arrays if zero_copy else {name: own(array) for name, array in arrays.items()}
+
+
+def has_read_only(given: Any) -> bool:
+    """Whether a batch in NumPy's format has arrays that may only be read."""
+    return isinstance(given, dict) and any(
+        isinstance(array, np.ndarray) and _is_read_only(array) for array in given.values()
+    )
 
 
 def to_pandas(rows: pa.RecordBatch | pa.Table) -> pandas.DataFrame:
@@ -70,5 +82,13 @@ def _has_extension(dtype: pa.DataType) -> bool:
 
 
 def own(value: Any) -> Any:
-    """Return an array that may be written to: torch takes no other without a warning, and would write to it anyway."""
-    return value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
+    """Return an array that may be written to, and so may the arrays in it: a copy where it may only be read."""
+    if not isinstance(value, np.ndarray) or not _is_read_only(value):
+        return value
+    return object_array([own(each) for each in value]) if value.dtype.kind == "O" else value.copy()
+
+
+def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
+    if not array.flags.writeable:
+        return True
+    return array.dtype.kind == "O" and any(isinstance(each, np.ndarray) and not each.flags.writeable for each in array)

@@ -6,6 +6,10 @@ What comes back as the same object with the same content is therefore the same c
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
+import math
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +18,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.types import default_numpy
+
+FIXED = (str, bytes, int, float, type(None), dt.date, dt.time, dt.timedelta, decimal.Decimal)
 
 
 class PassedColumns:
@@ -25,7 +31,6 @@ class PassedColumns:
             for name, value in given.items():
                 column = batch.column(name)
                 if not _survives(column):
-                    # Replaced elements of an object array are found by identity, as comparing them may mean anything.
                     objects = value.tolist() if _is_boxed(value) else None
                     self._columns[id(value)] = (value, column, objects)
 
@@ -53,14 +58,41 @@ def _survives(column: pa.Array) -> bool:
 
 def _is_unchanged(given: Any, column: pa.Array, objects: list[Any] | None) -> bool:
     if objects is not None:
-        return len(given) == len(objects) and all(map(_is, given.tolist(), objects))
-    values = given if isinstance(given, np.ndarray) else given.numpy()
-    return np.array_equal(values, default_numpy(column), equal_nan=values.dtype.kind in "fmM")
+        if len(given) != len(objects) or not all(map(operator.is_, given.tolist(), objects)):
+            return False
+        return all(map(_is_fixed, objects)) or all(map(_is_same, objects, default_numpy(column)))
+    values, original = given if isinstance(given, np.ndarray) else given.numpy(), default_numpy(column)
+    if values.ctypes.data == original.ctypes.data and (values.shape, values.strides) == (
+        original.shape,
+        original.strides,
+    ):
+        return True  # it shares memory with the column
+    return np.array_equal(values, original, equal_nan=values.dtype.kind in "fmM")
 
 
 def _is_boxed(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "O"
 
 
-def _is(left: Any, right: Any) -> bool:
-    return left is right
+def _is_fixed(value: Any) -> bool:
+    """Whether nobody can have changed the value, though it is still the same object."""
+    return isinstance(value, FIXED) or (isinstance(value, np.ndarray) and not value.flags.writeable)
+
+
+def _is_same(value: Any, original: Any) -> bool:
+    """Compare values as columns have them. Objects of other kinds count as changed: to compare may mean anything."""
+    if type(value) is not type(original):
+        return False
+    match value:
+        case np.ndarray():
+            return value.dtype == original.dtype and np.array_equal(
+                value, original, equal_nan=value.dtype.kind in "fmM"
+            )
+        case dict():
+            return value.keys() == original.keys() and all(_is_same(value[key], original[key]) for key in value)
+        case list():
+            return len(value) == len(original) and all(map(_is_same, value, original))
+        case float():
+            return value == original or (math.isnan(value) and math.isnan(original))
+        case _:
+            return isinstance(value, FIXED) and bool(value == original)

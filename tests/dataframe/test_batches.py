@@ -62,7 +62,7 @@ def test_arrays_are_the_functions_own_to_change(numbers: ps.DataFrame) -> None:
         return batch
 
     held = numbers.collect()
-    assert held.map_batches(double).to_pydict() == {"a": [2, 4, 6], "f": [-0.5, -1.5, -2.5]}
+    assert held.map_batches(double, zero_copy_batch=False).to_pydict() == {"a": [2, 4, 6], "f": [-0.5, -1.5, -2.5]}
     assert held.to_pydict() == {"a": [1, 2, 3], "f": [0.5, 1.5, 2.5]}
 
 

@@ -23,7 +23,7 @@ from rich.cells import cell_len
 import penstock.observe.progress as progress_module
 from penstock.config import config
 from penstock.errors import QueryCancelledError
-from penstock.events import BundleProduced, QueryFinished, QueryStarted, StageFinished, StageInfo
+from penstock.events import BundleProduced, QueryFinished, QueryStarted, RowError, RowsFailed, StageFinished, StageInfo
 from penstock.observe.progress import Progress, StageCount, stage_lines
 
 STAGES = (StageInfo(0, "Scan", 1000), StageInfo(1, "Map(Predictor)"))
@@ -167,6 +167,24 @@ def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
     progress.on_event(FINISHED)
     assert terminal.screen() == ["✓ 1,000 rows in 4.0 s (250 rows/s, 2.0 MB)"]
     assert terminal.received.rstrip().count("\x1b[?25h") == 1  # the cursor is back
+
+
+def test_rows_that_failed_are_counted(terminal: FakeTerminal, clock: Clock) -> None:
+    error = RowError("parse", "{}", "ValueError", "bad", "")
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    progress.on_event(QueryStarted((StageInfo(0, "Scan", 1000), StageInfo(1, "Map")), time_s=0.0))
+    progress.on_event(BundleProduced(0, 500, 4_000, 0.1))
+    progress.on_event(RowsFailed(1, (error,) * 3))
+    progress.on_event(BundleProduced(1, 497, 4_000, 0.1))
+    clock.now_s += 1
+    progress.refresh()
+    assert terminal.screen() == [
+        "● Scan  ━━━━━━━━────────  500 / 1,000 rows            500 rows/s  4.0 kB",
+        "● Map                             497 rows  3 failed  497 rows/s  4.0 kB",
+        "1.0 s",
+    ]
+    progress.on_event(FINISHED)
+    assert terminal.screen() == ["✓ 497 rows in 1.0 s (497 rows/s, 4.0 kB); 3 rows failed, see errors()"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, StageFinished, StageInfo
+from penstock.events import (
+    BundleProduced,
+    Event,
+    QueryFinished,
+    QueryStarted,
+    RowError,
+    RowsFailed,
+    StageFinished,
+    StageInfo,
+)
 from penstock.observe.stats import Stats
 
 STARTED = QueryStarted((StageInfo(0, "Scan"), StageInfo(1, "Map")), time_s=100.0)
@@ -27,8 +36,16 @@ def test_bundles_add_up_by_stage() -> None:
         QueryFinished(None, 104.0),
     )
     assert stats.table().to_pylist() == [
-        {"stage": "Scan", "num_rows": 30, "nbytes": 3000, "num_bundles": 2, "busy_s": 0.5, "wall_s": 1.0},
-        {"stage": "Map", "num_rows": 5, "nbytes": 50, "num_bundles": 1, "busy_s": 1.5, "wall_s": 4.0},
+        {
+            "stage": "Scan",
+            "num_rows": 30,
+            "nbytes": 3000,
+            "num_bundles": 2,
+            "num_failed": 0,
+            "busy_s": 0.5,
+            "wall_s": 1.0,
+        },
+        {"stage": "Map", "num_rows": 5, "nbytes": 50, "num_bundles": 1, "num_failed": 0, "busy_s": 1.5, "wall_s": 4.0},
     ]
     assert stats.elapsed_s == 4.0
     assert str(stats) == (
@@ -71,3 +88,24 @@ def test_stage_names_cannot_command_the_terminal() -> None:
     stats = stats_of(QueryStarted((StageInfo(0, "\x1b[2J漢字" + "x" * 200),), 0.0), QueryFinished(None, 1.0))
     assert "\x1b" not in str(stats)
     assert max(map(len, str(stats).splitlines())) < 120
+
+
+def test_rows_that_failed_are_counted() -> None:
+    error = RowError("parse", "{}", "ValueError", "bad", "")
+    stats = stats_of(
+        STARTED,
+        BundleProduced(0, 1200, 1000, 0.25),
+        RowsFailed(1, (error,) * 1150),
+        RowsFailed(1, (error,)),
+        RowsFailed(9, (error,)),
+        BundleProduced(1, 49, 50, 0.75),
+        QueryFinished(None, 104.0),
+    )
+    assert stats.table()["num_failed"].to_pylist() == [0, 1151]
+    assert str(stats) == (
+        "stage   rows  failed   bytes  bundles    busy   wall        rate\n"
+        "-----  -----  ------  ------  -------  ------  -----  ----------\n"
+        "Scan   1,200       0  1.0 kB        1  250 ms  4.0 s  300 rows/s\n"
+        "Map       49   1,151    50 B        1  750 ms  4.0 s   12 rows/s\n"
+        "finished in 4.0 s; most work in Map (75%); 1,151 rows failed, see errors()"
+    )

@@ -48,6 +48,22 @@ def test_a_column_changed_in_place_is_what_it_was_changed_to() -> None:
     assert list(changed["lists"][1]) == [9]
 
 
+@pytest.mark.parametrize("zero_copy", [True, False])
+def test_a_value_changed_in_place_is_what_it_was_changed_to(zero_copy: bool) -> None:
+    def change(batch: dict[str, Any]) -> dict[str, Any]:
+        batch["structs"][0]["a"] = 5
+        batch["maps"][1]["new"] = 6
+        if not zero_copy:
+            batch["lists"][1][0] = 9
+        return batch
+
+    table = pa.table({name: COLUMNS[name] for name in ("structs", "maps", "lists")})
+    changed = ps.from_arrow(table).map_batches(change, zero_copy_batch=zero_copy).to_pydict()
+    assert changed["structs"] == [{"a": 5}, None]
+    assert changed["maps"][1]["new"] == 6
+    assert list(changed["lists"][1]) == [3 if zero_copy else 9, 4]
+
+
 def test_rows_are_kept_by_truth_not_by_text() -> None:
     assert ps.range(3).filter(lambda row: np.bool_(row["id"] > 1)).to_pydict() == {"id": [2]}
     with pytest.raises(TypeMismatchError, match=r"returned .no.; return True to keep"):
