@@ -14,7 +14,7 @@ from typing import Protocol
 from penstock.errors import QueryCancelledError
 from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished, StageInfo
 from penstock.execution.cancel import current_cancellation
-from penstock.execution.scheduling import pick_stage
+from penstock.execution.scheduling import Footprint, pick_stage, task_share
 from penstock.execution.stage import CpuSlots, StageState
 from penstock.plan.stages import Read, Stage, Work
 from penstock.protocols import Bundle, Emit, Report, Subscriber, Task, WorkerPool
@@ -22,10 +22,14 @@ from penstock.protocols import Bundle, Emit, Report, Subscriber, Task, WorkerPoo
 
 @dataclass(frozen=True, slots=True)
 class PoolChoice:
-    """A pool for a stage; ``takes_core`` says that its tasks compete for the driver machine's cores."""
+    """A pool for a stage; ``takes_core`` says that its tasks compete for the driver machine's cores.
+
+    ``footprint`` says what a task holds of that machine's memory while it runs.
+    """
 
     pool: WorkerPool
     takes_core: bool
+    footprint: Footprint = Footprint()
 
 
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
@@ -63,6 +67,7 @@ class Executor:
         self._clock = clock
         self._mailbox: Mailbox = mailbox or SimpleQueue()
         self._results: deque[Bundle] = deque()
+        self._share = task_share(memory_bytes, num_cores)
         self._cpu = CpuSlots(num_cores)
         self._stages: list[StageState] = []
         self._make_pool = make_pool
@@ -110,13 +115,14 @@ class Executor:
                 self._mark_done(state)
 
     def _opened(self, index: int, stage: Stage) -> StageState:
-        state = StageState(index, stage)
+        state = StageState(index, stage, self._share)
         if stage.work is None:
             return state
         if isinstance(stage.work, Read):
             state.reads = iter(stage.work.source.read_tasks(stage.work.request))
         choice = self._make_pool(stage, stage.work, partial(self._report, state))  # last: whoever has it must close it
         state.pool = choice.pool
+        state.footprint = choice.footprint
         state.cpu = self._cpu if choice.takes_core else None
         return state
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 from penstock.config import Config
 from penstock.errors import UdfError
 from penstock.execution.executor import PoolChoice
+from penstock.execution.scheduling import Footprint
 from penstock.execution.threads import ThreadPool, Threads
 from penstock.expr.udf import UdfSpec
-from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work
+from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit
 from penstock.runners.handlers import async_opener, opener, revival
 from penstock.runners.placement import Devices, Machine, place, this_machine, wish_of
@@ -22,6 +23,11 @@ from penstock.runners.query import Workplace
 SPARE_ASYNC_TASKS = 8
 """Tasks of an async stage beyond those whose calls can all wait at once: while one waits for its slowest row, the loop
 makes the calls of the next."""
+
+ARROW_WORK = Footprint(num_inputs=0, num_outputs=2)  # a kernel's intermediate results
+PYTHON_WORK = Footprint(num_inputs=1, num_outputs=2)  # the arguments as objects or arrays of their own; the results too
+PROCESS_WORK = Footprint(num_inputs=2, num_outputs=3)  # as well, and both in the memory in which they travel
+WRITE_WORK = Footprint(num_inputs=1, num_outputs=1)  # what is being encoded
 
 
 class LocalRunner:
@@ -63,7 +69,8 @@ def make_pool(
         case CallUdf(call) if call.udf.is_async:
             from penstock.execution.aio import AsyncPool
 
-            return PoolChoice(AsyncPool(async_opener(work), num_async_tasks(stage, call.udf), emit), takes_core=False)
+            num_tasks = num_async_tasks(stage, call.udf)
+            return PoolChoice(AsyncPool(async_opener(work), num_tasks, emit), False, PYTHON_WORK)
         case CallUdf() | CallBatch():
             spec = work.call.udf if isinstance(work, CallUdf) else work.spec
             if stage.resources.use_process or stage.resources.gpus:
@@ -77,16 +84,18 @@ def make_pool(
                         f"{spec.name!r} cannot be sent to a worker process, as something it uses cannot be pickled: "
                         f"{exc}. Make it inside the function or in __init__ of a class, or set use_process=False."
                     ) from exc
-                return PoolChoice(pool, takes_core=False)
+                return PoolChoice(pool, False, PROCESS_WORK)
             # A number that the user gave is for calls that wait; it is not bound by the cores.
             return PoolChoice(
                 ThreadPool(opener(work), len(workers), threads, emit),
                 takes_core=stage.resources.max_workers is None,
+                footprint=PYTHON_WORK,
             )
         case CombineSets():  # one worker, which must have all the rows
             return PoolChoice(ThreadPool(opener(work), 1, threads, emit), takes_core=True)
         case _:
-            return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), takes_core=True)
+            footprint = WRITE_WORK if isinstance(work, WriteOut) else ARROW_WORK
+            return PoolChoice(ThreadPool(opener(work), num_cores, threads, emit), True, footprint)
 
 
 def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
