@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -31,6 +32,9 @@ class PoolChoice:
     takes_core: bool
     footprint: Footprint = Footprint()
 
+
+num_in_hand: ContextVar[int] = ContextVar("penstock_num_in_hand", default=2)
+"""How many of the last results the reader of a query still holds: what it was given, maybe in a form of its own too."""
 
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
 
@@ -67,6 +71,7 @@ class Executor:
         self._clock = clock
         self._mailbox: Mailbox = mailbox or SimpleQueue()
         self._results: deque[Bundle] = deque()
+        self._nbytes_given: deque[int] = deque(maxlen=num_in_hand.get())
         self._share = task_share(memory_bytes, num_cores)
         self._cpu = CpuSlots(num_cores)
         self._stages: list[StageState] = []
@@ -146,7 +151,7 @@ class Executor:
         for state in self._stages:
             self._close_if_exhausted(state)
         while True:
-            free_bytes = self._memory_bytes - sum(state.nbytes_held for state in self._stages)
+            free_bytes = self._memory_bytes - sum(state.nbytes_held for state in self._stages) - sum(self._nbytes_given)
             is_idle = not self._results and not any(state.is_working for state in self._stages)
             picked = pick_stage(self._stages, free_bytes, is_idle)
             if picked is None:
@@ -212,6 +217,7 @@ class Executor:
     def _take_result(self) -> Bundle:
         bundle = self._results.popleft()
         self._stages[-1].nbytes_untaken -= bundle.nbytes
+        self._nbytes_given.append(bundle.nbytes)
         return bundle
 
     def _close_if_exhausted(self, state: StageState) -> None:

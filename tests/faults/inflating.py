@@ -18,10 +18,11 @@ import pyarrow as pa
 import penstock as ps
 from penstock.protocols import ReadRequest
 
-ROW_NBYTES = 1_000_000
+import os
+ROW_NBYTES = int(os.environ.get("ROWN", 1_000_000))
 INFLATION = 50
-ROWS_PER_BATCH = 16  # what readers of files give: batches of 16 MB
-STRIDE = 4096
+ROWS_PER_BATCH = 16_000_000//ROW_NBYTES  # what readers of files give: batches of 16 MB
+STRIDE = 4096 if ROW_NBYTES > 100000 else 400
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def inflate_batch(batch: Batch) -> Batch:
 
 
 def consume_batch(batch: Batch) -> Batch:
-    time.sleep(0.005 * len(batch["id"]))
+    time.sleep(5e-9*ROW_NBYTES * len(batch["id"]))
     return {"id": batch["id"], "total": batch["image"][:, ::STRIDE].sum(axis=1, dtype=np.int64)}
 
 
@@ -74,7 +75,7 @@ def inflate_row(payload: bytes) -> bytes:
 
 @ps.func(return_dtype=ps.DataType.int64())
 def consume_row(image: bytes) -> int:
-    time.sleep(0.005)
+    time.sleep(5e-9*ROW_NBYTES)
     return int(np.frombuffer(image, np.uint8)[::STRIDE].sum(dtype=np.int64))
 
 
