@@ -3,6 +3,7 @@
 ``rss`` is what the kernel says of each process, summed: a page that several of them share counts as often. ``pss`` counts
 such a page 1/n in each of n. Both miss what lies in an anonymous file that nobody has looked at yet, and batches travel
 between processes in such files. ``total`` therefore is the PSS of all else, and each of these files once, in full.
+``root_rss`` is the most that the kernel has seen of the first process itself, between two samples too.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class PeakMemory(threading.Thread):
 
     def __init__(self, pid: int, every_s: float = 0.01) -> None:
         super().__init__(name="peak-memory", daemon=True)
-        self.total = self.pss = self.rss = self.num_processes = self.num_samples = 0
+        self.total = self.pss = self.rss = self.root_rss = self.num_processes = self.num_samples = 0
         self.longest_gap_s = 0.0
         self._root = psutil.Process(pid)
         self._every_s = every_s
@@ -51,6 +52,11 @@ class PeakMemory(threading.Thread):
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+
+    def __str__(self) -> str:
+        counts = {"total": self.total, "pss": self.pss, "rss": self.rss, "root_rss": self.root_rss}
+        megabytes = ", ".join(f"{name} {count / 1e6:.0f} MB" for name, count in counts.items())
+        return f"{megabytes}; {self.num_processes} processes, {self.num_samples} samples"
 
     def run(self) -> None:
         last_s = time.monotonic()
@@ -72,6 +78,7 @@ class PeakMemory(threading.Thread):
         self.total = max(self.total, now.total)
         self.pss = max(self.pss, now.pss)
         self.rss = max(self.rss, now.rss)
+        self.root_rss = max(self.root_rss, high_water(self._root.pid))
         self.num_processes = max(self.num_processes, now.num_processes)
 
 
@@ -97,6 +104,15 @@ def process_rollup(pid: int) -> dict[str, int]:
     except OSError:
         return {}
     return {name.rstrip(":"): int(kilobytes) * 1024 for name, kilobytes, _ in map(str.split, lines)}
+
+
+def high_water(pid: int) -> int:
+    """Return the most that a process has taken since it began, shared pages included; of one that has ended, nothing."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def anonymous_files(pid: int) -> dict[int, int]:
