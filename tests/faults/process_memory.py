@@ -8,6 +8,7 @@ between processes in such files. ``total`` therefore is the PSS of all else, and
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -124,10 +125,11 @@ def anonymous_files(pid: int) -> dict[int, int]:
                 addresses, _, offset, _, inode, *_ = line.split()
                 start, end = (int(address, 16) for address in addresses.split("-"))
                 files[int(inode)] = max(files.get(int(inode), 0), int(offset, 16) + end - start)
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            if os.readlink(entry.path).startswith("/memfd:"):
-                status = os.stat(entry.path)
-                files[status.st_ino] = max(files.get(status.st_ino, 0), status.st_blocks * 512)
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if os.readlink(f"/proc/{pid}/fd/{fd}").startswith("/memfd:"):
+                    status = os.stat(f"/proc/{pid}/fd/{fd}")
+                    files[status.st_ino] = max(files.get(status.st_ino, 0), status.st_blocks * 512)
     except OSError:
-        pass  # the process, or a file that it had open, is gone
+        pass  # the process has ended
     return files

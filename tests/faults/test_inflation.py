@@ -22,11 +22,11 @@ ROOT = Path(__file__).parents[2]
     ("pipeline", "num_rows"),
     [
         pytest.param("threads", 800, id="40 GB through batch functions"),
-        pytest.param("rows", 100, id="row functions"),
-        pytest.param("processes", 100, id="worker processes"),
-        pytest.param("expressions", 100, id="explode"),
-        pytest.param("reader", 100, id="a slow reader"),
-        pytest.param("slow_first", 100, id="outputs held back for order"),
+        pytest.param("rows", 84, id="row functions"),
+        pytest.param("processes", 84, id="worker processes"),
+        pytest.param("expressions", 84, id="explode"),
+        pytest.param("reader", 84, id="a slow reader"),
+        pytest.param("slow_first", 84, id="outputs held back for order"),
     ],
 )
 def test_rows_that_grow_fiftyfold_stay_within_the_budget(pipeline: str, num_rows: int, tmp_path: Path) -> None:
