@@ -15,7 +15,7 @@ from typing import Protocol
 from penstock.errors import QueryCancelledError
 from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished, StageInfo
 from penstock.execution.cancel import current_cancellation
-from penstock.execution.scheduling import Footprint, pick_stage, task_share
+from penstock.execution.scheduling import LEAST_FOOTPRINT, Footprint, pick_stage, task_share
 from penstock.execution.stage import CpuSlots, StageState
 from penstock.plan.stages import Read, Stage, Work
 from penstock.protocols import Bundle, Emit, Report, Subscriber, Task, WorkerPool
@@ -30,7 +30,7 @@ class PoolChoice:
 
     pool: WorkerPool
     takes_core: bool
-    footprint: Footprint = Footprint()
+    footprint: Footprint = LEAST_FOOTPRINT
 
 
 num_in_hand: ContextVar[int] = ContextVar("penstock_num_in_hand", default=2)

@@ -81,6 +81,8 @@ class Footprint:
     num_outputs: int = 1
 
 
+LEAST_FOOTPRINT = Footprint()
+
 TASKS_PER_CORE = 8
 LEAST_INPUT_NBYTES = 2**20  # to cut a task smaller costs more than it saves
 

@@ -8,8 +8,8 @@ from collections.abc import Generator, Iterable, Iterator
 
 from penstock.execution.inbox import Gate, Inbox
 from penstock.execution.scheduling import (
+    LEAST_FOOTPRINT,
     PACED_TASK_S,
-    Footprint,
     expected_output,
     is_queue_short,
     most_input,
@@ -41,7 +41,7 @@ class StageState:
         self.stage = stage
         self.pool: WorkerPool | None = None  # None: bundles only pass through the gate
         self.cpu: CpuSlots | None = None  # None: its tasks do not compete for cores
-        self.footprint = Footprint()
+        self.footprint = LEAST_FOOTPRINT
         self.inbox = Inbox(stage.inbox)
         self.inbox.most_nbytes = most_input(share, 0, 0)
         self.gate = Gate(stage.inbox)

@@ -72,8 +72,9 @@ class Pieces:
             batch, first_row = batch.slice(num_rows), first_row + num_rows
 
     def _num_rows(self, batch: pa.RecordBatch) -> int:
+        num_rows: int = batch.num_rows
         most, nbytes = most_input(PIECE_NBYTES, self._total_in, self._total_out), batch.nbytes
-        return batch.num_rows if nbytes <= most else max(1, batch.num_rows * most // nbytes)
+        return num_rows if nbytes <= most else max(1, num_rows * most // nbytes)
 
     def _measured(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         output = self._steps(batch, first_row)

@@ -33,9 +33,10 @@ def send(sock: socket.socket, message: Any, batch: pa.RecordBatch | None = None)
     fds: list[int] = []
     parts: list[Part] = []
     try:
-        for columns in [] if batch is None else columns_by_file([column.nbytes for column in batch.columns]):
-            fds.append(_anonymous_file())
-            parts.append((columns, _write(fds[-1], batch.select(columns))))
+        if batch is not None:
+            for columns in columns_by_file([column.nbytes for column in batch.columns]):
+                fds.append(_anonymous_file())
+                parts.append((columns, _write(fds[-1], batch.select(columns))))
         head = pickle.dumps((message, parts), protocol=pickle.HIGHEST_PROTOCOL)
         if fds:
             socket.send_fds(sock, [_HEAD.pack(len(head))], fds)

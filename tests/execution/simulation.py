@@ -17,7 +17,7 @@ from queue import Empty
 from typing import Any
 
 from penstock.execution.executor import Executor, PoolChoice
-from penstock.execution.scheduling import Footprint
+from penstock.execution.scheduling import LEAST_FOOTPRINT, Footprint
 from penstock.plan.stages import Cut, Inbox, Read, Stage, Transform, Whole, Work
 from penstock.protocols import Bundle, Emit, ReadRequest, Report, Subscriber, Task
 from penstock.types import Schema
@@ -112,7 +112,7 @@ class Load:
     inbox: Inbox = field(default_factory=Whole)
     is_ordered: bool = True
     takes_core: bool = False
-    footprint: Footprint = Footprint()
+    footprint: Footprint = LEAST_FOOTPRINT
 
 
 class SimulatedPool:

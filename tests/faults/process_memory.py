@@ -1,9 +1,9 @@
 """How much memory a process and those it started take, sampled from outside while they run. Linux only.
 
-``rss`` is what the kernel says of each process, summed: a page that several of them share counts as often. ``pss`` counts
-such a page 1/n in each of n. Both miss what lies in an anonymous file that nobody has looked at yet, and batches travel
-between processes in such files. ``total`` therefore is the PSS of all else, and each of these files once, in full.
-``root_rss`` is the most that the kernel has seen of the first process itself, between two samples too.
+``rss`` is what the kernel says of each process, summed: a page that several of them share counts as often. ``pss``
+counts such a page 1/n in each of n. Both miss what lies in an anonymous file that nobody has looked at yet, and batches
+travel between processes in such files. ``total`` therefore is the PSS of all else, and each of these files once, in
+full. ``root_rss`` is the most that the kernel has seen of the first process itself, between two samples too.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def process_rollup(pid: int) -> dict[str, int]:
 
 
 def high_water(pid: int) -> int:
-    """Return the most that a process has taken since it began, shared pages included; of one that has ended, nothing."""
+    """Return the most that a process has taken since it began, with shared pages; of one that has ended, nothing."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
