@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -14,7 +15,7 @@ from typing import Protocol
 from penstock.errors import QueryCancelledError
 from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished, StageInfo
 from penstock.execution.cancel import current_cancellation
-from penstock.execution.scheduling import pick_stage
+from penstock.execution.scheduling import LEAST_FOOTPRINT, Footprint, pick_stage, task_share
 from penstock.execution.stage import CpuSlots, StageState
 from penstock.plan.stages import Read, Stage, Work
 from penstock.protocols import Bundle, Emit, Report, Subscriber, Task, WorkerPool
@@ -22,11 +23,18 @@ from penstock.protocols import Bundle, Emit, Report, Subscriber, Task, WorkerPoo
 
 @dataclass(frozen=True, slots=True)
 class PoolChoice:
-    """A pool for a stage; ``takes_core`` says that its tasks compete for the driver machine's cores."""
+    """A pool for a stage; ``takes_core`` says that its tasks compete for the driver machine's cores.
+
+    ``footprint`` says what a task holds of that machine's memory while it runs.
+    """
 
     pool: WorkerPool
     takes_core: bool
+    footprint: Footprint = LEAST_FOOTPRINT
 
+
+num_in_hand: ContextVar[int] = ContextVar("penstock_num_in_hand", default=2)
+"""How many of the last results the reader of a query still holds: what it was given, maybe in a form of its own too."""
 
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
 
@@ -63,6 +71,8 @@ class Executor:
         self._clock = clock
         self._mailbox: Mailbox = mailbox or SimpleQueue()
         self._results: deque[Bundle] = deque()
+        self._nbytes_given: deque[int] = deque(maxlen=num_in_hand.get())
+        self._share = task_share(memory_bytes, num_cores)
         self._cpu = CpuSlots(num_cores)
         self._stages: list[StageState] = []
         self._make_pool = make_pool
@@ -110,13 +120,14 @@ class Executor:
                 self._mark_done(state)
 
     def _opened(self, index: int, stage: Stage) -> StageState:
-        state = StageState(index, stage)
+        state = StageState(index, stage, self._share)
         if stage.work is None:
             return state
         if isinstance(stage.work, Read):
             state.reads = iter(stage.work.source.read_tasks(stage.work.request))
         choice = self._make_pool(stage, stage.work, partial(self._report, state))  # last: whoever has it must close it
         state.pool = choice.pool
+        state.footprint = choice.footprint
         state.cpu = self._cpu if choice.takes_core else None
         return state
 
@@ -140,7 +151,7 @@ class Executor:
         for state in self._stages:
             self._close_if_exhausted(state)
         while True:
-            free_bytes = self._memory_bytes - sum(state.nbytes_held for state in self._stages)
+            free_bytes = self._memory_bytes - sum(state.nbytes_held for state in self._stages) - sum(self._nbytes_given)
             is_idle = not self._results and not any(state.is_working for state in self._stages)
             picked = pick_stage(self._stages, free_bytes, is_idle)
             if picked is None:
@@ -206,6 +217,7 @@ class Executor:
     def _take_result(self) -> Bundle:
         bundle = self._results.popleft()
         self._stages[-1].nbytes_untaken -= bundle.nbytes
+        self._nbytes_given.append(bundle.nbytes)
         return bundle
 
     def _close_if_exhausted(self, state: StageState) -> None:

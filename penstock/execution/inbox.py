@@ -20,6 +20,7 @@ class Inbox:
         self._num_gathered = 0  # for Gathered: tasks that are complete, and the bytes of the one that is not
         self._nbytes_gathering = 0
         self.rows_per_task = FIRST_PACED_ROWS  # for Paced; set by the stage as it learns what a row takes
+        self.most_nbytes: int | None = None  # of a task whose size is not promised; set by the stage likewise
         self.num_rows = 0
         self.nbytes = 0
         self.is_closed = False
@@ -77,7 +78,15 @@ class Inbox:
 
     @property
     def _next_rows(self) -> int:
-        """How many rows the next task has."""
+        """How many rows the next task has: at least one, and no more than memory suits, unless a size was promised."""
+        num_rows, head = self._promised_rows, self._bundles[0]
+        is_promised = isinstance(self._policy, Exactly | Evenly | Gathered)
+        if is_promised or self.most_nbytes is None or head.nbytes <= self.most_nbytes:
+            return num_rows
+        return max(1, min(num_rows, head.num_rows * self.most_nbytes // head.nbytes))
+
+    @property
+    def _promised_rows(self) -> int:
         match self._policy:
             case Exactly(num_rows):
                 return min(num_rows, self.num_rows)

@@ -9,6 +9,7 @@ from queue import Queue
 from typing import TypeVar
 
 from penstock.execution.cancel import Cancellation, current_cancellation
+from penstock.execution.executor import num_in_hand
 
 T = TypeVar("T")
 _END = object()
@@ -26,6 +27,7 @@ def prefetched(items: Iterator[T], num_ahead: int) -> Generator[T, None, None]:
 
     def draw() -> None:
         current_cancellation.set(cancellation)
+        num_in_hand.set(num_in_hand.get() + num_ahead + 1)  # those that wait, and the one that waits to join them
         try:
             for item in items:
                 ready.put(item)

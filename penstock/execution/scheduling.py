@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 
@@ -66,6 +67,43 @@ def expected_output(nbytes_in: int, total_in: int, total_out: int) -> int:
     With much memory that makes no difference; with little, one task shows what the others will need.
     """
     return -(-nbytes_in * total_out // total_in) if total_in else nbytes_in * FIRST_INFLATION
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """How often a task holds its data while it runs: its input, besides the bundles that it came as, and its output.
+
+    A function gets a copy of its input that it may change, and gives objects that are then copied into Arrow memory.
+    The user's own scratch memory is not known, and not counted.
+    """
+
+    num_inputs: int = 0
+    num_outputs: int = 1
+
+
+LEAST_FOOTPRINT = Footprint()
+
+TASKS_PER_CORE = 8
+LEAST_INPUT_NBYTES = 2**20  # to cut a task smaller costs more than it saves
+
+
+def task_share(memory_bytes: int, num_cores: int) -> int:
+    """Return how large the input or the output of a task may be, so that tasks on all cores and their queues fit.
+
+    >>> task_share(2 * 10**9, num_cores=2)
+    125000000
+    """
+    return memory_bytes // (TASKS_PER_CORE * max(num_cores, 1))
+
+
+def most_input(share: int, total_in: int, total_out: int) -> int:
+    """Return how many bytes a task may take in so that neither they nor what becomes of them is more than ``share``.
+
+    >>> most_input(10**9, total_in=0, total_out=0), most_input(10**9, 10, 40), most_input(10**9, 40, 10)
+    (20000000, 250000000, 1000000000)
+    """
+    wanted = share * total_in // max(total_in, total_out) if total_in else share // FIRST_INFLATION
+    return max(wanted, LEAST_INPUT_NBYTES)
 
 
 PACED_TASK_S = 0.1

@@ -7,7 +7,14 @@ import itertools
 from collections.abc import Generator, Iterable, Iterator
 
 from penstock.execution.inbox import Gate, Inbox
-from penstock.execution.scheduling import PACED_TASK_S, expected_output, is_queue_short, paced_rows
+from penstock.execution.scheduling import (
+    LEAST_FOOTPRINT,
+    PACED_TASK_S,
+    expected_output,
+    is_queue_short,
+    most_input,
+    paced_rows,
+)
 from penstock.execution.tolerance import Tolerance
 from penstock.plan.stages import Stage
 from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
@@ -26,20 +33,23 @@ class StageState:
     """Bookkeeping only: the executor moves bundles, the pool does the work.
 
     ``downstream`` is the stage that takes the outputs, None for the last. ``after`` is a stage that must be done
-    before this one starts, which keeps the inputs of a concat in order.
+    before this one starts, which keeps the inputs of a concat in order. ``share`` is what a task's output may take.
     """
 
-    def __init__(self, index: int, stage: Stage) -> None:
+    def __init__(self, index: int, stage: Stage, share: int) -> None:
         self.index = index
         self.stage = stage
         self.pool: WorkerPool | None = None  # None: bundles only pass through the gate
         self.cpu: CpuSlots | None = None  # None: its tasks do not compete for cores
+        self.footprint = LEAST_FOOTPRINT
         self.inbox = Inbox(stage.inbox)
+        self.inbox.most_nbytes = most_input(share, 0, 0)
         self.gate = Gate(stage.inbox)
         self.tolerance = Tolerance(stage.work)
         self.downstream: StageState | None = None
         self.after: StageState | None = None
         self.num_open_inputs = len(stage.inputs)
+        self._share = share
         self.reads: Iterator[ReadTask] | None = None
         self._next_read: ReadTask | None = None
         self.in_flight: dict[Task, int] = {}  # numbered as submitted; with order kept, until their outputs have gone on
@@ -47,7 +57,7 @@ class StageState:
         self._numbers = itertools.count()
         self._coming: dict[Task, int] = {}  # the tasks that run, and what each is expected to give next
         self.num_rows_taken = 0
-        self.nbytes_running = 0  # inputs of tasks in flight
+        self.nbytes_running = 0  # inputs of tasks in flight, with the copies that their workers make of them
         self.nbytes_coming = 0
         self.nbytes_unreleased = 0  # outputs kept back for the sake of order
         self.nbytes_untaken = 0  # outputs of the last stage that wait for the user
@@ -87,10 +97,8 @@ class StageState:
 
     @property
     def nbytes_expected(self) -> int:
-        if self.reads is not None:
-            return self.total_out // self.num_outputs if self.num_outputs else FIRST_READ_NBYTES
-        nbytes = self.resting[0][1].nbytes if self.resting else self.inbox.next_nbytes
-        return expected_output(nbytes, self.total_in, self.total_out)
+        copied = 0 if self.resting or self.reads is not None else self.footprint.num_inputs * self.inbox.next_nbytes
+        return copied + self._nbytes_of_next_output
 
     # --- what the executor does ---
 
@@ -123,7 +131,7 @@ class StageState:
 
     def next_task(self) -> Task:
         """Return the task to submit now: one that rests, the oldest first, or a new one."""
-        expected = self.nbytes_expected
+        expected = self._nbytes_of_next_output
         task = heapq.heappop(self.resting)[1] if self.resting else self._new_task()
         self._coming[task] = expected
         self.nbytes_coming += expected
@@ -155,6 +163,7 @@ class StageState:
         self.total_in += task.nbytes
         self.total_out += output.nbytes
         self.num_outputs += 1
+        self.inbox.most_nbytes = most_input(self._share, self.total_in, self.total_out)
         task.outputs.append(output)
         self.nbytes_unreleased += output.nbytes
 
@@ -164,7 +173,7 @@ class StageState:
             self.inbox.rows_per_task = paced_rows(task.num_rows, busy_s)
         if not self.num_outputs:
             self.total_in += task.nbytes  # it gave nothing at all, which is worth knowing too
-        self.nbytes_running -= task.nbytes
+        self.nbytes_running -= self._nbytes_of_input(task)
 
     def _release(self, tasks: Iterable[Task]) -> list[Bundle]:
         """Return the outputs of the first of ``tasks``, and those of the next once it is done."""
@@ -191,9 +200,22 @@ class StageState:
             num_rows, nbytes = sum(b.num_rows for b in bundles), sum(b.nbytes for b in bundles)
             task = Task(bundles, self.num_rows_taken, nbytes, num_rows)
             self.num_rows_taken += num_rows
-            self.nbytes_running += nbytes
+            self.nbytes_running += self._nbytes_of_input(task)
         self.in_flight[task] = next(self._numbers)
         return task
+
+    def _nbytes_of_input(self, task: Task) -> int:
+        return task.nbytes * (1 + self.footprint.num_inputs)
+
+    @property
+    def _nbytes_of_next_output(self) -> int:
+        """What the task that is next will hold while it makes its next output."""
+        if self.reads is not None:
+            nbytes = self.total_out // self.num_outputs if self.num_outputs else FIRST_READ_NBYTES
+        else:
+            nbytes_in = self.resting[0][1].nbytes if self.resting else self.inbox.next_nbytes
+            nbytes = expected_output(nbytes_in, self.total_in, self.total_out)
+        return nbytes * self.footprint.num_outputs
 
     @property
     def _must_wait(self) -> bool:

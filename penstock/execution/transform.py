@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, ReadError
+from penstock.execution.scheduling import most_input
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
 from penstock.plan import nodes
+from penstock.plan.rules.cost import is_trivial
 from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Read, Select, Step, TakeSample, Where
 from penstock.protocols import ReadTask
 from penstock.types import DataType, Schema, supertype
@@ -42,6 +44,56 @@ class Steps:
         return batch
 
 
+PIECE_NBYTES = 64 * 2**20
+
+
+class Pieces:
+    """Steps on a batch as it was read, in pieces where rows grow: one batch of images may be a gigabyte once decoded.
+
+    How much they grow is learned as they do.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = Steps(steps)
+        self._may_grow = any(map(may_grow, steps))
+        self._total_in = self._total_out = 0
+
+    def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        """Return what the batch gives; an iterator if that is more than one batch."""
+        if not self._may_grow:
+            return self._steps(batch, first_row)
+        num_rows = self._num_rows(batch)
+        return self._measured(batch, first_row) if num_rows == batch.num_rows else self._in_pieces(batch, first_row)
+
+    def _in_pieces(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        while batch.num_rows:
+            num_rows = self._num_rows(batch)
+            yield self._measured(batch.slice(0, num_rows), first_row)
+            batch, first_row = batch.slice(num_rows), first_row + num_rows
+
+    def _num_rows(self, batch: pa.RecordBatch) -> int:
+        num_rows: int = batch.num_rows
+        most, nbytes = most_input(PIECE_NBYTES, self._total_in, self._total_out), batch.nbytes
+        return num_rows if nbytes <= most else max(1, num_rows * most // nbytes)
+
+    def _measured(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        output = self._steps(batch, first_row)
+        self._total_in += batch.nbytes
+        self._total_out += output.nbytes
+        return output
+
+
+def may_grow(step: Step) -> bool:
+    """Say whether rows may be larger after a step than before."""
+    match step:
+        case Select(exprs):
+            return not all(is_trivial(expr) or isinstance(expr, Star) for expr in exprs)
+        case TakeSample():
+            return step.is_with_replacement
+        case _:
+            return isinstance(step, ExplodeLists | Melt)
+
+
 class TransformHandler:
     """Steps on every batch."""
 
@@ -64,15 +116,23 @@ class ReadHandler:
     def __init__(self, work: Read) -> None:
         self._source_name = work.source.name
         self._expected = None if work.schema is None else work.schema.to_arrow()
-        self._steps = Steps(work.steps)
+        self._steps = Pieces(work.steps)
 
     def process(self, item: ReadTask, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         batches = item.read()
         if isinstance(batches, Sequence) and len(batches) == 1:
             return self._finished(batches[0], first_row)  # known to be all: no need to be asked again
-        return (self._finished(batch, first_row) for batch in batches)
+        return self._all_finished(batches, first_row)
 
-    def _finished(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    def _all_finished(self, batches: Iterable[pa.RecordBatch], first_row: int) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            finished = self._finished(batch, first_row)
+            if isinstance(finished, pa.RecordBatch):
+                yield finished
+            else:
+                yield from finished
+
+    def _finished(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if self._expected is not None and batch.schema.names != self._expected.names:
             missing = set(self._expected.names) - set(batch.schema.names)
             if missing:

@@ -1,7 +1,8 @@
 """Messages between the driver and a worker process: a pickled head, and Arrow data in memory both can see.
 
-The data travels as the descriptor of an anonymous file. It has no name, so nothing is left behind however a process
-ends, and it is not bound by the size of ``/dev/shm``. One copy in, none out: the reader maps the same pages.
+The data travels as descriptors of anonymous files. They have no name, so nothing is left behind however a process ends,
+and are not bound by the size of ``/dev/shm``. One copy in, none out: the reader maps the same pages. A large column has
+a file of its own, so that the pages of an image are freed when the image is, whoever still keeps its number.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import pickle
 import socket
 import struct
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-_HEAD = struct.Struct("<QQ")  # length of the pickled head, length of the Arrow data
+_HEAD = struct.Struct("<Q")  # length of the pickled head
 SMALL_NBYTES = 2**18
+MAX_FILES = 64  # of a message; the system allows about 250
+
+Part = tuple[list[int], int]  # the columns in a file, and how many bytes of it are theirs
 
 
 class Closed(EOFError):  # noqa: N818
@@ -25,40 +30,66 @@ class Closed(EOFError):  # noqa: N818
 
 def send(sock: socket.socket, message: Any, batch: pa.RecordBatch | None = None) -> None:
     """Send a picklable message and, with it, a batch. Blocks until the other side has room for the message."""
-    head = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    fds: list[int] = []
+    parts: list[Part] = []
     try:
-        if batch is None:
-            sock.sendall(_HEAD.pack(len(head), 0) + head)
-            return
-        fd = _anonymous_file()
-        try:
-            nbytes = _write(fd, batch)
-            socket.send_fds(sock, [_HEAD.pack(len(head), nbytes)], [fd])
+        if batch is not None:
+            for columns in columns_by_file([column.nbytes for column in batch.columns]):
+                fds.append(_anonymous_file())
+                parts.append((columns, _write(fds[-1], batch.select(columns))))
+        head = pickle.dumps((message, parts), protocol=pickle.HIGHEST_PROTOCOL)
+        if fds:
+            socket.send_fds(sock, [_HEAD.pack(len(head))], fds)
             sock.sendall(head)
-        finally:
-            os.close(fd)
+        else:
+            sock.sendall(_HEAD.pack(len(head)) + head)
     except (BrokenPipeError, ConnectionResetError) as exc:
         raise Closed from exc
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def receive(sock: socket.socket) -> tuple[Any, pa.RecordBatch | None]:
     """Return the next message and its batch, which stays valid for as long as it is referred to."""
     fds: list[int] = []
     try:
-        data, fds, _, _ = socket.recv_fds(sock, _HEAD.size, 1)
+        data, fds, _, _ = socket.recv_fds(sock, _HEAD.size, MAX_FILES)
         if not data:
             raise Closed
         data += _read_exactly(sock, _HEAD.size - len(data))
-        head_nbytes, batch_nbytes = _HEAD.unpack(data)
-        message = pickle.loads(_read_exactly(sock, head_nbytes))
-        if not fds:
-            return message, None
-        return message, _read(fds[0], batch_nbytes)
+        (head_nbytes,) = _HEAD.unpack(data)
+        message, parts = pickle.loads(_read_exactly(sock, head_nbytes))
+        return message, _joined([_read(fd, nbytes) for fd, (_, nbytes) in zip(fds, parts, strict=True)], parts)
     except ConnectionResetError as exc:
         raise Closed from exc
     finally:
         for fd in fds:
             os.close(fd)
+
+
+def columns_by_file(column_nbytes: Sequence[int]) -> list[list[int]]:
+    """Return which columns share a file: the small ones one, and the large ones one each, as far as files suffice.
+
+    >>> columns_by_file([8, 10**6, 8]), columns_by_file([8]), columns_by_file([10**6]), columns_by_file([])
+    ([[0, 2], [1]], [[0]], [[0]], [[]])
+    """
+    large = [number for number, nbytes in enumerate(column_nbytes) if nbytes > SMALL_NBYTES][: MAX_FILES - 1]
+    others = [number for number in range(len(column_nbytes)) if number not in large]
+    return ([others] if others or not large else []) + [[number] for number in large]
+
+
+def _joined(batches: list[pa.RecordBatch], parts: list[Part]) -> pa.RecordBatch | None:
+    """Return one batch with the columns of all in their places."""
+    if len(batches) < 2:
+        return batches[0] if batches else None
+    placed = {
+        number: (batch.schema.field(position), batch.column(position))
+        for batch, (columns, _) in zip(batches, parts, strict=True)
+        for position, number in enumerate(columns)
+    }
+    fields, columns = zip(*(placed[number] for number in sorted(placed)), strict=True)
+    return pa.RecordBatch.from_arrays(list(columns), schema=pa.schema(fields, batches[0].schema.metadata))
 
 
 def _anonymous_file() -> int:

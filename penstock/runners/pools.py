@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import UdfError
 from penstock.execution.executor import PoolChoice
+from penstock.execution.scheduling import Footprint
 from penstock.execution.threads import OpenHandler, ThreadPool, Threads
 from penstock.expr.udf import UdfSpec
-from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work
+from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work, WriteOut
 from penstock.protocols import Emit
 from penstock.runners.handlers import async_opener, opener, revival
 from penstock.runners.placement import Devices, sharing_key
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 SPARE_ASYNC_TASKS = 8
 """Tasks of an async stage beyond those whose calls can all wait at once: while one waits for its slowest row, the loop
 makes the calls of the next."""
+
+ARROW_WORK = Footprint(num_inputs=0, num_outputs=2)  # a kernel's intermediate results
+PYTHON_WORK = Footprint(num_inputs=1, num_outputs=2)  # the arguments as objects or arrays of their own; the results too
+PROCESS_WORK = Footprint(num_inputs=2, num_outputs=3)  # as well, and both in the memory in which they travel
+WRITE_WORK = Footprint(num_inputs=1, num_outputs=1)  # what is being encoded
 
 MAX_MOVED_NBYTES = 64 * 2**20
 """A function that carries more data with it stays on threads, unless it is asked to run in processes: each would hold
@@ -49,7 +55,8 @@ class LocalPools:
             case CombineSets():  # one worker, which must have all the rows
                 return PoolChoice(ThreadPool(opener(work), 1, self._threads, emit), takes_core=True)
             case _:
-                return PoolChoice(ThreadPool(opener(work), self._num_cores, self._threads, emit), takes_core=True)
+                footprint = WRITE_WORK if isinstance(work, WriteOut) else ARROW_WORK
+                return PoolChoice(ThreadPool(opener(work), self._num_cores, self._threads, emit), True, footprint)
 
     def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
         from penstock.execution.aio import AsyncPool, LoopThread
@@ -58,17 +65,17 @@ class LocalPools:
         if key not in self._loops:
             self._loops[key] = LoopThread()
         capacity = num_async_tasks(stage, work.call.udf)
-        return PoolChoice(AsyncPool(async_opener(work), capacity, emit, self._loops[key]), takes_core=False)
+        return PoolChoice(AsyncPool(async_opener(work), capacity, emit, self._loops[key]), False, PYTHON_WORK)
 
     def _function_pool(self, stage: Stage, work: CallUdf | CallBatch, emit: Emit) -> PoolChoice:
         """Return processes or threads as asked; without a word, threads that move to processes if that is better."""
         num_workers, resources = len(self._workers[sharing_key(stage)]), stage.resources
         if resources.use_process or resources.gpus:
-            return PoolChoice(self._process_pool(stage, work, emit), takes_core=False)
+            return PoolChoice(self._process_pool(stage, work, emit), False, PROCESS_WORK)
         # A number of workers that the user gave is for calls that wait; it is not bound by the cores.
         takes_core = resources.max_workers is None
         if resources.use_process is False or not 1 < num_workers <= self._num_cores:
-            return PoolChoice(ThreadPool(self._opener(work), num_workers, self._threads, emit), takes_core)
+            return PoolChoice(ThreadPool(self._opener(work), num_workers, self._threads, emit), takes_core, PYTHON_WORK)
 
         from penstock.execution.gil import wanted_cpu_s
         from penstock.execution.moving import MovingPool
@@ -83,7 +90,7 @@ class LocalPools:
                 return None
             return pool if len(pool.packed_open) <= MAX_MOVED_NBYTES else None
 
-        return PoolChoice(MovingPool(make_threads, make_processes, emit), takes_core)
+        return PoolChoice(MovingPool(make_threads, make_processes, emit), takes_core, PROCESS_WORK)
 
     def _opener(self, work: CallUdf | CallBatch) -> OpenHandler:
         """Return what opens handlers on threads; those with an instance one after the other."""

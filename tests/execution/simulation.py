@@ -17,6 +17,7 @@ from queue import Empty
 from typing import Any
 
 from penstock.execution.executor import Executor, PoolChoice
+from penstock.execution.scheduling import LEAST_FOOTPRINT, Footprint
 from penstock.plan.stages import Cut, Inbox, Read, Stage, Transform, Whole, Work
 from penstock.protocols import Bundle, Emit, ReadRequest, Report, Subscriber, Task
 from penstock.types import Schema
@@ -111,6 +112,7 @@ class Load:
     inbox: Inbox = field(default_factory=Whole)
     is_ordered: bool = True
     takes_core: bool = False
+    footprint: Footprint = LEAST_FOOTPRINT
 
 
 class SimulatedPool:
@@ -138,9 +140,11 @@ class SimulatedPool:
             self.started.append((self._world.clock.now_s, task.first_row))
             self.largest_input = max(self.largest_input, task.nbytes)
             self._left[task] = deque(self._outputs_of(task))
+            self._world.hold(self.load.footprint.num_inputs * task.nbytes)
         assert len(self._left) <= self.capacity, "more tasks than capacity"
         self.num_submitted += 1
         self._running.add(task)
+        self._world.hold(self._nbytes_of_copies(task))
         duration_s = self.load.duration_s(self._world.rng)
         self.busy.append((self._world.clock.now_s, self._world.clock.now_s + duration_s))
         self._world.clock.after(duration_s, partial(self._report, task, duration_s))
@@ -163,6 +167,7 @@ class SimulatedPool:
             return
         self._running.remove(task)
         outputs = self._left[task]
+        self._world.let_go(self._nbytes_of_copies(task))
         output = outputs.popleft() if outputs else None
         is_done = not outputs
         if output is not None:
@@ -170,8 +175,13 @@ class SimulatedPool:
             self._world.hold(output.nbytes)
         if is_done:
             del self._left[task]
-            self._world.let_go(task.nbytes)
+            self._world.let_go((1 + self.load.footprint.num_inputs) * task.nbytes)
         self._emit(Report(task, output, is_done, busy_s))
+
+    def _nbytes_of_copies(self, task: Task) -> int:
+        """Return what is held of the next output, besides itself, while it is made."""
+        outputs = self._left[task]
+        return (self.load.footprint.num_outputs - 1) * outputs[0].nbytes if outputs else 0
 
     def _outputs_of(self, task: Task) -> Iterator[Bundle]:
         rows = rows_of(task)
@@ -248,4 +258,4 @@ class World:
         load = self._loads[int(stage.name)]
         pool = SimulatedPool(load, self, emit)
         self.pools.append(pool)
-        return PoolChoice(pool, load.takes_core)
+        return PoolChoice(pool, load.takes_core, load.footprint)

@@ -49,6 +49,30 @@ def sizes_of(tasks: list[list[int]]) -> list[int]:
     return [len(task) for task in tasks]
 
 
+@pytest.mark.parametrize(
+    ("policy", "sizes"),
+    [
+        (Whole(), [7, 7, 6, 5]),  # 20 rows in three, then what is small enough
+        (AtMost(6), [6, 6, 6, 2, 5]),
+        (Paced(), [7, 7, 6, 5]),
+        (Exactly(12), [12, 12, 1]),  # promised
+        (Gathered(200), [20, 5]),
+        (Evenly(2), [13, 12]),
+    ],
+)
+def test_tasks_are_cut_to_what_memory_suits_unless_their_size_is_promised(policy: Policy, sizes: list[int]) -> None:
+    inbox = filled(policy, [20, 5])
+    inbox.close()
+    inbox.most_nbytes = 75
+    assert sizes_of(drained(inbox)) == sizes
+
+
+def test_a_row_that_is_too_large_is_a_task_all_the_same() -> None:
+    inbox = filled(Whole(), [3])
+    inbox.most_nbytes = 1
+    assert drained(inbox) == [[0], [1], [2]]
+
+
 @dataclass(frozen=True)
 class Step:
     """Something that happens to an inbox: a bundle comes, a task is taken, or the pace changes."""

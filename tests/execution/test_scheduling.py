@@ -8,12 +8,15 @@ import pytest
 
 from penstock.execution.scheduling import (
     FIRST_INFLATION,
+    LEAST_INPUT_NBYTES,
     MAX_PACED_ROWS,
     PACED_TASK_S,
     expected_output,
     is_queue_short,
+    most_input,
     paced_rows,
     pick_stage,
+    task_share,
 )
 
 
@@ -97,6 +100,30 @@ def test_is_queue_short(num_tasks: int, num_takers: int, num_feeders: int, is_sh
 )
 def test_expected_output(nbytes_in: int, total_in: int, total_out: int, expected: int) -> None:
     assert expected_output(nbytes_in, total_in, total_out) == expected
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("share", "total_in", "total_out", "most"),
+    [
+        (GB, 0, 0, GB // FIRST_INFLATION),  # nothing known: the worst
+        (GB, 10, 0, GB),  # what shrinks is bound by its input
+        (GB, 10, 10, GB),
+        (GB, 10, 500, GB // 50),
+        (GB, 1, 10**6, LEAST_INPUT_NBYTES),
+        (0, 10, 10, LEAST_INPUT_NBYTES),
+    ],
+)
+def test_most_input(share: int, total_in: int, total_out: int, most: int) -> None:
+    assert most_input(share, total_in, total_out) == most
+
+
+@pytest.mark.parametrize("num_cores", [1, 4, 64])
+def test_tasks_on_all_cores_leave_room_for_what_waits(num_cores: int) -> None:
+    copies = 3  # of an output, as a process has them
+    assert copies * num_cores * task_share(GB, num_cores) < GB / 2
 
 
 @pytest.mark.parametrize(

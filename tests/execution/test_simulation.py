@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
+from penstock.execution.scheduling import Footprint, most_input, task_share
 from penstock.plan.stages import AtMost, Evenly, Exactly, Paced, Whole
 from tests.execution.simulation import Load, World
 
@@ -54,6 +55,7 @@ def loads(draw: st.DrawFn, policies: st.SearchStrategy[object] = POLICIES) -> li
                 inbox=draw(policies) if index else Whole(),  # type: ignore[arg-type]
                 is_ordered=draw(st.booleans()),
                 takes_core=draw(st.booleans()),
+                footprint=Footprint(draw(st.integers(0, 2)) if index else 0, draw(st.integers(1, 3))),
             )
         )
     return drawn
@@ -68,12 +70,15 @@ def allowance(world: World, num_reads: int) -> int:
     """Return one bundle a stage, by the largest that there were, and one batch for each stage that puts them together.
 
     On top of it, each task may err by one row, as outputs are whole rows. And of a read only the average is known
-    before it gives something, so as many as run at once may err.
+    before it gives something, so as many as run at once may err. What is made is held as often as the footprint says.
     """
-    total = (num_reads - 1) * world.pools[0].largest_output
+    read = world.pools[0]
+    total = (num_reads - 1) * read.largest_output * read.load.footprint.num_outputs
     for pool in world.pools:
+        footprint = pool.load.footprint
         gathered = pool.largest_input if isinstance(pool.load.inbox, Exactly) else 0
-        total += pool.largest_output + gathered + pool.capacity * pool.load.nbytes_per_row
+        made = pool.largest_output + pool.capacity * pool.load.nbytes_per_row
+        total += footprint.num_outputs * made + footprint.num_inputs * pool.largest_input + gathered
     return total
 
 
@@ -87,6 +92,20 @@ def test_memory_stays_within_the_budget_and_one_bundle_a_stage(
     assert sorted(rows) == list(range(sum(reads)))
     assert world.most_held <= memory_bytes + allowance(world, num_reads=1)
     assert world.nbytes_held == 0
+
+
+@pytest.mark.parametrize("footprint", [Footprint(), Footprint(1, 2), Footprint(2, 3)], ids=str)
+def test_rows_that_grow_fiftyfold_are_made_a_few_at_a_time(footprint: Footprint) -> None:
+    """Sixteen megabytes are read at a time; whole, each would be most of the budget when it has grown."""
+    memory_bytes, num_cores = 10**9, 4
+    read = Load(capacity=num_cores, nbytes_per_row=10**6, duration_s=steady(0.01))
+    grow = Load(capacity=num_cores, nbytes_per_row=50 * 10**6, duration_s=jittered(0.1), footprint=footprint)
+    slow = Load(capacity=1, nbytes_per_row=8, duration_s=jittered(0.2), footprint=footprint)
+    world = World([16] * 50, [read, grow, slow], memory_bytes=memory_bytes, num_cores=num_cores)
+    assert world.run() == list(range(800))
+    share = task_share(memory_bytes, num_cores)
+    assert world.pools[1].largest_input <= max(10**6, most_input(share, 0, 0))
+    assert world.most_held <= 1.15 * memory_bytes
 
 
 @thorough
