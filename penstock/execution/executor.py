@@ -110,7 +110,7 @@ class Executor:
                 self._mark_done(state)
 
     def _opened(self, index: int, stage: Stage) -> StageState:
-        state = StageState(index, stage)
+        state = StageState(index, stage, self._clock)
         if stage.work is None:
             return state
         if isinstance(stage.work, Read):
@@ -118,6 +118,8 @@ class Executor:
         choice = self._make_pool(stage, stage.work, partial(self._report, state))  # last: whoever has it must close it
         state.pool = choice.pool
         state.cpu = self._cpu if choice.takes_core else None
+        if state.inbox.growth is not None:
+            state.inbox.growth.fit(self._memory_bytes, choice.pool.capacity)
         return state
 
     def _wait_for(self, index: int, earlier: StageState) -> None:
@@ -221,7 +223,7 @@ class Executor:
         if state.is_done:
             return
         state.is_done = True
-        self._publish(StageFinished(state.index, self._clock()))
+        self._publish(StageFinished(state.index, self._clock(), state.batch_rows))
         taker = state.downstream
         if taker is not None:
             taker.num_open_inputs -= 1

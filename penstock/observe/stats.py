@@ -17,7 +17,8 @@ class StageStats:
     """The totals of one stage.
 
     ``busy_s`` adds up all its workers, so it can pass ``wall_s``, which counts from the start of the query to the end
-    of the stage and is None while the stage runs.
+    of the stage and is None while the stage runs. ``batch_rows`` is the batch size found for a batch function whose
+    size was left open.
     """
 
     stage: str
@@ -26,6 +27,7 @@ class StageStats:
     num_bundles: int = 0
     busy_s: float = 0.0
     wall_s: float | None = None
+    batch_rows: int | None = None
 
 
 class Stats:
@@ -64,9 +66,10 @@ class Stats:
                     stats.nbytes += nbytes
                     stats.num_bundles += 1
                     stats.busy_s += busy_s
-            case StageFinished(stage, time_s):
+            case StageFinished(stage, time_s, batch_rows):
                 if 0 <= stage < len(self.stages):
                     self.stages[stage].wall_s = time_s - self._started_s
+                    self.stages[stage].batch_rows = batch_rows
             case QueryStarted(stages, time_s):
                 self.stages = [StageStats(info.name) for info in stages]
                 self.elapsed_s, self.error, self._started_s = None, None, time_s
@@ -77,7 +80,7 @@ class Stats:
                     stats.wall_s = self.elapsed_s if stats.wall_s is None else stats.wall_s
 
     def table(self) -> pa.Table:
-        """Return one row a stage: ``stage``, ``num_rows``, ``nbytes``, ``num_bundles``, ``busy_s``, ``wall_s``."""
+        """Return one row a stage: ``stage``, ``num_rows``, ``nbytes``, ``num_bundles``, ``busy_s``, ``wall_s`` and so on."""
         schema = pa.schema(
             [
                 ("stage", pa.string()),
@@ -86,6 +89,7 @@ class Stats:
                 ("num_bundles", pa.int64()),
                 ("busy_s", pa.float64()),
                 ("wall_s", pa.float64()),
+                ("batch_rows", pa.int64()),
             ]
         )
         return pa.Table.from_pylist([asdict(stats) for stats in self.stages], schema)
@@ -97,7 +101,8 @@ class Stats:
         rows = [header, *(_row(stats) for stats in self.stages)]
         widths = [max(cell_width(row[column]) for row in rows) for column in range(len(header))]
         rows.insert(1, tuple("-" * width for width in widths))
-        return "\n".join([*(_line(row, widths) for row in rows), self._summary()])
+        found = [f"{_name(s)}: found batches of {s.batch_rows:,} rows" for s in self.stages if s.batch_rows]
+        return "\n".join([*(_line(row, widths) for row in rows), self._summary(), *found])
 
     def _summary(self) -> str:
         if self.elapsed_s is None:

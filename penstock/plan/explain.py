@@ -27,7 +27,7 @@ from penstock.plan.nodes import (
     Write,
 )
 from penstock.plan.optimizer import optimize
-from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Paced, Read, Stage, Step
+from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Measured, Paced, Read, Stage, Step
 
 
 def explain_query(plan: Plan) -> str:
@@ -171,6 +171,8 @@ def _inbox_details(inbox: Inbox) -> list[str]:
             return [f"batches up to {num_rows}"]
         case Paced():
             return ["batches by time"]
+        case Measured():
+            return ["batches by throughput"]
         case Evenly(num_parts):
             return [f"{num_parts} equal batches"]
         case _:
