@@ -80,7 +80,7 @@ class Stats:
                     stats.wall_s = self.elapsed_s if stats.wall_s is None else stats.wall_s
 
     def table(self) -> pa.Table:
-        """Return one row a stage: ``stage``, ``num_rows``, ``nbytes``, ``num_bundles``, ``busy_s``, ``wall_s`` and so on."""
+        """Return one row a stage, with the fields of ``StageStats``."""
         schema = pa.schema(
             [
                 ("stage", pa.string()),

@@ -11,17 +11,17 @@ import pyarrow as pa
 from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
 from penstock.udf.arguments import Arguments
-from penstock.udf.bisect import Parts
 from penstock.udf.call import (
     ApplySteps,
     Failures,
     batch_result,
     flattened,
     result_column,
+    udf_batch_sizes,
     with_column,
 )
 from penstock.udf.callers import Callers, Calls
-from penstock.udf.retry import retrying_async
+from penstock.udf.retry import never, retrying_async
 from penstock.udf.target import built_target, close_instance, drained_async
 
 
@@ -36,7 +36,9 @@ class AsyncUdfHandler:
         self._failures = Failures(self._spec, self._arguments, context.record)
         target, self._instance = built_target(self._spec)
         function = drained_async(target) if self._spec.is_generator else target
-        self._function = retrying_async(function, self._spec.policy)
+        self._sizes = udf_batch_sizes(self._spec, self._arguments)
+        is_final = self._sizes.is_too_much if self._spec.is_batch else never
+        self._function = retrying_async(function, self._spec.policy, is_final)
         self._turns = asyncio.Semaphore(self._spec.num_at_once)  # of batches
         self._callers = Callers(self._spec.num_at_once)  # of rows
 
@@ -57,15 +59,18 @@ class AsyncUdfHandler:
             await closing
 
     async def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
-        parts, columns = Parts(batch), list[pa.Array]()
+        parts, columns = self._sizes.parts(batch), list[pa.Array]()
         for part in parts:
             args, kwargs = self._arguments.series(part)
             try:
                 async with self._turns:
                     result = await self._function(*args, **kwargs)
             except Exception as exc:
-                columns += self._failures.part(part, parts, exc)
+                del args, kwargs  # as in UdfHandler
+                if not parts.has_shrunk(exc):
+                    columns += self._failures.part(part, parts, exc)
             else:
+                parts.worked()
                 columns.append(batch_result(result, self._spec, part.num_rows))
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,12 +13,14 @@ from penstock.expr.udf import BatchFormat, BatchSize, BatchSpec, OnError, Resour
 from penstock.udf.decorators import Cls, ClsInstance, check_signature
 from penstock.udf.formats import checked_format
 from penstock.udf.options import (
+    BATCH_OPTIONS,
     check_amount,
     check_batch_size,
     check_max_errors,
     check_on_error,
     check_timeout,
     check_whole,
+    make_limits,
     make_policy,
 )
 
@@ -59,6 +61,10 @@ def make_batch_spec(
     *,
     batch_size: BatchSize = "auto",
     batch_format: BatchFormat = "numpy",
+    max_batch_bytes: int | str | None = None,
+    max_batch_tokens: int | None = None,
+    batch_weight: Callable[..., Any] | None = None,
+    split_on: Any = None,
     compute: Compute | None = None,
     concurrency: int | tuple[int, int] | None = None,
     fn_args: Iterable[Any] = (),
@@ -107,6 +113,7 @@ def make_batch_spec(
         init_kwargs=tuple(init_kwargs.items()),
         batch_size=batch_size,
         batch_format=checked_format(verb, batch_format),
+        limits=make_limits(verb, max_batch_bytes, max_batch_tokens, batch_weight, split_on),
         resources=Resources(
             cpus=num_cpus,
             gpus=num_gpus or 0,
@@ -126,7 +133,11 @@ def make_batch_spec(
     )
 
 
-ROW_OPTIONS = [name for name in list(inspect.signature(make_batch_spec).parameters)[2:] if name != "batch_format"]
+ROW_OPTIONS = [
+    name
+    for name in list(inspect.signature(make_batch_spec).parameters)[2:]
+    if name not in ("batch_format", *BATCH_OPTIONS)
+]
 """The options of ``map``, ``flat_map`` and ``filter``, whose functions are given rows."""
 
 

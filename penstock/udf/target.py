@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,6 +39,28 @@ def close_instance(instance: Any) -> Any:
     except Exception:
         log.warning("%s.close() failed", type(instance).__name__, exc_info=True)
         return None
+
+
+def begun(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a generator function as one that runs to its first item: what fails until then does so in the call."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if not isinstance(result, Iterator):
+            return result
+        return _resumed(list(itertools.islice(result, 1)), result)
+
+    return call
+
+
+def _resumed(begin: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from begin
+        yield from rest
+    finally:
+        close = getattr(rest, "close", None)  # it may be a plain iterator
+        if callable(close):
+            close()
 
 
 def drained(function: Callable[..., Any]) -> Callable[..., Any]:
