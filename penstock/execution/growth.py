@@ -8,12 +8,16 @@ from __future__ import annotations
 
 FIRST_ROWS = 8
 TASK_COST_S = 0.0003
-"""What the engine spends on a task: a function that takes less gets more rows, however well it does with few."""
+BYTE_COST_S = 1e-9
+"""What the engine spends on a task, and other stages on a byte of it: a function that takes less than the first gets
+more rows, however well it does with few; and one that takes less than the second is not worth ever larger batches."""
 MIN_GAIN = 0.05
 """A larger size must give as many more rows a second; a batch that takes longer than ``LONG_S``, as much more."""
 LONG_S = 1.0
 NUM_TRIES = 2
 """Sizes that are tried without a gain before the best is settled on: one may have been measured at a bad moment."""
+LARGE_NBYTES = 2**24
+"""A batch that holds more, or takes half of ``LONG_S``, is not tried a second time without a gain."""
 CLEAR_LOSS = 0.1
 MEMORY_SHARE = 0.25
 """Of the query's budget, for what all workers of the stage hold at once: what they were given and what they give."""
@@ -59,7 +63,8 @@ class Growth:
             return
         if self.is_settled or num_rows != self.num_rows:
             return
-        self._samples.append(num_rows / (busy_s + TASK_COST_S))
+        spent_s = busy_s + TASK_COST_S + BYTE_COST_S * (nbytes_in + nbytes_out)
+        self._samples.append(num_rows / spent_s)
         is_slow = busy_s > 2 * LONG_S and self._best is None  # more of the first size would take too long to wait for
         if is_slow or len(self._samples) == self._num_samples:
             # The second best: the best may be luck, the others what disturbed them.
@@ -74,6 +79,8 @@ class Growth:
             self._shrink(task_s, nbytes_per_row)
             return
         if self._best is None or rate >= self._rates[self._best] * (1 + _wanted_gain(task_s)):
+            if self._best is not None and rate / self._rates[self._best] < self.num_rows / self._best / 2:
+                self._is_leaping = False  # rows begin to cost something: the knee is not far
             self._best = self.num_rows
             self._num_without_gain = 0
         else:
@@ -89,9 +96,11 @@ class Growth:
             self.num_rows, self._num_without_gain, is_worse = self._best, 0, False
             task_s = self._best / self._rates[self._best]
         factor = _leap(task_s) if self._is_leaping else 2
-        room = self._max_nbytes / max(nbytes_per_row + self._nbytes_out_per_row, 1)
+        nbytes_per_row = max(nbytes_per_row + self._nbytes_out_per_row, 1)
+        room = self._max_nbytes / nbytes_per_row
+        is_large = task_s > LONG_S / 2 or nbytes_per_row * self.num_rows > LARGE_NBYTES
         larger = int(min(self.num_rows * factor, self._max_rows, room))
-        is_past_knee = is_worse or self._num_without_gain == (1 if task_s > LONG_S / 2 else NUM_TRIES)
+        is_past_knee = is_worse or self._num_without_gain == (1 if is_large else NUM_TRIES)
         is_last = larger <= 1.2 * self.num_rows or _wanted_gain(task_s * factor) >= 1
         self.is_settled = is_past_knee or is_last
         self.num_rows = self._best if self.is_settled else larger

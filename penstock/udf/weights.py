@@ -27,7 +27,7 @@ def row_nbytes(array: pa.Array) -> Weights:
     >>> row_nbytes(pa.array([[1, 2], [3]])).tolist()
     [16.0, 8.0]
     """
-    return _summed(array, _leaf_nbytes)
+    return _summed(array, _fixed_nbytes)
 
 
 def row_tokens(columns: Sequence[pa.Array], what: str) -> Weights:
@@ -42,7 +42,7 @@ def row_tokens(columns: Sequence[pa.Array], what: str) -> Weights:
             f"{what}: max_batch_tokens counts text, and no column it is given holds any (types: {found}). "
             "Give batch_weight=, a function that returns one number a row, or use max_batch_bytes."
         )
-    nbytes = sum((_summed(column, _leaf_text) for column in columns if _has_text(column.type)), np.float64(0))
+    nbytes = sum((_summed(column, _no_text) for column in columns), np.float64(0))
     return np.maximum(np.ceil(nbytes / BYTES_PER_TOKEN), 1.0)
 
 
@@ -57,7 +57,7 @@ def checked_weights(weights: Any, num_rows: int, what: str) -> Weights:
     if array.ndim != 1 or (num_rows and array.dtype.kind not in "iuf"):
         shown = next((value for value in array.tolist() if not isinstance(value, (int, float))), array.tolist()[0])
         raise TypeMismatchError(f"{start} {shown!r:.80}; return one number a row")
-    numbers = array.astype(np.float64)
+    numbers: Weights = array.astype(np.float64)
     is_bad = ~(np.isfinite(numbers) & (numbers >= 0))
     if is_bad.any():
         row = int(np.argmax(is_bad))
@@ -65,45 +65,64 @@ def checked_weights(weights: Any, num_rows: int, what: str) -> Weights:
     return numbers
 
 
-def _summed(array: pa.Array, leaf: Callable[[pa.Array], Weights]) -> Weights:
-    """Return what ``leaf`` says of each row, added up over what a list or a struct holds."""
+def _summed(array: pa.Array, known: Callable[[pa.DataType], float | None]) -> Weights:
+    """Return the weight of each value, added up over what a list or a struct holds.
+
+    ``known`` gives what every value of a type weighs; None for one that must be looked at, where bytes are counted.
+    """
+    weight = known(array.type)
+    if weight is not None or not len(array):
+        return np.full(len(array), weight or 0.0)
     if isinstance(array, pa.ExtensionArray):
-        return _summed(array.storage, leaf)
+        return _summed(array.storage, known)
     if pt.is_struct(array.type):
-        fields = [_summed(field, leaf) for field in array.flatten()]
-        return np.add.reduce([np.zeros(len(array)), *fields])
+        weights = np.zeros(len(array))
+        for field in array.flatten():
+            weights += _summed(field, known)
+        return weights
     if pt.is_map(array.type):
-        entries = _summed(array.keys, leaf) + _summed(array.items, leaf)
-        return _by_offsets(array.offsets.to_numpy(), entries)
+        return _by_offsets(array.offsets.to_numpy(), _summed(array.keys, known) + _summed(array.items, known))
     if pt.is_list(array.type) or pt.is_large_list(array.type):
         offsets = array.offsets.to_numpy()
-        first = offsets[0] if len(array) else 0
-        values = array.values.slice(first, (offsets[-1] if len(array) else 0) - first)
-        return _by_offsets(offsets - first, _summed(values, leaf))
+        if (weight := known(array.type.value_type)) is not None:
+            lengths: Weights = np.diff(offsets).astype(np.float64)
+            return lengths * weight
+        values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+        return _by_offsets(offsets - offsets[0], _summed(values, known))
     if pt.is_fixed_size_list(array.type):
         width = array.type.list_size
         values = array.values.slice(array.offset * width, len(array) * width)
-        return _summed(values, leaf).reshape(len(array), width).sum(axis=1)
+        return _by_offsets(np.arange(len(array) + 1) * width, _summed(values, known))
     if pt.is_dictionary(array.type):
-        return _summed(array.dictionary_decode(), leaf)
-    return leaf(array)
+        return _summed(array.dictionary_decode(), known)
+    if _is_text(array.type) or pt.is_binary(array.type) or pt.is_large_binary(array.type):
+        return _lengths(array)
+    return np.full(len(array), array.nbytes / len(array))
 
 
 def _by_offsets(offsets: npt.NDArray[Any], weights: Weights) -> Weights:
     return np.diff(np.concatenate(([0.0], np.cumsum(weights)))[offsets])
 
 
-def _leaf_nbytes(array: pa.Array) -> Weights:
-    if _is_text(array.type) or _is_binary(array.type):
-        return _lengths(array)
+def _fixed_nbytes(dtype: pa.DataType) -> float | None:
+    """Return what every value of a type takes; None if they differ."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _fixed_nbytes(dtype.storage_type)
+    if pt.is_fixed_size_list(dtype):
+        each = _fixed_nbytes(dtype.value_type)
+        return None if each is None else each * dtype.list_size
+    if pt.is_null(dtype):
+        return 0.0
+    if pt.is_dictionary(dtype):
+        return None
     try:
-        return np.full(len(array), array.type.bit_width / 8)
-    except ValueError:  # a kind without a fixed width
-        return np.full(len(array), array.nbytes / max(len(array), 1))
+        return float(dtype.bit_width / 8)
+    except ValueError:
+        return None
 
 
-def _leaf_text(array: pa.Array) -> Weights:
-    return _lengths(array) if _is_text(array.type) else np.zeros(len(array))
+def _no_text(dtype: pa.DataType) -> float | None:
+    return None if _has_text(dtype) else 0.0
 
 
 def _lengths(array: pa.Array) -> Weights:
@@ -113,10 +132,6 @@ def _lengths(array: pa.Array) -> Weights:
 
 def _is_text(dtype: pa.DataType) -> bool:
     return bool(pt.is_string(dtype) or pt.is_large_string(dtype))
-
-
-def _is_binary(dtype: pa.DataType) -> bool:
-    return bool(pt.is_binary(dtype) or pt.is_large_binary(dtype))
 
 
 def _has_text(dtype: pa.DataType) -> bool:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.execution.growth import FIRST_ROWS, MEMORY_SHARE, TASK_COST_S, Growth
+from penstock.execution.growth import BYTE_COST_S, FIRST_ROWS, MEMORY_SHARE, TASK_COST_S, Growth
 
 Cost = Callable[[int], float]
 MAX_ROWS = 2**20
+NBYTES_PER_ROW = 8
 
 
 def linear(fixed_s: float, row_s: float) -> Cost:
@@ -32,7 +33,7 @@ def grown(
     cost: Cost,
     *,
     max_rows: int = MAX_ROWS,
-    nbytes_per_row: int = 8,
+    nbytes_per_row: int = NBYTES_PER_ROW,
     memory_bytes: int = 2**34,
     num_workers: int = 1,
     load_s: float = 5.0,
@@ -53,7 +54,7 @@ def grown(
 
 
 def rate(cost: Cost, num_rows: int) -> float:
-    return num_rows / (cost(num_rows) + TASK_COST_S)
+    return num_rows / (cost(num_rows) + TASK_COST_S + BYTE_COST_S * 2 * NBYTES_PER_ROW * num_rows)
 
 
 def share_of_best(cost: Cost, found: int) -> float:
