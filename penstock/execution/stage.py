@@ -107,8 +107,9 @@ class StageState:
 
     @property
     def batch_rows(self) -> int | None:
-        """The batch size that was found, if one was looked for."""
-        return None if self.inbox.growth is None else self.inbox.growth.num_rows
+        """The batch size that was found, if one was looked for and the rows sufficed."""
+        growth = self.inbox.growth
+        return growth.num_rows if growth is not None and growth.is_settled else None
 
     @property
     def nbytes_held(self) -> int:
