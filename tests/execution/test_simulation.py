@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
+from penstock.events import Event, StageFinished
 from penstock.plan.stages import AtMost, Evenly, Exactly, Measured, Paced, Whole
 from tests.execution.simulation import Load, World
 
@@ -162,6 +163,21 @@ def test_a_slow_stage_is_not_waited_for_until_a_batch_is_full() -> None:
     world = World([1] * 20, [Load(duration_s=steady(0.0)), slow, Load(inbox=Measured(1000), duration_s=steady(0.01))])
     assert world.run() == list(range(20))
     assert [first_row for _, first_row in world.pools[2].started] == list(range(20))
+
+
+@pytest.mark.parametrize(("num_rows", "told"), [(20, None), (200, 16)])
+def test_the_size_found_is_told_when_a_stage_ends(num_rows: int, told: int | None) -> None:
+    class Ends:
+        def __init__(self) -> None:
+            self.batch_rows: list[int | None] = []
+
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, StageFinished):
+                self.batch_rows.append(event.batch_rows)
+
+    ends = Ends()
+    World([num_rows], [Load(), Load(inbox=Measured(16))], subscribers=[ends]).run()
+    assert ends.batch_rows == [None, told]
 
 
 def test_rows_that_come_quickly_are_gathered() -> None:

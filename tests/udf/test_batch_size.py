@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import re
 import threading
 import time
 import weakref
@@ -64,11 +63,6 @@ def test_auto_stays_small_where_a_call_costs_nothing() -> None:
     seen = Seen()
     ps.range(200).map_batches(slow_call(0.0, 0.005, seen), concurrency=1).collect()
     assert max(seen.sizes) <= 64
-
-
-def test_the_size_found_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    df = ps.range(1000).map_batches(slow_call(0.0, 0.001, Seen()), concurrency=1)
-    assert re.search(r"map_batches call: found batches of \d+ rows", df.explain(analyze=True))
 
 
 @pytest.mark.parametrize("is_async", [False, True])
