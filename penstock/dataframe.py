@@ -225,6 +225,10 @@ class DataFrame:
         batch_size: BatchSize = "auto",
         batch_format: BatchFormat = "numpy",
         zero_copy_batch: bool = True,
+        max_batch_bytes: int | str | None = None,
+        max_batch_tokens: int | None = None,
+        batch_weight: Callable[..., Any] | None = None,
+        split_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
         compute: Compute | None = None,
         concurrency: int | tuple[int, int] | None = None,
         fn_args: Iterable[Any] = (),
@@ -248,12 +252,17 @@ class DataFrame:
         DataFrames always are. With ``on_error`` of ``log`` or ``ignore`` the rows that it fails
         on are left out and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction, end it.
 
+        A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
+        ``max_batch_tokens`` bound what a batch weighs. One on which ``split_on`` is raised, or for which a GPU has not
+        the memory, is halved.
+
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
         """
         spec = make_batch_spec(
             "map_batches", fn, batch_size=batch_size, batch_format=batch_format, zero_copy_batch=zero_copy_batch,
-            compute=compute, concurrency=concurrency, fn_args=fn_args, fn_kwargs=fn_kwargs,
+            max_batch_bytes=max_batch_bytes, max_batch_tokens=max_batch_tokens, batch_weight=batch_weight,
+            split_on=split_on, compute=compute, concurrency=concurrency, fn_args=fn_args, fn_kwargs=fn_kwargs,
             fn_constructor_args=fn_constructor_args, fn_constructor_kwargs=fn_constructor_kwargs,
             num_cpus=num_cpus, num_gpus=num_gpus, memory=memory,
             max_retries=max_retries, on_error=on_error, max_errors=max_errors, timeout=timeout, use_process=use_process,

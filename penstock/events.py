@@ -51,8 +51,11 @@ class RowsFailed:
 
 @dataclass(frozen=True, slots=True)
 class StageFinished:
+    """A stage has given all its rows; ``batch_rows`` is the batch size it found, if it looked for one."""
+
     stage: int
     time_s: float
+    batch_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,7 @@ class Task:
     first_row: int
     nbytes: int
     num_rows: int = 0
+    busy_s: float = 0.0  # what workers have spent on it so far
     outputs: list[Bundle] = field(default_factory=list)  # given, not yet passed on by the executor
     is_done: bool = False
 

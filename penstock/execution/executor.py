@@ -120,7 +120,7 @@ class Executor:
                 self._mark_done(state)
 
     def _opened(self, index: int, stage: Stage) -> StageState:
-        state = StageState(index, stage, self._share)
+        state = StageState(index, stage, self._share, self._clock)
         if stage.work is None:
             return state
         if isinstance(stage.work, Read):
@@ -129,6 +129,8 @@ class Executor:
         state.pool = choice.pool
         state.footprint = choice.footprint
         state.cpu = self._cpu if choice.takes_core else None
+        if state.inbox.growth is not None:
+            state.inbox.growth.fit(self._memory_bytes, choice.pool.capacity)
         return state
 
     def _wait_for(self, index: int, earlier: StageState) -> None:
@@ -233,7 +235,7 @@ class Executor:
         if state.is_done:
             return
         state.is_done = True
-        self._publish(StageFinished(state.index, self._clock()))
+        self._publish(StageFinished(state.index, self._clock(), state.batch_rows))
         taker = state.downstream
         if taker is not None:
             taker.num_open_inputs -= 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Paced
+from penstock.execution.growth import Growth
+from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 from penstock.protocols import Bundle
 
 FIRST_PACED_ROWS = 32
@@ -21,6 +22,7 @@ class Inbox:
         self._nbytes_gathering = 0
         self.rows_per_task = FIRST_PACED_ROWS  # for Paced; set by the stage as it learns what a row takes
         self.most_nbytes: int | None = None  # of a task whose size is not promised; set by the stage likewise
+        self.growth = Growth(policy.max_rows) if isinstance(policy, Measured) else None  # told by the stage, too
         self.num_rows = 0
         self.nbytes = 0
         self.is_closed = False
@@ -54,6 +56,8 @@ class Inbox:
                 return max(len(self._bundles), self.num_rows // num_rows)
             case Paced():
                 return max(len(self._bundles), self.num_rows // self.rows_per_task)
+            case Measured():
+                return self.num_rows // self._measured_rows or (1 if self.is_closed and self.num_rows else 0)
             case Gathered():
                 return self._num_gathered or (1 if self.is_closed and self.num_rows else 0)
             case Evenly():
@@ -62,15 +66,20 @@ class Inbox:
                 return len(self._bundles)
 
     @property
+    def has_part(self) -> bool:
+        """Whether rows wait that are too few for a task, but may leave as one if nothing better can be done."""
+        return self.growth is not None and 0 < self.num_rows < self._measured_rows
+
+    @property
     def next_nbytes(self) -> int:
-        """About how many bytes the next task holds. Only asked while ``num_tasks`` is not zero, as ``take``."""
+        """About how many bytes the next task holds. Only asked while there is one, or a part of one, as ``take``."""
         num_rows, head = self._next_rows, self._bundles[0]
         if num_rows <= head.num_rows:
             return head.slice(0, num_rows).nbytes
         return self.nbytes * num_rows // self.num_rows
 
     def take(self) -> tuple[Bundle, ...]:
-        """Remove the next task's bundles. Only called while ``num_tasks`` is not zero."""
+        """Remove the next task's bundles. Only called while ``num_tasks`` is not zero, or with ``has_part``."""
         num_rows = self._next_rows
         self._num_parts_left -= 1
         self._num_gathered = max(0, self._num_gathered - 1)
@@ -94,12 +103,21 @@ class Inbox:
                 return min(num_rows, self._bundles[0].num_rows)
             case Paced():
                 return min(self.rows_per_task, self._bundles[0].num_rows)
+            case Measured():
+                return min(self._measured_rows, self.num_rows)
             case Gathered(nbytes):
                 return self._num_rows_within(nbytes)
             case Evenly():
                 return -(-self.num_rows // self._num_parts_left)
             case _:
                 return self._bundles[0].num_rows
+
+    @property
+    def _measured_rows(self) -> int:
+        """How many rows a task should have, by what the next rows weigh."""
+        assert self.growth is not None
+        head = self._bundles[0] if self._bundles else None
+        return self.growth.rows_within(head.nbytes / head.num_rows) if head else self.growth.num_rows
 
     def _num_rows_within(self, nbytes: int) -> int:
         """Return the rows of the first bundles that hold ``nbytes`` together, or of all."""

@@ -15,6 +15,10 @@ class Candidate(Protocol):
         """A task waits, or one that rests can be carried on."""
 
     @property
+    def has_part(self) -> bool:
+        """Rows wait that are fewer than a task should have."""
+
+    @property
     def has_capacity(self) -> bool:
         """A worker is free for it."""
 
@@ -38,14 +42,16 @@ def pick_stage(stages: Sequence[CandidateT], free_bytes: int, is_idle: bool) -> 
     """Return the most downstream stage that may do more work.
 
     Draining the end first frees memory soonest. A stage with nothing ahead of it always qualifies, so one oversized
-    bundle cannot stall the plan; and when nothing runs at all, the budget gives way rather than the query.
+    bundle cannot stall the plan. When nothing runs at all, an incomplete batch leaves; if there is none, the budget
+    gives way rather than the query.
     """
     for stage in reversed(stages):
         is_ready = stage.has_input and stage.has_capacity and stage.is_wanted
         if is_ready and (stage.nbytes_expected <= free_bytes or stage.nbytes_ahead == 0):
             return stage
     if is_idle:
-        return next((stage for stage in reversed(stages) if stage.has_input and stage.has_capacity), None)
+        part = next((stage for stage in reversed(stages) if stage.has_part and stage.has_capacity), None)
+        return part or next((stage for stage in reversed(stages) if stage.has_input and stage.has_capacity), None)
     return None
 
 

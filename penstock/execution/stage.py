@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Generator, Iterable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from penstock.execution.inbox import Gate, Inbox
 from penstock.execution.scheduling import (
@@ -19,6 +20,10 @@ from penstock.execution.tolerance import Tolerance
 from penstock.plan.stages import Stage
 from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
 
+MAX_LULL_S = 1.0
+LULL_FACTOR = 4
+"""For as many times as long as its last task took, at most ``MAX_LULL_S``, an idle stage waits for a batch to fill up.
+A slow stage before it then costs little time, and the many small calls little of the machine."""
 FIRST_READ_NBYTES = 16 * 2**20  # what a read is taken to give before the first one has
 
 
@@ -36,7 +41,7 @@ class StageState:
     before this one starts, which keeps the inputs of a concat in order. ``share`` is what a task's output may take.
     """
 
-    def __init__(self, index: int, stage: Stage, share: int) -> None:
+    def __init__(self, index: int, stage: Stage, share: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.index = index
         self.stage = stage
         self.pool: WorkerPool | None = None  # None: bundles only pass through the gate
@@ -56,6 +61,8 @@ class StageState:
         self.resting: list[tuple[int, Task]] = []  # a heap: gave an output, wait to be carried on, the oldest first
         self._numbers = itertools.count()
         self._coming: dict[Task, int] = {}  # the tasks that run, and what each is expected to give next
+        self._clock = clock
+        self._lull_until_s = 0.0  # an incomplete batch waits until then
         self.num_rows_taken = 0
         self.nbytes_running = 0  # inputs of tasks in flight, with the copies that their workers make of them
         self.nbytes_coming = 0
@@ -74,6 +81,10 @@ class StageState:
         if self.is_done or self.is_finishing or self._must_wait:
             return False
         return bool(self.resting) or self._has_new_input
+
+    @property
+    def has_part(self) -> bool:
+        return not (self.is_done or self.is_finishing or self._must_wait) and self.inbox.has_part
 
     @property
     def has_capacity(self) -> bool:
@@ -101,6 +112,12 @@ class StageState:
         return copied + self._nbytes_of_next_output
 
     # --- what the executor does ---
+
+    @property
+    def batch_rows(self) -> int | None:
+        """The batch size that was found, if one was looked for and the rows sufficed."""
+        growth = self.inbox.growth
+        return growth.num_rows if growth is not None and growth.is_settled else None
 
     @property
     def nbytes_held(self) -> int:
@@ -140,10 +157,11 @@ class StageState:
     def receive(self, task: Task, report: Report) -> list[Bundle]:
         """Take note of what a task gave, and that it rests or is done; return the outputs that may go on."""
         self.nbytes_coming -= self._coming.pop(task)
+        task.busy_s += report.busy_s
         if report.output is not None:
             self._note_output(task, report.output)
         if report.is_done:
-            self._note_done(task, report.busy_s)
+            self._note_done(task)
         else:
             heapq.heappush(self.resting, (self.in_flight[task], task))
         return self._release(self.in_flight if self.stage.is_ordered else (task,))
@@ -167,13 +185,18 @@ class StageState:
         task.outputs.append(output)
         self.nbytes_unreleased += output.nbytes
 
-    def _note_done(self, task: Task, busy_s: float) -> None:
+    def _note_done(self, task: Task) -> None:
         task.is_done = True
-        if task.num_rows == self.inbox.rows_per_task or busy_s > PACED_TASK_S:  # a shorter one tells only of slow rows
-            self.inbox.rows_per_task = paced_rows(task.num_rows, busy_s)
         if not self.num_outputs:
             self.total_in += task.nbytes  # it gave nothing at all, which is worth knowing too
         self.nbytes_running -= self._nbytes_of_input(task)
+        if self.inbox.growth is not None:
+            nbytes_out = expected_output(task.nbytes, self.total_in, self.total_out)
+            self.inbox.growth.note(task.num_rows, task.busy_s, task.nbytes, nbytes_out)
+            self._lull_until_s = self._clock() + min(LULL_FACTOR * task.busy_s, MAX_LULL_S)
+        elif task.num_rows == self.inbox.rows_per_task or task.busy_s > PACED_TASK_S:
+            # A shorter one tells only of slow rows.
+            self.inbox.rows_per_task = paced_rows(task.num_rows, task.busy_s)
 
     def _release(self, tasks: Iterable[Task]) -> list[Bundle]:
         """Return the outputs of the first of ``tasks``, and those of the next once it is done."""
@@ -224,10 +247,15 @@ class StageState:
     @property
     def _has_new_input(self) -> bool:
         if self.reads is None:
-            return self.inbox.num_tasks > 0
+            return self.inbox.num_tasks > 0 or self._is_part_due
         if self._next_read is None:
             self._next_read = next(self.reads, None)
         return self._next_read is not None
+
+    @property
+    def _is_part_due(self) -> bool:
+        """Whether an incomplete batch has waited long enough while the workers have nothing to do."""
+        return self.inbox.has_part and not self._coming and self._clock() >= self._lull_until_s
 
     @property
     def _taker(self) -> StageState | None:

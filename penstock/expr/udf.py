@@ -42,6 +42,20 @@ class Policy:
     max_errors: int | float | None = None  # a count, or a share of the rows below 1; None: any number
 
 
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What a batch may weigh at most, and which errors say that it was too much.
+
+    ``batch_weight`` is given what the function is given and returns the tokens of each row; without it they are
+    estimated from text. A batch on which one of ``split_on`` is raised is halved, as it always is when a GPU is full.
+    """
+
+    max_batch_bytes: int | None = None
+    max_batch_tokens: int | None = None
+    batch_weight: Callable[..., Any] | None = None
+    split_on: tuple[type[BaseException], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UdfSpec:
     """A function over columns. Compared by identity: one decorated function, or one ``cls`` instance's method.
@@ -61,6 +75,7 @@ class UdfSpec:
     init_kwargs: tuple[tuple[str, Any], ...] = ()
     owner: str | None = None
     batch_size: BatchSize = "auto"
+    limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()
 
@@ -97,6 +112,7 @@ class BatchSpec:
     batch_size: BatchSize = "auto"
     batch_format: BatchFormat = "numpy"
     zero_copy: bool = True
+    limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()
 

@@ -18,7 +18,8 @@ class StageStats:
     """The totals of one stage; ``num_failed`` are rows that gave null or nothing, as their function failed on them.
 
     ``busy_s`` adds up all its workers, so it can pass ``wall_s``, which counts from the start of the query to the end
-    of the stage and is None while the stage runs.
+    of the stage and is None while the stage runs. ``batch_rows`` is the batch size found for a batch function whose
+    size was left open.
     """
 
     stage: str
@@ -28,6 +29,7 @@ class StageStats:
     num_failed: int = 0
     busy_s: float = 0.0
     wall_s: float | None = None
+    batch_rows: int | None = None
 
 
 class Stats:
@@ -69,9 +71,10 @@ class Stats:
             case RowsFailed(stage, errors):
                 if 0 <= stage < len(self.stages):
                     self.stages[stage].num_failed += len(errors)
-            case StageFinished(stage, time_s):
+            case StageFinished(stage, time_s, batch_rows):
                 if 0 <= stage < len(self.stages):
                     self.stages[stage].wall_s = time_s - self._started_s
+                    self.stages[stage].batch_rows = batch_rows
             case QueryStarted(stages, time_s):
                 self.stages = [StageStats(info.name) for info in stages]
                 self.elapsed_s, self.error, self._started_s = None, None, time_s
@@ -92,6 +95,7 @@ class Stats:
                 ("num_failed", pa.int64()),
                 ("busy_s", pa.float64()),
                 ("wall_s", pa.float64()),
+                ("batch_rows", pa.int64()),
             ]
         )
         return pa.Table.from_pylist([asdict(stats) for stats in self.stages], schema)
@@ -104,7 +108,8 @@ class Stats:
             rows = [(*row[:2], *row[3:]) for row in rows]
         widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
         rows.insert(1, tuple("-" * width for width in widths))
-        return "\n".join([*(_line(row, widths) for row in rows), self._summary()])
+        found = [f"{_name(s)}: found batches of {s.batch_rows:,} rows" for s in self.stages if s.batch_rows]
+        return "\n".join([*(_line(row, widths) for row in rows), self._summary(), *found])
 
     def _summary(self) -> str:
         if self.elapsed_s is None:

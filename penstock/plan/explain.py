@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.expr.nodes import describe
-from penstock.expr.udf import BatchSpec, Policy, Resources, UdfSpec
+from penstock.expr.udf import BatchLimits, BatchSpec, Policy, Resources, UdfSpec
 from penstock.plan.lower import lower, step_name
 from penstock.plan.nodes import (
     Concat,
@@ -27,7 +27,7 @@ from penstock.plan.nodes import (
     Write,
 )
 from penstock.plan.optimizer import optimize
-from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Paced, Read, Stage, Step
+from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Measured, Paced, Read, Stage, Step
 
 
 def explain_query(plan: Plan) -> str:
@@ -130,7 +130,21 @@ def _udf_details(spec: UdfSpec | BatchSpec) -> list[str]:
         details.insert(0, "generator")
     if spec.is_async:
         details.insert(0, "async")
-    return details + _differences(spec.resources, Resources()) + _differences(spec.policy, Policy())
+    return (
+        details
+        + _limit_details(spec.limits)
+        + _differences(spec.resources, Resources())
+        + _differences(spec.policy, Policy())
+    )
+
+
+def _limit_details(limits: BatchLimits) -> list[str]:
+    details = [f"max_batch_bytes {limits.max_batch_bytes}"] if limits.max_batch_bytes is not None else []
+    if limits.max_batch_tokens is not None:
+        by = "" if limits.batch_weight is None else " by batch_weight"
+        details.append(f"max_batch_tokens {limits.max_batch_tokens}{by}")
+    names = ", ".join(each.__name__ for each in limits.split_on)
+    return [*details, f"split_on {names}"] if names else details
 
 
 def _differences(given: Any, default: Any) -> list[str]:
@@ -171,6 +185,8 @@ def _inbox_details(inbox: Inbox) -> list[str]:
             return [f"batches up to {num_rows}"]
         case Paced():
             return ["batches by time"]
+        case Measured():
+            return ["batches by throughput"]
         case Evenly(num_parts):
             return [f"{num_parts} equal batches"]
         case _:

@@ -38,6 +38,7 @@ from penstock.plan.stages import (
     ExplodeLists,
     Gathered,
     Inbox,
+    Measured,
     Melt,
     NumberRows,
     Paced,
@@ -59,6 +60,7 @@ ASYNC_CALLS_PER_TASK = 8
 however many wait: few enough that results come soon, enough that what a task costs by itself is little."""
 MIN_ASYNC_ROWS = 128
 ASYNC_BATCH_ROWS = 1024
+MAX_BATCH_ROWS = 2**20
 
 WRITTEN_NBYTES = 2**20
 """Data handed to a writer at once: a small result goes to one writer, so into one file, and in order."""
@@ -104,10 +106,9 @@ class _Stages:
             case Sample(child, fraction, seed, is_with_replacement):
                 return self._add(Transform((TakeSample(fraction, seed, is_with_replacement),)), self.lower(child))
             case UdfProject(child, call, column, keep):
-                work = CallUdf(call, column, keep)
-                return self._add(work, self.lower(child), inbox=_batching(call.udf), resources=call.udf.resources)
+                return self._call(CallUdf(call, column, keep), call.udf, self.lower(child))
             case MapBatches(child, spec):
-                return self._add(CallBatch(spec), self.lower(child), inbox=_batching(spec), resources=spec.resources)
+                return self._call(CallBatch(spec), spec, self.lower(child))
             case Limit(child, num_rows, offset):
                 return self._add(None, self.lower(child), inbox=Cut(num_rows, offset))
             case IntoBatches(child, size):
@@ -136,6 +137,12 @@ class _Stages:
         stage = Stage("", work, inputs, inbox, resources)
         self.built.append(replace(stage, name=stage_name(stage)))
         return len(self.built) - 1
+
+    def _call(self, work: CallUdf | CallBatch, spec: UdfSpec | BatchSpec, source: int) -> int:
+        inbox = _batching(spec)
+        if isinstance(inbox, Measured) and _is_into_batches(self.built[source]):
+            inbox = _WHOLE  # the user has just said how large batches are to be
+        return self._add(work, source, inbox=inbox, resources=spec.resources)
 
     def _step(self, source: int, step: Step) -> int:
         """Do a step where the rows are made, if that is the right place for it; in a stage of its own if not."""
@@ -169,9 +176,15 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
     is_batch = spec.is_batch if isinstance(spec, UdfSpec) else spec.verb == "map_batches"
     if isinstance(spec.batch_size, int):
         return Exactly(spec.batch_size)
+    if is_batch and spec.batch_size == "auto":
+        return Measured(ASYNC_BATCH_ROWS if spec.is_async else MAX_BATCH_ROWS)
     if spec.is_async:
         return AtMost(_async_rows(spec))
     return _WHOLE if is_batch else Paced()
+
+
+def _is_into_batches(stage: Stage) -> bool:
+    return isinstance(stage.inbox, Exactly) and isinstance(stage.work, Transform)
 
 
 def _async_rows(spec: UdfSpec | BatchSpec) -> int:
@@ -195,7 +208,7 @@ def _depends_on_order(stage: Stage) -> bool:
             return True
         case (_, Transform((NumberRows() | TakeSample(seed=int()), *_))):
             return True
-        case (Exactly(), Transform()):  # into_batches
+        case _ if _is_into_batches(stage):
             return True
         case _:
             return False

@@ -137,6 +137,17 @@ class Paced:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """Tasks of the size at which the function gives most rows a second, found while it runs, up to ``max_rows``.
+
+    Bundles are cut and joined. A task is smaller where memory is short, where no more rows come, and where the workers
+    would otherwise only wait for a slow stage.
+    """
+
+    max_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gathered:
     """Bundles joined until they hold ``nbytes``, or no more come; never cut."""
 
@@ -158,7 +169,7 @@ class Evenly:
     num_parts: int
 
 
-Inbox = Whole | Exactly | AtMost | Paced | Gathered | Cut | Evenly
+Inbox = Whole | Exactly | AtMost | Paced | Measured | Gathered | Cut | Evenly
 
 
 @dataclass(frozen=True, slots=True)

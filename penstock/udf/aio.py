@@ -12,18 +12,19 @@ import pyarrow as pa
 from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
 from penstock.udf.arguments import Arguments
-from penstock.udf.bisect import Parts
 from penstock.udf.call import (
     ApplySteps,
     Failures,
     flattened,
     result_column,
+    udf_batch_sizes,
     with_column,
 )
 from penstock.udf.callers import Callers, Calls
 from penstock.udf.connections import close_connections
 from penstock.udf.instances import Lease
-from penstock.udf.retry import retrying_async
+from penstock.udf.ownership import unshared
+from penstock.udf.retry import never, retrying_async
 from penstock.udf.target import drained_async
 
 
@@ -38,7 +39,9 @@ class AsyncUdfHandler:
         self._failures = Failures(self._spec, self._arguments, context.record)
         self._lease = Lease(work)
         function = drained_async(self._lease.function) if self._spec.is_generator else self._lease.function
-        self._function = retrying_async(function, self._spec.policy)
+        self._sizes = udf_batch_sizes(self._spec, self._arguments)
+        is_final = self._sizes.is_too_much if self._spec.is_batch else never
+        self._function = retrying_async(function, self._spec.policy, is_final)
         self._turns = asyncio.Semaphore(self._spec.num_at_once)  # of batches
         self._callers = Callers(self._spec.num_at_once)  # of rows
 
@@ -63,15 +66,18 @@ class AsyncUdfHandler:
                 await close_connections()
 
     async def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
-        parts, columns = Parts(batch), list[pa.Array]()
+        parts, columns = self._sizes.parts(batch), list[pa.Array]()
         for part in parts:
             args, kwargs = self._arguments.series(part)
             try:
                 async with self._turns:
-                    result = await self._function(*args, **kwargs)
+                    result = unshared(await self._function(*args, **kwargs))
             except Exception as exc:
-                columns += self._failures.part(part, parts, exc)
+                del args, kwargs  # as in UdfHandler
+                if not parts.has_shrunk(exc):
+                    columns += self._failures.part(part, parts, exc)
             else:
+                parts.worked()
                 columns += self._failures.taken(result, part, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 

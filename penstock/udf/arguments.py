@@ -29,7 +29,7 @@ class Arguments:
 
     def series(self, batch: pa.RecordBatch) -> tuple[list[Any], dict[str, Any]]:
         """Return what a batch function is called with: Series for columns, constants as they are."""
-        columns = map(Series, self._arrays(batch), self._column_names)
+        columns = map(Series, self.arrays(batch), self._column_names)
         values = [self._constants[i] if i in self._constants else next(columns) for i in range(len(self._exprs))]
         positional, keywords = values[: self._num_positional], values[self._num_positional :]
         return positional, dict(zip(self._names, keywords, strict=True))
@@ -39,7 +39,7 @@ class Arguments:
 
         It is a ``map`` over lists, so that nothing of ours runs between two calls.
         """
-        lists = iter([Series(array).to_pylist() for array in self._arrays(batch)])
+        lists = iter([Series(array).to_pylist() for array in self.arrays(batch)])
         values: list[Any] = [
             itertools.repeat(self._constants[i]) if i in self._constants else next(lists)
             for i in range(len(self._exprs))
@@ -54,12 +54,13 @@ class Arguments:
     def at(self, batch: pa.RecordBatch, row: int) -> dict[str, Any]:
         """Return the values of one row by column, to tell of it; a second of the same name is numbered."""
         values: dict[str, Any] = {}
-        for name, array in zip(self._column_names, self._arrays(batch.slice(row, 1)), strict=True):
+        for name, array in zip(self._column_names, self.arrays(batch.slice(row, 1)), strict=True):
             number = sum(known == name or known.startswith(f"{name} (") for known in values)
             values[f"{name} ({number + 1})" if number else name] = Series(array).to_pylist()[0]
         return values
 
-    def _arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
+    def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the columns that the call is given, without its constants."""
         if not self._computed:
             return []
         if self._program is None or not batch.schema.equals(self._schema):

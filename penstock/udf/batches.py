@@ -16,13 +16,14 @@ from penstock.expr.udf import BatchSpec
 from penstock.plan.stages import CallBatch
 from penstock.protocols import WorkerContext
 from penstock.types import to_batch
-from penstock.udf.bisect import Parts
 from penstock.udf.call import ApplySteps, Record
 from penstock.udf.failures import row_error_of
 from penstock.udf.formats import batch_in_format, has_read_only
+from penstock.udf.ownership import unshared
 from penstock.udf.passthrough import PassedColumns
-from penstock.udf.retry import retrying, retrying_async
-from penstock.udf.target import built_target, close_instance, drained, drained_async
+from penstock.udf.retry import never, retrying, retrying_async
+from penstock.udf.sizing import BatchSizes
+from penstock.udf.target import begun, built_target, close_instance, drained, drained_async
 
 if TYPE_CHECKING:
     from penstock.udf.loop import WorkerLoop
@@ -52,6 +53,7 @@ class BatchHandler:
         except BaseException:
             self.close()
             raise
+        self._sizes = BatchSizes(self._spec.limits, self._what, lambda batch: batch.columns, self._weights)
         self._function = self._with_policy(target)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
@@ -89,28 +91,43 @@ class BatchHandler:
     def _with_policy(self, target: Callable[..., Any]) -> Callable[[Any], Any]:
         """Return the function of a row or a batch alone, with the retries it is given."""
         policy = self._spec.policy
+        is_over_rows = self._spec.verb != "map_batches"
+        is_final = never if is_over_rows else self._sizes.is_too_much
         if self._loop is not None:
-            function = retrying_async(drained_async(target), policy)
+            function = retrying_async(drained_async(target), policy, is_final)
         else:
             # What is given bit by bit can only be tried again, whole or in parts, if none of it has gone on.
-            is_whole = self._spec.verb != "map_batches" or policy.max_retries or policy.on_error != "raise"
-            function = retrying(drained(target) if is_whole else target, policy, self._is_cancelled)
+            is_repeated = policy.max_retries or policy.on_error != "raise" or self._spec.limits.split_on
+            whole = drained(target) if is_over_rows or is_repeated else begun(target)
+            function = retrying(whole, policy, self._is_cancelled, is_final)
         args, kwargs = self._spec.args, dict(self._spec.kwargs)
         return lambda given: function(given, *args, **kwargs)
 
     def _call_parts(self, batch: pa.RecordBatch) -> list[Any]:
-        """Call the function on the batch; where it fails and that is tolerated, on its halves, down to single rows."""
-        parts, results = Parts(batch), []
+        """Call the function on the batch, in parts if it weighs too much.
+
+        Where it fails and that is tolerated, it is called on the halves, down to single rows.
+        """
+        parts, results = self._sizes.parts(batch), []
         for part in parts:
             given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
-                results.append(self._checked(PassedColumns(part, given).restored(self._called(given))))
+                results.append(self._checked(unshared(PassedColumns(part, given).restored(self._called(given)))))
             except QueryCancelledError:
                 raise
             except Exception as exc:
-                if self._spec.policy.on_error == "raise" or not parts.split(part):
+                del given  # what is too much for memory must not be held while less of it is tried
+                if parts.has_shrunk(exc):
+                    continue
+                if self._spec.policy.on_error == "raise" or not parts.split():
                     self._fail(part, exc)
+            else:
+                parts.worked()
         return results
+
+    def _weights(self, batch: pa.RecordBatch) -> Any:
+        assert self._spec.limits.batch_weight is not None
+        return self._spec.limits.batch_weight(batch_in_format(batch, self._spec.batch_format))
 
     def _called(self, given: Any) -> Any:
         if self._is_cancelled():

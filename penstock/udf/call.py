@@ -19,10 +19,11 @@ from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
 from penstock.types import to_arrow_array
 from penstock.udf.arguments import Arguments
-from penstock.udf.bisect import Parts
 from penstock.udf.failures import row_error_of
 from penstock.udf.instances import Lease
-from penstock.udf.retry import retrying
+from penstock.udf.ownership import unshared
+from penstock.udf.retry import never, retrying
+from penstock.udf.sizing import BatchSizes, Parts
 from penstock.udf.target import drained
 
 log = logging.getLogger("penstock.udf")
@@ -45,7 +46,9 @@ class UdfHandler:
         self._failures = Failures(self._spec, self._arguments, context.record)
         self._lease = Lease(work)
         function = drained(self._lease.function) if self._spec.is_generator else self._lease.function
-        self._function = retrying(function, self._spec.policy, context.is_cancelled)
+        self._sizes = udf_batch_sizes(self._spec, self._arguments)
+        is_final = self._sizes.is_too_much if self._spec.is_batch else never
+        self._function = retrying(function, self._spec.policy, context.is_cancelled, is_final)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         with self._lease.lock:
@@ -69,18 +72,21 @@ class UdfHandler:
         self._lease.close()
 
     def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
-        parts, columns = Parts(batch), list[pa.Array]()
+        parts, columns = self._sizes.parts(batch), list[pa.Array]()
         for part in parts:
             if self._is_cancelled():
                 raise QueryCancelledError("the query was stopped")
             args, kwargs = self._arguments.series(part)
             try:
-                result = self._function(*args, **kwargs)
+                result = unshared(self._function(*args, **kwargs))
             except QueryCancelledError:
                 raise
             except Exception as exc:
-                columns += self._failures.part(part, parts, exc)
+                del args, kwargs  # what is too much for memory must not be held while less of it is tried
+                if not parts.has_shrunk(exc):
+                    columns += self._failures.part(part, parts, exc)
             else:
+                parts.worked()
                 columns += self._failures.taken(result, part, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
@@ -131,7 +137,7 @@ class Failures:
         """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""
         if self.spec.policy.on_error == "raise":
             raise batch_error(self.spec, part.num_rows, exc) from exc
-        if parts.split(part):
+        if parts.split():
             return []
         for row in range(part.num_rows):
             self.note(part, row, exc)
@@ -151,6 +157,17 @@ class Failures:
         if self.spec.policy.on_error == "log":
             log.warning("UDF %r failed, its result is null: %s: %s", self.spec.name, type(exc).__name__, exc)
         self._record(row_error_of(self.spec.name, self._arguments.at(batch, row), exc))
+
+
+def udf_batch_sizes(spec: UdfSpec, arguments: Arguments) -> BatchSizes:
+    """Return what bounds the batches of a function over columns."""
+
+    def weigh(batch: pa.RecordBatch) -> Any:
+        assert spec.limits.batch_weight is not None
+        args, kwargs = arguments.series(batch)
+        return spec.limits.batch_weight(*args, **kwargs)
+
+    return BatchSizes(spec.limits, f"batch UDF {spec.name!r}", arguments.arrays, weigh)
 
 
 def with_column(

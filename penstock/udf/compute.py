@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,12 +13,14 @@ from penstock.expr.udf import BatchFormat, BatchSize, BatchSpec, OnError, Resour
 from penstock.udf.decorators import Cls, ClsInstance, check_signature
 from penstock.udf.formats import checked_format
 from penstock.udf.options import (
+    BATCH_OPTIONS,
     check_amount,
     check_batch_size,
     check_max_errors,
     check_on_error,
     check_timeout,
     check_whole,
+    make_limits,
     make_policy,
 )
 
@@ -60,6 +62,10 @@ def make_batch_spec(
     batch_size: BatchSize = "auto",
     batch_format: BatchFormat = "numpy",
     zero_copy_batch: bool = True,
+    max_batch_bytes: int | str | None = None,
+    max_batch_tokens: int | None = None,
+    batch_weight: Callable[..., Any] | None = None,
+    split_on: Any = None,
     compute: Compute | None = None,
     concurrency: int | tuple[int, int] | None = None,
     fn_args: Iterable[Any] = (),
@@ -111,6 +117,7 @@ def make_batch_spec(
         batch_size=batch_size,
         batch_format=checked_format(verb, batch_format),
         zero_copy=zero_copy_batch,
+        limits=make_limits(verb, max_batch_bytes, max_batch_tokens, batch_weight, split_on),
         resources=Resources(
             cpus=num_cpus,
             gpus=num_gpus or 0,
@@ -130,8 +137,8 @@ def make_batch_spec(
     )
 
 
-BATCH_OPTIONS = list(inspect.signature(make_batch_spec).parameters)[2:]
-ROW_OPTIONS = [name for name in BATCH_OPTIONS if name not in ("batch_format", "zero_copy_batch")]
+ALL_OPTIONS = list(inspect.signature(make_batch_spec).parameters)[2:]
+ROW_OPTIONS = [name for name in ALL_OPTIONS if name not in ("batch_format", "zero_copy_batch", *BATCH_OPTIONS)]
 """The options of ``map``, ``flat_map`` and ``filter``, whose functions are given rows."""
 
 

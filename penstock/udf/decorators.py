@@ -19,7 +19,16 @@ from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, UdfCall, Unnest
 from penstock.expr.udf import BatchSize, OnError, Resources, UdfSpec
 from penstock.types import DataType
-from penstock.udf.options import INHERITED, Options, check_known, exception_classes, make_policy, refusing_unknown
+from penstock.udf.options import (
+    BATCH_OPTIONS,
+    INHERITED,
+    Options,
+    check_known,
+    exception_classes,
+    make_limits,
+    make_policy,
+    refusing_unknown,
+)
 
 _SEVERAL = (
     collections.abc.Iterator,
@@ -66,6 +75,9 @@ def make_spec(
         init_kwargs=tuple(init[1].items()),
         owner=owner,
         batch_size=options.batch_size,
+        limits=make_limits(
+            name, options.max_batch_bytes, options.max_batch_tokens, options.batch_weight, options.split_on
+        ),
         resources=Resources(
             cpus=options.cpus,
             gpus=options.gpus,
@@ -77,7 +89,7 @@ def make_spec(
             name,
             on_error=options.on_error or "raise",
             max_retries=options.max_retries or 0,
-            retry_on=exception_classes(name, options.retry_on),
+            retry_on=exception_classes(name, "retry_on", options.retry_on),
             max_errors=options.max_errors,
             timeout_s=options.timeout,
             can_stop=is_async or bool(options.use_process) or options.gpus > 0,
@@ -208,6 +220,10 @@ class _FuncDecorator:
         return_dtype: Any = None,
         unnest: bool = False,
         batch_size: BatchSize = "auto",
+        max_batch_bytes: int | str | None = None,
+        max_batch_tokens: int | None = None,
+        batch_weight: Callable[..., Any] | None = None,
+        split_on: Any = None,
         cpus: float | None = None,
         gpus: float = 0,
         use_process: bool | None = None,
@@ -221,6 +237,9 @@ class _FuncDecorator:
     ) -> Any:
         """Make a function of whole ``Series`` work on columns, batch by batch.
 
+        A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
+        ``max_batch_tokens`` bound what a batch weighs; see ``docs/BATCHES.md``.
+
         >>> @ps.func.batch(return_dtype=ps.DataType.int64())
         ... def double(x):
         ...     return x.to_numpy() * 2
@@ -229,7 +248,7 @@ class _FuncDecorator:
         """
         options = Options(
             return_dtype, unnest, True, batch_size, cpus, gpus, use_process, max_concurrency, max_retries, retry_on,
-            on_error, ray_options, max_errors, timeout,
+            on_error, ray_options, max_errors, timeout, max_batch_bytes, max_batch_tokens, batch_weight, split_on,
         )  # fmt: skip
         return self._decorate(function, options)
 
@@ -257,7 +276,9 @@ class _MethodDecorator:
 
 
 def _method_options(given: dict[str, Any], *, is_batch: bool) -> Options:
-    check_known("method", given, ["return_dtype", "unnest", *INHERITED, *(["batch_size"] if is_batch else [])])
+    check_known(
+        "method", given, ["return_dtype", "unnest", *INHERITED, *(("batch_size", *BATCH_OPTIONS) if is_batch else ())]
+    )
     return Options(is_batch=is_batch, **given)
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast, get_args
 
+from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.expr.udf import BatchSize, OnError, Policy
+from penstock.expr.udf import BatchLimits, BatchSize, OnError, Policy
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
@@ -33,6 +34,10 @@ class Options:
     ray_options: dict[str, Any] | None = None
     max_errors: int | float | None = None
     timeout: float | None = None
+    max_batch_bytes: int | str | None = None
+    max_batch_tokens: int | None = None
+    batch_weight: Callable[..., Any] | None = None
+    split_on: Any = None
 
     def checked(self, name: str) -> Options:
         """Return the options, or raise an error that names the function and what is accepted."""
@@ -44,7 +49,7 @@ class Options:
         check_amount(name, "cpus", self.cpus or 0)
         check_amount(name, "gpus", self.gpus)
         check_on_error(name, self.on_error or "raise")
-        exception_classes(name, self.retry_on)
+        exception_classes(name, "retry_on", self.retry_on)
         check_max_errors(name, self.max_errors)
         check_timeout(name, self.timeout)
         return self
@@ -60,6 +65,10 @@ INHERITED = (
     "cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "ray_options",
     "max_errors", "timeout",
 )  # fmt: skip
+
+
+BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on")
+"""Options of functions over batches only, besides ``batch_size``."""
 
 
 def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
@@ -82,6 +91,11 @@ def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
 def check_known(what: str, given: dict[str, Any], known: list[str]) -> None:
     """Refuse options with names that are not ``known``."""
     for name in given:
+        if name not in known and name in BATCH_OPTIONS and "on_error" in known:
+            raise InvalidArgumentError(
+                f"{what} has no option {name!r}, which is for functions over batches: use func.batch, method.batch "
+                "or map_batches"
+            )
         if name not in known:
             raise InvalidArgumentError(
                 f"{what} has no option {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}"
@@ -149,10 +163,26 @@ def make_policy(
     return Policy(on_error, max_retries, retry_on, timeout_s, max_errors)
 
 
-def exception_classes(name: str, given: Any) -> tuple[type[BaseException], ...]:
-    """Return what ``retry_on`` names, one class or several, as a tuple."""
+def make_limits(name: str, max_bytes: Any, max_tokens: Any, weight: Any, split_on: Any) -> BatchLimits:
+    """Return what a batch may weigh, or raise an error that names the option at fault."""
+    if max_bytes is not None:
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, (int, str)):
+            raise InvalidArgumentError(f"{name}: max_batch_bytes is a number of bytes or '64MB'; got {max_bytes!r}")
+        max_bytes = parse_bytes(max_bytes)
+        check_whole(name, "max_batch_bytes", max_bytes, 1)
+    if max_tokens is not None:
+        check_whole(name, "max_batch_tokens", max_tokens, 1)
+    if weight is not None and max_tokens is None:
+        raise InvalidArgumentError(f"{name}: batch_weight says what rows weigh; give max_batch_tokens= to bound it")
+    if weight is not None and not callable(weight):
+        raise InvalidArgumentError(f"{name}: batch_weight is a function of what {name!r} is given; got {weight!r}")
+    return BatchLimits(max_bytes, max_tokens, weight, exception_classes(name, "split_on", split_on))
+
+
+def exception_classes(name: str, option: str, given: Any) -> tuple[type[BaseException], ...]:
+    """Return what an option names, one exception class or several, as a tuple."""
     classes = () if given is None else tuple(given) if isinstance(given, (tuple, list)) else (given,)
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise InvalidArgumentError(f"{name}: retry_on takes exception classes; got {each!r}")
+            raise InvalidArgumentError(f"{name}: {option} takes exception classes; got {each!r}")
     return classes

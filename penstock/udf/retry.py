@@ -40,12 +40,23 @@ def delay_after(error: BaseException, attempt: int) -> float:
     return error.seconds if isinstance(error, RetryAfterError) else delay_before(attempt, random.random())
 
 
+IsFinal = Callable[[BaseException], bool]
+
+
+def never(error: BaseException) -> bool:
+    return False
+
+
 def retrying(
-    function: Callable[..., Any], policy: Policy, is_cancelled: Callable[[], bool] = lambda: False
+    function: Callable[..., Any],
+    policy: Policy,
+    is_cancelled: Callable[[], bool] = lambda: False,
+    is_final: IsFinal = never,
 ) -> Callable[..., Any]:
     """Return ``function`` with the policy's retries and time limit; the function itself where there are none.
 
-    A time limit takes the main thread, which is where a worker process calls.
+    What ``is_final`` says would only happen again is not tried again. A time limit takes the main thread, which is
+    where a worker process calls.
     """
     if policy.timeout_s is not None:
         function = timed(function, policy.timeout_s)
@@ -60,7 +71,7 @@ def retrying(
                 return function(*args, **kwargs)
             except Exception as exc:
                 attempt += 1
-                if not can_retry(exc, attempt, policy):
+                if is_final(exc) or not can_retry(exc, attempt, policy):
                     raise
                 log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
                 delay_s = delay_after(exc, attempt)
@@ -69,7 +80,7 @@ def retrying(
     return call
 
 
-def retrying_async(function: Callable[..., Any], policy: Policy) -> Callable[..., Any]:
+def retrying_async(function: Callable[..., Any], policy: Policy, is_final: IsFinal = never) -> Callable[..., Any]:
     """Return an async function with the policy's retries and time limit."""
     if policy.timeout_s is not None:
         function = timed_async(function, policy.timeout_s)
@@ -85,7 +96,7 @@ def retrying_async(function: Callable[..., Any], policy: Policy) -> Callable[...
                 return await function(*args, **kwargs)
             except Exception as exc:
                 attempt += 1
-                if not can_retry(exc, attempt, policy):
+                if is_final(exc) or not can_retry(exc, attempt, policy):
                     raise
                 log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
                 delay_s = delay_after(exc, attempt)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from penstock.errors import UdfError
 from penstock.expr.udf import BatchSpec, UdfSpec
+from penstock.udf.ownership import unshared
 
 log = logging.getLogger("penstock.udf")
 
@@ -59,12 +61,34 @@ def _log_close(instance: Any) -> None:
     log.warning("%s.close() failed", type(instance).__name__, exc_info=True)
 
 
+def begun(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a generator function as one that runs to its first item: what fails until then does so in the call."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if not isinstance(result, Iterator):
+            return result
+        return _resumed(list(itertools.islice(result, 1)), result)
+
+    return call
+
+
+def _resumed(begin: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from begin
+        yield from rest
+    finally:
+        close = getattr(rest, "close", None)  # it may be a plain iterator
+        if callable(close):
+            close()
+
+
 def drained(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a generator function as one that runs to its end: what fails does so in the call, and can be retried."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        return iter(list(result)) if isinstance(result, Iterator) else result
+        return iter(list(unshared(result))) if isinstance(result, Iterator) else result
 
     return call
 
@@ -75,8 +99,8 @@ def drained_async(function: Callable[..., Any]) -> Callable[..., Any]:
     async def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if inspect.isasyncgen(result):
-            return iter([item async for item in result])
+            return iter([unshared(item) async for item in result])
         result = await result
-        return iter(list(result)) if isinstance(result, Iterator) else result
+        return iter(list(unshared(result))) if isinstance(result, Iterator) else result
 
     return call

@@ -273,7 +273,7 @@ def test_explain_shows_the_plan_its_optimized_form_and_the_stages(capsys: pytest
 
 def test_explain_analyze_runs_the_query_and_says_what_stages_took(capsys: pytest.CaptureFixture[str]) -> None:
     runs = Runs()
-    text = ps.range(10).map_batches(runs).explain(analyze=True)
+    text = ps.range(10).map_batches(runs, batch_size=None).explain(analyze=True)
     assert "== Run ==" in text
     assert "map_batches Runs" in text.partition("== Run ==")[2]
     assert runs.count == 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from penstock.execution.inbox import Gate, Inbox
-from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Paced, Whole
+from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced, Whole
 from penstock.protocols import Bundle
 
 SIZES = st.lists(st.integers(1, 50), max_size=30)
@@ -92,6 +92,7 @@ POLICIES = st.one_of(
     st.builds(AtMost, st.integers(1, 60)),
     st.builds(Gathered, st.integers(1, 500)),
     st.just(Paced()),
+    st.builds(Measured, st.integers(1, 60)),
     st.builds(Evenly, st.integers(1, 12)),
 )
 
@@ -106,8 +107,10 @@ def test_rows_come_out_in_order_none_lost_or_doubled(policy: Policy, steps: list
             num_pushed += step.push
         if step.rows_per_task is not None:
             inbox.rows_per_task = step.rows_per_task
+            if inbox.growth is not None:
+                inbox.growth.num_rows = step.rows_per_task
         for _ in range(step.takes):
-            if inbox.num_tasks:
+            if inbox.num_tasks or (inbox.has_part and step.takes > 2):
                 taken += rows_of(inbox.take())
         assert inbox.num_rows == num_pushed - len(taken)
         assert inbox.nbytes == 10 * inbox.num_rows
@@ -151,6 +154,33 @@ def test_paced_follows_its_pace(sizes: list[int], paces: list[int]) -> None:
         assert len(tasks[-1]) <= inbox.rows_per_task
     starts = {bundle.handle[0] for bundle in bundles_of(sizes)}
     assert starts <= {task[0] for task in tasks}, "a task reaches across bundles"
+
+
+@given(SIZES, st.integers(1, 60))
+def test_measured_joins_and_cuts_to_the_size_found(sizes: list[int], num_rows: int) -> None:
+    inbox = filled(Measured(1000), sizes)
+    assert inbox.growth is not None
+    inbox.growth.num_rows = num_rows
+    assert sizes_of(drained(inbox)) == [num_rows] * (sum(sizes) // num_rows)
+    rest = sum(sizes) % num_rows
+    assert inbox.has_part == bool(rest)
+    inbox.close()
+    assert sizes_of(drained(inbox)) == ([rest] if rest else [])
+
+
+def test_a_part_of_a_measured_batch_may_leave() -> None:
+    inbox = filled(Measured(1000), [2, 3])
+    assert (inbox.num_tasks, inbox.has_part, inbox.next_nbytes) == (0, True, 50)
+    assert rows_of(inbox.take()) == [0, 1, 2, 3, 4]
+    assert not inbox.has_part
+
+
+def test_heavy_rows_make_small_measured_batches() -> None:
+    inbox = filled(Measured(1000), [50])
+    assert inbox.growth is not None
+    inbox.growth.num_rows = 40
+    inbox.growth.fit(memory_bytes=400, num_workers=2)  # a quarter of it, for two: 50 bytes each, and a row weighs ten
+    assert sizes_of(drained(inbox)) == [5] * 10
 
 
 @given(SIZES, st.integers(1, 12))

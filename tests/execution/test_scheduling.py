@@ -26,6 +26,7 @@ class Candidate:
 
     name: str
     has_input: bool = True
+    has_part: bool = False
     has_capacity: bool = True
     is_wanted: bool = True
     nbytes_ahead: int = 1
@@ -38,6 +39,10 @@ def fits(name: str) -> Candidate:
 
 def too_big(name: str, nbytes_ahead: int = 1) -> Candidate:
     return Candidate(name, nbytes_expected=1_000, nbytes_ahead=nbytes_ahead)
+
+
+def part(name: str) -> Candidate:
+    return Candidate(name, has_input=False, has_part=True)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +59,8 @@ def too_big(name: str, nbytes_ahead: int = 1) -> Candidate:
         pytest.param([too_big("a"), too_big("b")], True, "b", id="nothing fits, nothing runs: the budget gives way"),
         pytest.param([Candidate("a", is_wanted=False)], True, "a", id="nothing runs: wanted or not"),
         pytest.param([Candidate("a", has_input=False), Candidate("b", has_capacity=False)], True, None, id="not able"),
+        pytest.param([too_big("a"), part("b")], False, None, id="a part of a batch waits for what runs"),
+        pytest.param([part("a"), too_big("b")], True, "a", id="nothing runs: a part of a batch before the budget"),
         pytest.param([], True, None, id="no stages"),
     ],
 )

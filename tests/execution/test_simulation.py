@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
+from penstock.events import Event, StageFinished
 from penstock.execution.scheduling import Footprint, most_input, task_share
-from penstock.plan.stages import AtMost, Evenly, Exactly, Paced, Whole
+from penstock.plan.stages import AtMost, Evenly, Exactly, Measured, Paced, Whole
 from tests.execution.simulation import Load, World
 
 RATIOS = st.sampled_from([0.01, 0.1, 0.5, 1.0, 2.0, 7.0, 50.0])
@@ -19,6 +20,7 @@ POLICIES = st.one_of(
     st.builds(Exactly, st.integers(1, 100)),
     st.builds(AtMost, st.integers(1, 50)),
     st.just(Paced()),
+    st.builds(Measured, st.integers(1, 100)),
 )
 thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -172,6 +174,47 @@ def test_a_limit_leaves_its_memory_and_cores_to_what_comes_after() -> None:
     assert [stage.nbytes_held for stage in stages[:2]] == [0, 0]
     assert world.executor._cpu.num_free == 16 - stages[-1].num_running
     bundles.close()
+
+
+def test_a_slow_stage_is_not_waited_for_until_a_batch_is_full() -> None:
+    """A row a second, then a function that takes no time: each row goes on soon after it has come."""
+    slow = Load(inbox=Exactly(1), duration_s=steady(1.0))
+    world = World([1] * 20, [Load(duration_s=steady(0.0)), slow, Load(inbox=Measured(1000), duration_s=steady(0.01))])
+    assert world.run() == list(range(20))
+    assert [first_row for _, first_row in world.pools[2].started] == list(range(20))
+
+
+@pytest.mark.parametrize(("num_rows", "told"), [(20, None), (200, 16)])
+def test_the_size_found_is_told_when_a_stage_ends(num_rows: int, told: int | None) -> None:
+    class Ends:
+        def __init__(self) -> None:
+            self.batch_rows: list[int | None] = []
+
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, StageFinished):
+                self.batch_rows.append(event.batch_rows)
+
+    ends = Ends()
+    World([num_rows], [Load(), Load(inbox=Measured(16))], subscribers=[ends]).run()
+    assert ends.batch_rows == [None, told]
+
+
+def test_rows_that_come_quickly_are_gathered() -> None:
+    """Small bundles, a hundred a second, for a function that takes a tenth: most of its calls are full ones."""
+    quick = Load(inbox=Exactly(1), duration_s=steady(0.01))
+    world = World([1] * 400, [Load(duration_s=steady(0.0)), quick, Load(inbox=Measured(1000), duration_s=steady(0.1))])
+    assert world.run() == list(range(400))
+    assert len(world.pools[2].started) < 400 / 6
+
+
+def test_a_small_budget_makes_small_batches() -> None:
+    """A quarter of the budget holds two rows, and the first batches would have eight."""
+    read = Load(nbytes_per_row=100, duration_s=steady(0.01))
+    measured = Load(inbox=Measured(1000), nbytes_per_row=1, duration_s=steady(1.0))
+    world = World([1] * 40, [read, measured], memory_bytes=1_000)
+    assert world.run() == list(range(40))
+    assert world.pools[1].largest_input == 200
+    assert world.most_held <= 1_000
 
 
 def test_the_most_downstream_stage_goes_first() -> None:

@@ -123,7 +123,9 @@ def test_a_fast_read_waits_for_a_slow_function(held: HeldBytes, batches_per_read
         return {"id": [batch["id"][0].as_py()]}
 
     with ps.config(memory_limit=LIMIT_NBYTES, num_threads=num_threads):
-        df = ps.read_source(BigSource(batches_per_read)).map_batches(slow, batch_format="pyarrow", concurrency=1)
+        df = ps.read_source(BigSource(batches_per_read)).map_batches(
+            slow, batch_format="pyarrow", batch_size=None, concurrency=1
+        )
         ids = df.to_pydict()["id"]
     assert ids == list(range(NUM_BATCHES))
     assert held.most > LIMIT_NBYTES / 2, "the read should make use of the memory that there is"
@@ -150,13 +152,23 @@ def test_growth_is_learned_from_the_first_batch(held: HeldBytes) -> None:
         return {"id": np.repeat(batch["id"], 10)}
 
     with ps.config(memory_limit=LIMIT_NBYTES, num_threads=4):
-        df = ps.read_source(BigSource(1)).map_batches(grow, concurrency=4).map_batches(lambda b: {"n": [len(b["id"])]})
+        grown = ps.read_source(BigSource(1)).map_batches(grow, batch_size=None, concurrency=4)
+        df = grown.map_batches(lambda b: {"n": [len(b["id"])]}, batch_size=None)
         assert sum(df.to_pydict()["n"]) == 10 * NUM_BATCHES * BATCH_NBYTES // 8
     assert held.most <= LIMIT_NBYTES + 11 * BATCH_NBYTES
 
 
 def test_a_batch_larger_than_the_limit_goes_through(held: HeldBytes) -> None:
     with ps.config(memory_limit=BATCH_NBYTES // 10, num_threads=4):
-        df = ps.read_source(BigSource(2)).map_batches(lambda batch: {"id": batch["id"][:1]})
+        df = ps.read_source(BigSource(2)).map_batches(lambda batch: {"id": batch["id"][:1]}, batch_size=None)
         assert df.to_pydict()["id"] == list(range(NUM_BATCHES))
     assert held.most <= 3 * BATCH_NBYTES
+
+
+def test_batches_whose_size_is_found_stay_within_the_limit(held: HeldBytes) -> None:
+    """Rows that grow tenfold, in batches of as many as suits: what is held at once is what was asked for."""
+    with ps.config(memory_limit=LIMIT_NBYTES, num_threads=4):
+        df = ps.read_source(BigSource(1)).map_batches(lambda b: {"x": np.repeat(b["id"], 10)}, concurrency=4)
+        counted = df.map_batches(lambda b: {"n": [len(b["x"])]})
+        assert sum(counted.to_pydict()["n"]) == 10 * NUM_BATCHES * BATCH_NBYTES // 8
+    assert held.most <= LIMIT_NBYTES + 2 * BATCH_NBYTES

@@ -35,18 +35,10 @@ def test_bundles_add_up_by_stage() -> None:
         StageFinished(0, 101.0),
         QueryFinished(None, 104.0),
     )
-    assert stats.table().to_pylist() == [
-        {
-            "stage": "Scan",
-            "num_rows": 30,
-            "nbytes": 3000,
-            "num_bundles": 2,
-            "num_failed": 0,
-            "busy_s": 0.5,
-            "wall_s": 1.0,
-        },
-        {"stage": "Map", "num_rows": 5, "nbytes": 50, "num_bundles": 1, "num_failed": 0, "busy_s": 1.5, "wall_s": 4.0},
-    ]
+    scan = {"stage": "Scan", "num_rows": 30, "nbytes": 3000, "num_bundles": 2, "busy_s": 0.5, "wall_s": 1.0}
+    mapped = {"stage": "Map", "num_rows": 5, "nbytes": 50, "num_bundles": 1, "busy_s": 1.5, "wall_s": 4.0}
+    nothing = {"num_failed": 0, "batch_rows": None}
+    assert stats.table().to_pylist() == [{**scan, **nothing}, {**mapped, **nothing}]
     assert stats.elapsed_s == 4.0
     assert str(stats) == (
         "stage  rows   bytes  bundles    busy   wall        rate\n"
@@ -55,6 +47,12 @@ def test_bundles_add_up_by_stage() -> None:
         "Map       5    50 B        1   1.5 s  4.0 s  1.2 rows/s\n"
         "finished in 4.0 s; most work in Map (75%)"
     )
+
+
+def test_a_batch_size_that_was_found_is_told() -> None:
+    stats = stats_of(STARTED, StageFinished(0, 101.0), StageFinished(1, 102.0, 4096), QueryFinished(None, 102.0))
+    assert stats.table()["batch_rows"].to_pylist() == [None, 4096]
+    assert str(stats).endswith("Map: found batches of 4,096 rows")
 
 
 def test_a_query_that_still_runs_has_no_wall_time() -> None:

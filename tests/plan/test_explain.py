@@ -76,7 +76,7 @@ Concat
 BRANCH_STAGES = """\
  0  read table          columns a, l; then explode l
  1  offset 3            from 0
- 2  map_batches repeat  from 1
+ 2  map_batches repeat  from 1; batches by throughput
  3  read table          then select a, l
  4  into batches        from 3; batches of 10
  5  repartition 2       from 4; 2 equal batches
@@ -84,7 +84,7 @@ BRANCH_STAGES = """\
  7  udf _count_to       from 6; batches by time; _count_to(col(a)) as n; then select n, m
  8  unpivot             from 7
  9  number rows as id   from 8
-10  map_batches repeat  from 9
+10  map_batches repeat  from 9; batches by throughput
 11  limit 5 offset 1    from 10
 12  concat              from 2, 11"""
 

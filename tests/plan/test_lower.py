@@ -8,7 +8,14 @@ import pytest
 from penstock.expr.column import col
 from penstock.expr.nodes import Expr, UdfCall
 from penstock.expr.udf import ASYNC_ROWS_AT_ONCE, BatchSpec, Resources, UdfSpec
-from penstock.plan.lower import ASYNC_BATCH_ROWS, ASYNC_CALLS_PER_TASK, MIN_ASYNC_ROWS, WRITTEN_NBYTES, lower
+from penstock.plan.lower import (
+    ASYNC_BATCH_ROWS,
+    ASYNC_CALLS_PER_TASK,
+    MAX_BATCH_ROWS,
+    MIN_ASYNC_ROWS,
+    WRITTEN_NBYTES,
+    lower,
+)
 from penstock.plan.nodes import (
     Concat,
     Explode,
@@ -34,6 +41,7 @@ from penstock.plan.stages import (
     ExplodeLists,
     Gathered,
     Inbox,
+    Measured,
     Melt,
     NumberRows,
     Paced,
@@ -116,7 +124,7 @@ def test_picks_are_done_where_a_function_was_called() -> None:
         Stage("udf _double", CallUdf(call, "c", ("a",), (Select(picks),)), (0,), Paced()),
     )
     assert lowered(select(MapBatches(scan(), REPEAT), *picks))[1:] == (
-        Stage("map_batches repeat", CallBatch(REPEAT, (Select(picks),)), (0,), Whole()),
+        Stage("map_batches repeat", CallBatch(REPEAT, (Select(picks),)), (0,), Measured(MAX_BATCH_ROWS)),
     )
 
 
@@ -170,8 +178,9 @@ def test_writing() -> None:
         (udf(len, INT, is_async=True), AtMost(ASYNC_CALLS_PER_TASK * ASYNC_ROWS_AT_ONCE)),
         (udf(len, INT, is_async=True, resources=Resources(max_workers=500)), AtMost(ASYNC_CALLS_PER_TASK * 500)),
         (udf(len, INT, is_async=True, resources=Resources(max_workers=1)), AtMost(MIN_ASYNC_ROWS)),
-        (udf(len, INT, is_async=True, is_batch=True), AtMost(ASYNC_BATCH_ROWS)),
-        (udf(len, INT, is_batch=True), Whole()),
+        (udf(len, INT, is_async=True, is_batch=True), Measured(ASYNC_BATCH_ROWS)),
+        (udf(len, INT, is_async=True, is_batch=True, batch_size=None), AtMost(ASYNC_BATCH_ROWS)),
+        (udf(len, INT, is_batch=True), Measured(MAX_BATCH_ROWS)),
         (udf(len, INT, is_batch=True, batch_size=None), Whole()),
         (udf(len, INT, is_batch=True, batch_size=32), Exactly(32)),
     ],
@@ -183,7 +192,9 @@ def test_how_rows_reach_a_function(spec: UdfSpec, inbox: Inbox) -> None:
 @pytest.mark.parametrize(
     ("spec", "inbox"),
     [
-        (BatchSpec("f", "map_batches", len), Whole()),
+        (BatchSpec("f", "map_batches", len), Measured(MAX_BATCH_ROWS)),
+        (BatchSpec("f", "map_batches", len, is_async=True), Measured(ASYNC_BATCH_ROWS)),
+        (BatchSpec("f", "map_batches", len, batch_size=None), Whole()),
         (BatchSpec("f", "map_batches", len, batch_size=32), Exactly(32)),
         (BatchSpec("f", "map", len), Paced()),
         (BatchSpec("f", "flat_map", len), Paced()),
@@ -191,6 +202,14 @@ def test_how_rows_reach_a_function(spec: UdfSpec, inbox: Inbox) -> None:
 )
 def test_how_rows_reach_a_batch_verb(spec: BatchSpec, inbox: Inbox) -> None:
     assert lowered(MapBatches(scan(), spec))[1].inbox == inbox
+
+
+def test_batches_that_the_user_has_laid_out_are_left_as_they_are() -> None:
+    plan = select(IntoBatches(scan(), 7), a, "b")
+    assert lowered(MapBatches(plan, BatchSpec("f", "map_batches", len)))[2].inbox == Whole()
+    assert lowered(MapBatches(plan, BatchSpec("f", "map_batches", len, batch_size=3)))[2].inbox == Exactly(3)
+    counted = MapBatches(scan(), BatchSpec("f", "map_batches", len, batch_size=7))
+    assert lowered(added(counted, udf(len, INT, is_batch=True)))[2].inbox == Measured(MAX_BATCH_ROWS)
 
 
 def test_a_stage_takes_what_its_function_asks_for() -> None:

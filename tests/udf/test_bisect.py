@@ -13,7 +13,8 @@ from hypothesis import given, settings, strategies as st
 import penstock as ps
 from penstock import DataType, Series, col
 from penstock.errors import UdfError
-from penstock.udf.bisect import Parts
+from penstock.expr.udf import BatchLimits
+from penstock.udf.sizing import BatchSizes
 
 BAD = {3, 7, 8}
 GOOD = [x for x in range(10) if x not in BAD]
@@ -22,11 +23,12 @@ GOOD = [x for x in range(10) if x not in BAD]
 @settings(deadline=None)
 @given(bad=st.sets(st.integers(0, 40)), num_rows=st.integers(1, 40))
 def test_every_row_comes_once_in_order_and_bad_ones_alone(bad: set[int], num_rows: int) -> None:
-    parts = Parts(pa.record_batch({"x": list(range(num_rows))}))
+    sizes = BatchSizes(BatchLimits(), "f", lambda batch: batch.columns, len)
+    parts = sizes.parts(pa.record_batch({"x": list(range(num_rows))}))
     settled = []
     for part in parts:
         rows = part["x"].to_pylist()
-        if not bad.isdisjoint(rows) and parts.split(part):
+        if not bad.isdisjoint(rows) and parts.split():
             continue
         assert bad.isdisjoint(rows) or len(rows) == 1
         settled += rows
@@ -100,5 +102,5 @@ def test_raise_calls_it_once() -> None:
         raise ValueError("always")
 
     with pytest.raises(UdfError, match=r"map_batches\(fail\) failed on a batch of 10 rows: ValueError: always"):
-        ps.range(10).map_batches(fail).collect()
+        ps.range(10).map_batches(fail, batch_size=None).collect()
     assert calls == [10]

@@ -104,7 +104,7 @@ def test_a_tensor_outlives_its_batch() -> None:
         kept.append(batch["x"])
         return {"n": [len(batch["x"])]}
 
-    ps.from_pydict({"x": list(range(1000))}).map_batches(keep, batch_format="torch").collect()
+    ps.from_pydict({"x": list(range(1000))}).map_batches(keep, batch_format="torch", batch_size=None).collect()
     assert kept[0].tolist() == list(range(1000))
 
 
@@ -149,7 +149,9 @@ def test_an_array_that_comes_back_is_taken_without_a_copy(name: str, row_nbytes:
 
 
 def test_every_other_element_comes_back_right() -> None:
-    df = ps.from_pydict({"x": list(range(10))}).map_batches(lambda b: {"x": b["x"][::-2], "y": b["x"][1::2]})
+    df = ps.from_pydict({"x": list(range(10))}).map_batches(
+        lambda b: {"x": b["x"][::-2], "y": b["x"][1::2]}, batch_size=10
+    )
     assert df.to_pydict() == {"x": [9, 7, 5, 3, 1], "y": [1, 3, 5, 7, 9]}
 
 

@@ -1,0 +1,133 @@
+"""How many rows a batch function should be given at once, found by measurement: a pure function of what was noted.
+
+A call costs something by itself, so larger batches give more rows a second, up to a knee; beyond it they only take
+memory and hide progress, and some get slower again. The size grows while that pays, then stays.
+"""
+
+from __future__ import annotations
+
+FIRST_ROWS = 8
+TASK_COST_S = 0.0003
+BYTE_COST_S = 1e-9
+"""What the engine spends on a task, and other stages on a byte of it: a function that takes less than the first gets
+more rows, however well it does with few; and one that takes less than the second is not worth ever larger batches."""
+MIN_GAIN = 0.05
+"""A larger size must give as many more rows a second; a batch that takes longer than ``LONG_S``, as much more."""
+LONG_S = 1.0
+NUM_TRIES = 2
+"""Sizes that are tried without a gain before the best is settled on: one may have been measured at a bad moment."""
+LARGE_NBYTES = 2**24
+"""A batch that holds more, or takes half of ``LONG_S``, is not tried a second time without a gain."""
+CLEAR_LOSS = 0.1
+MEMORY_SHARE = 0.25
+"""Of the query's budget, for what all workers of the stage hold at once: what they were given and what they give."""
+
+
+class Growth:
+    """The size of the next task, ``num_rows``. It is told what tasks took; nothing else is asked.
+
+    The first task of each worker does not count, as a model may be loaded in it.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        self.num_rows = self._first_rows = min(FIRST_ROWS, max_rows)
+        self.is_settled = False
+        self._max_rows = max_rows
+        self._max_nbytes: float = float("inf")  # of one task, with what it gives
+        self._nbytes_out_per_row = 0.0
+        self._num_to_ignore = 1
+        self._num_samples = 3
+        self._samples: list[float] = []  # rows a second of tasks of the present size
+        self._rates: dict[int, float] = {}
+        self._best: int | None = None
+        self._num_without_gain = 0
+        self._is_leaping = True
+
+    def fit(self, memory_bytes: int, num_workers: int) -> None:
+        """Say what the stage has: the query's budget, and workers that share it."""
+        self._max_nbytes = memory_bytes * MEMORY_SHARE / num_workers
+        self._num_to_ignore = num_workers
+        self._num_samples = min(num_workers, 8) + 2  # a first call at a new size may be slow, in every worker
+
+    def rows_within(self, nbytes_per_row: float) -> int:
+        """Return the size of the next task if its rows weigh ``nbytes_per_row`` each: bound by memory, at least one."""
+        nbytes = nbytes_per_row + self._nbytes_out_per_row
+        return self.num_rows if nbytes * self.num_rows <= self._max_nbytes else max(1, int(self._max_nbytes / nbytes))
+
+    def note(self, num_rows: int, busy_s: float, nbytes_in: int, nbytes_out: int) -> None:
+        """Take note of a task that is done. Only those of the present size say anything about it."""
+        # A row that gave much stands for some time, as the next may do the same.
+        self._nbytes_out_per_row = max(nbytes_out / num_rows, 0.9 * self._nbytes_out_per_row)
+        if self._num_to_ignore:
+            self._num_to_ignore -= 1
+            return
+        if self.is_settled or num_rows != self.num_rows:
+            return
+        spent_s = busy_s + TASK_COST_S + BYTE_COST_S * (nbytes_in + nbytes_out)
+        self._samples.append(num_rows / spent_s)
+        is_slow = busy_s > 2 * LONG_S and self._best is None  # more of the first size would take too long to wait for
+        if is_slow or len(self._samples) == self._num_samples:
+            # The second best: the best may be luck, the others what disturbed them.
+            rate = sorted(self._samples)[-2:][0]
+            self._samples.clear()
+            self._rates[num_rows] = rate
+            self._judge(rate, num_rows / rate, nbytes_in / num_rows)
+
+    def _judge(self, rate: float, task_s: float, nbytes_per_row: float) -> None:
+        """Choose the next size, or the last, now that the present one is known."""
+        if self._best is None and (self._rates.keys() - {self.num_rows} or task_s > 2 * LONG_S):
+            self._shrink(task_s, nbytes_per_row)
+            return
+        if self._best is None or rate >= self._rates[self._best] * (1 + _wanted_gain(task_s)):
+            if self._best is not None and rate / self._rates[self._best] < self.num_rows / self._best / 2:
+                self._is_leaping = False  # rows begin to cost something: the knee is not far
+            self._best = self.num_rows
+            self._num_without_gain = 0
+        else:
+            self._num_without_gain += 1
+        self._grow(task_s, nbytes_per_row)
+
+    def _grow(self, task_s: float, nbytes_per_row: float) -> None:
+        """Try a larger size, or settle on the best."""
+        assert self._best is not None
+        is_worse = self._rates[self.num_rows] < self._rates[self._best] * (1 - CLEAR_LOSS)
+        if is_worse and self.num_rows > 2 * self._best:  # leapt over it: from the best on in small steps
+            self._max_rows, self._is_leaping = self.num_rows // 2, False
+            self.num_rows, self._num_without_gain, is_worse = self._best, 0, False
+            task_s = self._best / self._rates[self._best]
+        factor = _leap(task_s) if self._is_leaping else 2
+        nbytes_per_row = max(nbytes_per_row + self._nbytes_out_per_row, 1)
+        room = self._max_nbytes / nbytes_per_row
+        is_large = task_s > LONG_S / 2 or nbytes_per_row * self.num_rows > LARGE_NBYTES
+        larger = int(min(self.num_rows * factor, self._max_rows, room))
+        is_past_knee = is_worse or self._num_without_gain == (1 if is_large else NUM_TRIES)
+        is_last = larger <= 1.2 * self.num_rows or _wanted_gain(task_s * factor) >= 1
+        self.is_settled = is_past_knee or is_last
+        self.num_rows = self._best if self.is_settled else larger
+
+    def _shrink(self, task_s: float, nbytes_per_row: float) -> None:
+        """The first size took long: halve it for as long as that costs little."""
+        larger = self.num_rows * 2
+        if larger in self._rates and self._gain(larger) >= _wanted_gain(larger / self._rates[larger]):
+            self._best = self.num_rows = larger
+            if larger == self._first_rows:
+                self._grow(larger / self._rates[larger], nbytes_per_row)
+            else:
+                self.is_settled = True
+        elif self.num_rows == 1 or task_s <= 2 * LONG_S:
+            self.is_settled = True
+        else:
+            self.num_rows //= 2
+
+    def _gain(self, size: int) -> float:
+        return self._rates[size] / self._rates[size // 2] - 1
+
+
+def _wanted_gain(task_s: float) -> float:
+    """Return by how much a size must be better than a smaller one, if a task of it takes ``task_s``."""
+    return MIN_GAIN * max(1.0, task_s / LONG_S)
+
+
+def _leap(task_s: float) -> int:
+    """Return the factor to the next size. A task of no time at all is far from any knee."""
+    return 8 if task_s < 0.002 else 4 if task_s < 0.01 else 2

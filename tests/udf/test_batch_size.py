@@ -1,0 +1,516 @@
+"""Batch sizes: found by measurement, bound by weight, halved where they are too much."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import penstock as ps
+from penstock import DataType, Series, col
+from penstock.errors import InvalidArgumentError, TypeMismatchError, UdfError
+
+INT = DataType.int64()
+
+
+class TooMuchError(Exception):
+    pass
+
+
+class Seen:
+    """Notes the sizes of batches; one that fails is marked by its size being negative."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self._lock = threading.Lock()
+
+    def note(self, size: int) -> None:
+        with self._lock:
+            self.sizes.append(size)
+
+
+# --- auto ---
+
+
+def slow_call(fixed_s: float, row_s: float, seen: Seen) -> Any:
+    def call(batch: dict[str, Any]) -> dict[str, Any]:
+        seen.note(len(batch["id"]))
+        time.sleep(fixed_s + row_s * len(batch["id"]))
+        return {"x": batch["id"]}
+
+    return call
+
+
+def test_auto_grows_with_what_a_call_costs() -> None:
+    seen = Seen()
+    rows = ps.range(20_000).map_batches(slow_call(0.003, 0.0, seen), concurrency=1).to_pydict()["x"]
+    assert rows == list(range(20_000))
+    assert seen.sizes[0] == 8
+    assert max(seen.sizes) >= 1024
+
+
+def test_auto_stays_small_where_a_call_costs_nothing() -> None:
+    seen = Seen()
+    ps.range(200).map_batches(slow_call(0.0, 0.005, seen), concurrency=1).collect()
+    assert max(seen.sizes) <= 64
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_auto_joins_small_batches(is_async: bool) -> None:
+    seen = Seen()
+
+    def count(x: Series) -> Series:
+        seen.note(len(x))
+        time.sleep(0.002)
+        return x
+
+    async def count_async(x: Series) -> Series:
+        await asyncio.sleep(0.002)
+        seen.note(len(x))
+        return x
+
+    counted = ps.func.batch(return_dtype=INT, max_concurrency=1)(count_async if is_async else count)
+    df = ps.range(3000).map_batches(lambda b: b, batch_size=2)
+    assert df.select(x=counted(col("id"))).to_pydict()["x"] == list(range(3000))
+    assert max(seen.sizes) > 8
+
+
+def test_auto_is_bound_by_memory() -> None:
+    seen = Seen()
+    ps.set_config(memory_limit="64MB")
+    try:
+        # A row becomes 100 kB: a quarter of the budget holds 160 of them, with what comes in.
+        large = ps.range(400).map_batches(
+            lambda b: {"x": np.zeros((len(b["id"]), 12_500))}, batch_size=10, batch_format="numpy"
+        )
+
+        def look(batch: dict[str, Any]) -> dict[str, Any]:
+            seen.note(len(batch["x"]))
+            time.sleep(0.005)
+            return {"n": [len(batch["x"])]}
+
+        large.map_batches(look, concurrency=1).collect()
+    finally:
+        ps.set_config(memory_limit=0)
+    assert sum(seen.sizes) == 400
+    assert 8 < max(seen.sizes) <= 160
+
+
+def test_auto_takes_what_there_is_from_a_slow_stage() -> None:
+    """The second function must get its first rows while the first one still waits to be let go on."""
+    let_go = threading.Event()
+    seen = Seen()
+
+    def wait_in_the_middle(batch: dict[str, Any]) -> dict[str, Any]:
+        if batch["id"][0] == 2:
+            assert let_go.wait(10), "nothing was taken from what had come"
+        return batch
+
+    def take(batch: dict[str, Any]) -> dict[str, Any]:
+        seen.note(len(batch["id"]))
+        let_go.set()
+        return batch
+
+    df = ps.range(6).map_batches(wait_in_the_middle, batch_size=1, concurrency=1).map_batches(take, concurrency=1)
+    assert df.to_pydict()["id"] == list(range(6))
+    assert sum(seen.sizes) == 6
+
+
+def test_batches_of_into_batches_are_exact_and_stay_so() -> None:
+    assert [b.num_rows for b in ps.range(100).into_batches(32).to_arrow().to_batches()] == [32, 32, 32, 4]
+    seen = Seen()
+    df = ps.range(100).where(col("id") >= 0).into_batches(32).map_batches(slow_call(0.0, 0.0, seen), concurrency=1)
+    df.collect()
+    assert sorted(seen.sizes) == [4, 32, 32, 32]
+
+
+# --- limits ---
+
+TEXTS = ["x" * n for n in (4, 4, 8, 40, 4, 4, 4)]  # of 1, 1, 2, 10, 1, 1 and 1 tokens
+
+
+def sizes_of_texts(**options: Any) -> list[int]:
+    seen = Seen()
+
+    @ps.func.batch(return_dtype=INT, max_concurrency=1, **options)
+    def lengths(text: Series) -> list[int]:
+        seen.note(len(text))
+        return [len(each) for each in text.to_pylist()]
+
+    df = ps.from_pydict({"text": TEXTS})
+    assert df.select(n=lengths(col("text"))).to_pydict()["n"] == [len(text) for text in TEXTS]
+    return seen.sizes
+
+
+def test_max_batch_tokens_estimates_text() -> None:
+    assert sizes_of_texts(max_batch_tokens=4) == [3, 1, 3]
+    assert sizes_of_texts(max_batch_tokens=1) == [1] * 7
+    assert sizes_of_texts(max_batch_tokens=1000) == [7]
+
+
+def test_an_int_batch_size_bounds_too() -> None:
+    assert sizes_of_texts(max_batch_tokens=4, batch_size=2) == [2, 1, 1, 2, 1]
+
+
+@pytest.mark.parametrize("limit", [16, "16B"])
+def test_max_batch_bytes(limit: Any) -> None:
+    assert sizes_of_texts(max_batch_bytes=limit) == [3, 1, 3]
+
+
+def test_both_limits_hold() -> None:
+    assert sizes_of_texts(max_batch_bytes=16, max_batch_tokens=2) == [2, 1, 1, 2, 1]
+
+
+def test_a_weight_function_is_given_what_the_function_is_given() -> None:
+    seen = Seen()
+
+    @ps.func.batch(
+        return_dtype=INT,
+        max_concurrency=1,
+        max_batch_tokens=10,
+        batch_weight=lambda x, factor, *, plus: x.to_numpy() * factor + plus,
+    )
+    def same(x: Series, factor: int, *, plus: int) -> Series:
+        seen.note(len(x))
+        return x
+
+    df = ps.from_pydict({"x": [1, 2, 3, 4]})
+    assert df.select(y=same(col("x"), 2, plus=1)).to_pydict()["y"] == [1, 2, 3, 4]
+    assert seen.sizes == [2, 1, 1]  # of 3 + 5, 7 and 9
+
+
+@pytest.mark.parametrize("batch_format", ["numpy", "pandas", "pyarrow", "pylist", "torch"])
+def test_weights_of_map_batches(batch_format: Any) -> None:
+    def weigh(batch: Any) -> Any:
+        return [row["id"] for row in batch] if batch_format == "pylist" else batch["id"]
+
+    df = ps.range(6).map_batches(
+        lambda b: {"n": [len(b) if batch_format == "pylist" else len(b["id"])]},
+        batch_format=batch_format,
+        max_batch_tokens=5,
+        batch_weight=weigh,
+    )
+    assert df.to_pydict()["n"] == [3, 1, 1, 1]
+
+
+def test_limits_of_async_functions() -> None:
+    seen = Seen()
+
+    @ps.func.batch(return_dtype=INT, max_batch_tokens=4)
+    async def lengths(text: Series) -> list[int]:
+        seen.note(len(text))
+        return [len(each) for each in text.to_pylist()]
+
+    df = ps.from_pydict({"text": TEXTS})
+    assert df.select(n=lengths(col("text"))).to_pydict()["n"] == [len(text) for text in TEXTS]
+    assert seen.sizes == [3, 1, 3]
+
+    async def count(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"n": [len(batch["text"])]}
+
+    assert df.map_batches(count, max_batch_tokens=4).to_pydict()["n"] == [3, 1, 3]
+
+
+def test_limits_of_methods() -> None:
+    @ps.cls
+    class Counter:
+        @ps.method.batch(return_dtype=INT, max_batch_tokens=4, split_on=TooMuchError)
+        def count(self, text: Series) -> list[int]:
+            return [len(text)] * len(text)
+
+    df = ps.from_pydict({"text": TEXTS})
+    assert df.select(n=Counter().count(col("text"))).to_pydict()["n"] == [3, 3, 3, 1, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, 2], "returned 2 weights for 3 rows"),
+        ([1, None, 2], "returned None; return one number a row"),
+        (["1", "2", "3"], "returned '1'; return one number a row"),
+        ([1, -1, 2], "returned -1 for row 1; a weight is a number of 0 or more"),
+        ([1.0, 2.0, float("nan")], "returned nan for row 2"),
+        ([1.0, float("inf"), 0], "returned inf for row 1"),
+        ([[1], [2], [3]], r"returned \[1\]; return one number a row"),
+        (3, "returned int; return a list or array with one number a row"),
+        ("abc", "returned str; return a list"),
+        (pa.array([1, None, 3]), "returned None; return one number a row"),
+    ],
+)
+def test_bad_weights(weights: Any, message: str) -> None:
+    df = ps.range(3).map_batches(lambda b: b, max_batch_tokens=5, batch_weight=lambda b: weights)
+    with pytest.raises(TypeMismatchError, match=message):
+        df.collect()
+
+
+@pytest.mark.parametrize("weights", [np.array([1, 2, 3]), pa.array([1, 2, 3]), torch.tensor([1, 2, 3]), (1.0, 2, 3)])
+def test_good_weights(weights: Any) -> None:
+    df = ps.range(3).map_batches(
+        lambda b: {"n": [len(b["id"])]}, max_batch_tokens=3, batch_weight=lambda b: weights[: len(b["id"])]
+    )
+    assert df.to_pydict()["n"] == [2, 1]
+
+
+def test_a_weight_function_that_fails_is_named() -> None:
+    df = ps.range(3).map_batches(lambda b: b, max_batch_tokens=5, batch_weight=lambda b: b["nope"], on_error="ignore")
+    with pytest.raises(UdfError, match="batch_weight failed: KeyError: 'nope'"):
+        df.collect()
+
+
+def test_tokens_need_text() -> None:
+    df = ps.range(3).map_batches(lambda b: b, max_batch_tokens=5)
+    with pytest.raises(
+        InvalidArgumentError, match=r"no column it is given holds any \(types: int64\). Give batch_weight="
+    ):
+        df.collect()
+
+
+# --- too much ---
+
+
+def fail_above(limit: int, seen: Seen, error: type[Exception] = TooMuchError) -> Any:
+    def call(batch: dict[str, Any]) -> dict[str, Any]:
+        size = len(batch["id"])
+        seen.note(size if size <= limit else -size)
+        if size > limit:
+            raise error(f"{size} rows are too many")
+        return {"x": batch["id"] * 2}
+
+    return call
+
+
+@pytest.mark.parametrize("on_error", ["raise", "ignore"])
+@pytest.mark.parametrize("max_retries", [0, 3])
+def test_too_much_is_halved_and_remembered(on_error: Any, max_retries: int) -> None:
+    seen = Seen()
+    df = ps.range(300).map_batches(
+        fail_above(10, seen),
+        batch_size=50,
+        split_on=TooMuchError,
+        on_error=on_error,
+        max_retries=max_retries,
+        concurrency=1,
+    )
+    assert df.to_pydict()["x"] == [2 * x for x in range(300)]
+    assert seen.sizes[:4] == [-50, -25, -12, 6]
+    failed = [size for size in seen.sizes[3:] if size < 0]
+    assert len(failed) <= 2, "larger ones are tried again, but rarely"
+    assert df.errors().count_rows() == 0
+
+
+def test_an_error_of_torch_needs_no_naming() -> None:
+    seen = Seen()
+    df = ps.range(64).map_batches(fail_above(16, seen, torch.OutOfMemoryError), batch_size=64, concurrency=1)
+    assert df.to_pydict()["x"] == [2 * x for x in range(64)]
+    assert seen.sizes == [-64, -32, 16, 16, 16, 16]
+    assert issubclass(torch.cuda.OutOfMemoryError, torch.OutOfMemoryError)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_columns_too(is_async: bool) -> None:
+    seen = Seen()
+
+    def double(x: Series) -> Any:
+        seen.note(len(x))
+        if len(x) > 5:
+            raise TooMuchError
+        return x.to_numpy() * 2
+
+    async def double_async(x: Series) -> Any:
+        return double(x)
+
+    doubled = ps.func.batch(return_dtype=INT, batch_size=20, split_on=(TooMuchError, KeyError), max_concurrency=1)(
+        double_async if is_async else double
+    )
+    assert ps.range(60).select(x=doubled(col("id"))).to_pydict()["x"] == [2 * x for x in range(60)]
+    # Async batches may all be under way before the first has failed.
+    assert seen.sizes.count(20) <= (3 if is_async else 1)
+
+
+def test_an_async_batch_is_halved() -> None:
+    async def few(batch: dict[str, Any]) -> dict[str, Any]:
+        if len(batch["id"]) > 3:
+            raise TooMuchError
+        return {"x": batch["id"]}
+
+    assert ps.range(20).map_batches(few, split_on=TooMuchError).to_pydict()["x"] == list(range(20))
+
+
+def test_in_a_worker_process() -> None:
+    def few(batch: dict[str, Any]) -> dict[str, Any]:
+        if len(batch["id"]) > 3:
+            raise MemoryError
+        return {"x": batch["id"]}
+
+    df = ps.range(20).map_batches(few, split_on=MemoryError, use_process=True, concurrency=1, batch_size=20)
+    assert df.to_pydict()["x"] == list(range(20))
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_generator_is_halved(is_named: bool) -> None:
+    error = TooMuchError if is_named else torch.OutOfMemoryError
+
+    def few(batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if len(batch["id"]) > 3:
+            raise error
+        yield {"x": batch["id"]}
+        yield {"x": batch["id"][:0]}
+
+    df = ps.range(20).map_batches(few, split_on=TooMuchError if is_named else None)
+    assert df.to_pydict()["x"] == list(range(20))
+
+
+def test_weight_is_what_is_halved_where_there_is_a_limit() -> None:
+    seen: list[list[int]] = []
+
+    def call(batch: dict[str, Any]) -> dict[str, Any]:
+        weights = batch["w"].tolist()
+        seen.append(weights)
+        if sum(weights) > 10:
+            raise TooMuchError
+        return batch
+
+    weights = [1] * 8 + [8, 8] + [1] * 8 + [8, 8]
+    df = ps.from_pydict({"w": weights}).map_batches(
+        call, batch_size=None, split_on=TooMuchError, max_batch_tokens=24, batch_weight=lambda b: b["w"], concurrency=1
+    )
+    assert df.to_pydict()["w"] == weights
+    assert seen[:3] == [[1] * 8 + [8, 8], [1] * 8, [8]]
+    assert [sum(part) for part in seen if sum(part) > 10] == [24]
+
+
+def test_rows_that_weigh_nothing_are_halved_by_number() -> None:
+    seen = Seen()
+    df = ps.range(16).map_batches(
+        fail_above(4, seen),
+        batch_size=16,
+        split_on=TooMuchError,
+        max_batch_tokens=10,
+        batch_weight=lambda b: [0] * len(b["id"]),
+    )
+    assert df.to_pydict()["x"] == [2 * x for x in range(16)]
+
+
+def test_a_single_row_that_is_too_much_follows_on_error() -> None:
+    def refuse(batch: dict[str, Any]) -> dict[str, Any]:
+        if 7 in batch["id"]:
+            raise TooMuchError("row 7")
+        return batch
+
+    df = ps.range(40)
+    with pytest.raises(UdfError, match=r"failed on the row \{'id': 7\}: TooMuchError: row 7"):
+        df.map_batches(refuse, split_on=TooMuchError).collect()
+    tolerant = df.map_batches(refuse, split_on=TooMuchError, on_error="ignore").collect()
+    assert tolerant.to_pydict()["id"] == [x for x in range(40) if x != 7]
+    assert tolerant.errors().to_pydict()["error_type"] == ["TooMuchError"]
+
+
+def test_one_enormous_row_does_not_make_all_that_follow_small() -> None:
+    seen = Seen()
+
+    def call(batch: dict[str, Any]) -> dict[str, Any]:
+        if 0 in batch["id"] and len(batch["id"]) > 1:
+            raise TooMuchError
+        seen.note(len(batch["id"]))
+        return batch
+
+    ps.range(4096).map_batches(call, batch_size=64, split_on=TooMuchError, concurrency=1).collect()
+    assert seen.sizes[0] == 1
+    assert seen.sizes[-1] == 64
+
+
+def test_other_errors_are_not_halved_away() -> None:
+    seen = Seen()
+    with pytest.raises(UdfError, match="failed on a batch of 50 rows: KeyError"):
+        ps.range(50).map_batches(fail_above(10, seen, KeyError), batch_size=50, split_on=TooMuchError).collect()
+    assert seen.sizes == [-50]
+
+
+def test_what_the_failed_call_held_is_let_go() -> None:
+    held: list[Any] = []
+    alive: list[int] = []
+
+    class Tensor:
+        pass
+
+    def call(batch: dict[str, Any]) -> dict[str, Any]:
+        alive.append(sum(ref() is not None for ref in held))
+        tensor = Tensor()
+        held.append(weakref.ref(tensor))
+        if len(batch["id"]) > 2:
+            raise TooMuchError
+        return batch
+
+    gc.disable()
+    try:
+        ps.range(8).map_batches(call, batch_size=8, split_on=TooMuchError, concurrency=1).collect()
+    finally:
+        gc.enable()
+    assert alive == [0] * len(alive)
+    assert len(alive) == 6
+
+
+def test_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="penstock.udf"):
+        ps.range(64).map_batches(fail_above(4, Seen()), batch_size=64, split_on=TooMuchError, concurrency=1).collect()
+    (record,) = caplog.records
+    assert "a batch of 64 rows was too much (TooMuchError: 64 rows are too many)" in record.message
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_batch_bytes": "much"}, "'much' is not a size"),
+        ({"max_batch_bytes": 0}, "max_batch_bytes must be a whole number of 1 or more"),
+        ({"max_batch_bytes": True}, "max_batch_bytes is a number of bytes or '64MB'; got True"),
+        ({"max_batch_bytes": 1.5}, "max_batch_bytes is a number of bytes or '64MB'; got 1.5"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens must be a whole number of 1 or more; got 0"),
+        ({"max_batch_tokens": "8k"}, "max_batch_tokens must be a whole number"),
+        ({"batch_weight": len}, "give max_batch_tokens= to bound it"),
+        ({"max_batch_tokens": 5, "batch_weight": 3}, "batch_weight is a function of what"),
+        ({"split_on": "TooMuchError"}, "split_on takes exception classes; got 'TooMuchError'"),
+        ({"split_on": (TooMuchError, 3)}, "split_on takes exception classes; got 3"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        ps.range(3).map_batches(lambda b: b, **options)
+    with pytest.raises(InvalidArgumentError, match=message):
+        ps.func.batch(return_dtype=INT, **options)(lambda x: x)
+
+
+@pytest.mark.parametrize("option", ["max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on"])
+def test_functions_over_rows_have_no_batches(option: str) -> None:
+    message = f"no option '{option}', which is for functions over batches: use func.batch, method.batch or map_batches"
+    given: dict[str, Any] = {option: 5}
+    with pytest.raises(InvalidArgumentError, match=f"func has {message}"):
+        ps.func(**given)
+    with pytest.raises(InvalidArgumentError, match=f"method has {message}"):
+        ps.method(**given)
+    with pytest.raises(InvalidArgumentError, match=f"cls has {message}"):
+        ps.cls(**given)
+    with pytest.raises(InvalidArgumentError, match=f"map has {message}"):
+        ps.range(3).map(lambda row: row, **given)
+
+
+def test_explain_shows_limits() -> None:
+    text = (
+        ps.range(3)
+        .map_batches(lambda b: b, max_batch_bytes="1MB", max_batch_tokens=9, batch_weight=len, split_on=TooMuchError)
+        .explain()
+    )
+    assert "max_batch_bytes 1000000; max_batch_tokens 9 by batch_weight; split_on TooMuchError" in text
+    assert "batches by throughput" in text

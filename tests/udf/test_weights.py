@@ -1,0 +1,189 @@
+"""What rows weigh, and where a batch is cut by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.udf import BatchLimits
+from penstock.types import DataType
+from penstock.udf.memory import FIRST_PATIENCE, SafeSize
+from penstock.udf.sizing import BatchSizes, Parts, cut
+from penstock.udf.weights import row_nbytes, row_tokens
+
+NESTED = pa.list_(pa.struct([("role", pa.string()), ("n", pa.int32())]))
+SAMPLES: list[tuple[pa.Array, list[float]]] = [
+    (pa.array([1, None, 3]), [8, 8, 8]),
+    (pa.array([True, False, None]), [0.125, 0.125, 0.125]),
+    (pa.array(["ab", None, "é"]), [2, 0, 2]),
+    (pa.array([b"abc", b"", None], pa.large_binary()), [3, 0, 0]),
+    (pa.array([[1, 2], None, [3]], pa.list_(pa.int16())), [4, 0, 2]),
+    (pa.array([["a", "bcd"], [], ["e"]], pa.large_list(pa.string())), [4, 0, 1]),
+    (pa.array([[1.0, 2.0], [3.0, 4.0], None], pa.list_(pa.float32(), 2)), [8, 8, 8]),
+    (pa.array([{"a": 1, "b": "xyz"}, None, {"a": 2, "b": ""}]), [11, 8, 8]),
+    (pa.array([[{"role": "ab", "n": 1}], [], [{"role": "c", "n": 2}] * 2], NESTED), [6, 0, 10]),
+    (pa.array([[("a", 1)], [], [("bc", 2), ("d", 3)]], pa.map_(pa.string(), pa.int8())), [2, 0, 5]),
+    (pa.array(["a", "bb", "a"]).dictionary_encode(), [1, 2, 1]),
+    (pa.array([None, None, None]), [0, 0, 0]),
+    (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16] * 3, pa.binary(16))), [16, 16, 16]),
+]
+
+
+@pytest.mark.parametrize(("array", "expected"), SAMPLES, ids=[str(array.type)[:30] for array, _ in SAMPLES])
+def test_bytes_of_rows_and_of_slices_of_them(array: pa.Array, expected: list[float]) -> None:
+    assert row_nbytes(array).tolist() == expected
+    assert row_nbytes(array.slice(1)).tolist() == expected[1:]
+    assert row_nbytes(array.slice(0, 2)).tolist() == expected[:2]
+    assert row_nbytes(array.slice(3)).tolist() == []
+
+
+def test_embeddings_count_their_numbers() -> None:
+    dtype = DataType.embedding(DataType.float32(), 4).arrow
+    storage = pa.array([[1.0] * 4, [2.0] * 4], pa.list_(pa.float32(), 4))
+    array = pa.ExtensionArray.from_storage(dtype, storage) if isinstance(dtype, pa.ExtensionType) else storage
+    assert row_nbytes(array).tolist() == [16, 16]
+
+
+def test_tokens_of_all_texts_add_up() -> None:
+    messages = pa.array([[{"role": "user", "n": 1}], [], None], NESTED)
+    texts = pa.array(["x" * 8, "", "x"])
+    assert row_tokens([texts, pa.array([1, 2, 3]), messages], "f").tolist() == [3, 1, 1]
+
+
+@pytest.mark.parametrize("columns", [[pa.array([1])], []])
+def test_tokens_need_text(columns: list[pa.Array]) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"f: max_batch_tokens counts text, and no column"):
+        row_tokens(columns, "f")
+
+
+WEIGHTS = st.lists(st.integers(0, 20), min_size=1, max_size=60)
+
+
+@given(WEIGHTS, st.integers(1, 30))
+def test_cut_is_greedy_and_within_the_limit(weights: list[int], limit: int) -> None:
+    lengths = cut(np.cumsum([[weight / limit for weight in weights]], axis=1), 1.0)
+    assert sum(lengths) == len(weights)
+    first = 0
+    for length in lengths:
+        part = weights[first : first + length]
+        assert length == 1 or sum(part) <= limit
+        first += length
+        assert first == len(weights) or sum(part) + weights[first] > limit, "one more row would have fitted"
+
+
+@given(WEIGHTS, st.integers(1, 30), st.integers(1, 40))
+def test_what_is_too_much_shrinks_until_it_fits(weights: list[int], limit: int, capacity: int) -> None:
+    """Each row comes once, in order; a part is only ever too much for the simulated memory if it is a row alone."""
+    sizes = weighing(limit)
+    for _ in range(3):
+        seen: list[int] = []
+        for part in (parts := sizes.parts(pa.record_batch({"w": weights}))):
+            rows = part["w"].to_pylist()
+            assert len(rows) == 1 or sum(rows) <= limit
+            if sum(rows) > capacity and parts.has_shrunk(MemoryError()):
+                continue
+            assert len(rows) == 1 or sum(rows) <= capacity
+            parts.worked()
+            seen += rows
+        assert seen == weights
+
+
+def weighing(limit: int) -> BatchSizes:
+    limits = BatchLimits(max_batch_tokens=limit, batch_weight=len, split_on=(MemoryError,))
+    return BatchSizes(limits, "f", lambda batch: batch.columns, lambda batch: batch["w"])
+
+
+def taken(parts: Parts, capacity: int) -> list[int]:
+    """Return the sizes of the parts of a batch, those that are too much negative."""
+    sizes = []
+    for part in parts:
+        is_too_much = part.num_rows > capacity
+        sizes.append(-part.num_rows if is_too_much else part.num_rows)
+        if is_too_much:
+            assert parts.has_shrunk(MemoryError())
+        else:
+            parts.worked()
+    return sizes
+
+
+def test_the_rest_of_a_batch_is_cut_by_what_was_learnt() -> None:
+    sizes = BatchSizes(BatchLimits(split_on=(MemoryError,)), "f", lambda batch: batch.columns, len)
+    batch = pa.record_batch({"w": list(range(100))})
+    assert taken(sizes.parts(batch), 30) == [-100, -50, 25, 25, 25, 25]
+    assert taken(sizes.parts(batch), 30) == [25] * 4
+
+
+def test_other_errors_do_not_shrink_a_batch() -> None:
+    sizes = BatchSizes(BatchLimits(), "f", lambda batch: batch.columns, len)
+    parts = sizes.parts(pa.record_batch({"w": [1, 2]}))
+    next(parts)
+    assert not parts.has_shrunk(MemoryError())
+    assert list(parts) == []
+
+
+def worked(safe: SafeSize, size: float, times: int) -> None:
+    for _ in range(times):
+        safe.worked(size)
+
+
+def test_a_safe_size_is_tried_again_ever_more_rarely() -> None:
+    safe = SafeSize()
+    safe.failed(64, is_first=True)
+    gaps = []
+    for _ in range(4):
+        num_good = 0
+        while safe.limit < 64:
+            safe.worked(32)
+            num_good += 1
+        gaps.append(num_good)
+        safe.failed(64, is_first=True)
+    assert gaps == [FIRST_PATIENCE * 2**n for n in (1, 2, 3, 4)]
+
+
+def test_small_batches_say_nothing_about_larger_ones() -> None:
+    safe = SafeSize()
+    safe.failed(64, is_first=True)
+    worked(safe, 16, 10_000)
+    assert safe.limit == 32
+
+
+def test_failures_in_one_batch_count_once() -> None:
+    safe = SafeSize()
+    for size in (64, 32, 16):
+        safe.failed(size, is_first=size == 64)
+    worked(safe, 8, 2 * FIRST_PATIENCE)
+    assert safe.limit == 16
+
+
+def test_nothing_is_learnt_from_rows_without_weight() -> None:
+    safe = SafeSize()
+    safe.failed(0.0, is_first=True)
+    assert safe.limit > 1
+
+
+def test_torch_is_not_imported_for_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from penstock.udf.memory import out_of_memory_classes
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert out_of_memory_classes() == ()
+    assert "torch" not in sys.modules
+
+
+def test_a_full_gpu_is_emptied_before_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    emptied: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(None))
+    sizes = BatchSizes(BatchLimits(), "f", lambda batch: batch.columns, len)
+    parts = sizes.parts(pa.record_batch({"w": [1, 2]}))
+    next(parts)
+    assert parts.has_shrunk(torch.OutOfMemoryError())
+    assert len(emptied) == 1
