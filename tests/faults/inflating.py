@@ -68,19 +68,19 @@ def consume_batch(batch: Batch) -> Batch:
     return {"id": batch["id"], "total": batch["image"][:, ::STRIDE].sum(axis=1, dtype=np.int64)}
 
 
-@ps.func(return_dtype=ps.DataType.binary())
+@ps.func(return_dtype=ps.DataType.binary(), use_process=False)
 def inflate_row(payload: bytes) -> bytes:
     return payload * INFLATION
 
 
-@ps.func(return_dtype=ps.DataType.int64())
+@ps.func(return_dtype=ps.DataType.int64(), use_process=False)
 def consume_row(image: bytes) -> int:
     time.sleep(ROW_S)
     return int(np.frombuffer(image, np.uint8)[::STRIDE].sum(dtype=np.int64))
 
 
 def threads(df: ps.DataFrame) -> ps.DataFrame:
-    return df.map_batches(inflate_batch).map_batches(consume_batch)
+    return df.map_batches(inflate_batch, use_process=False).map_batches(consume_batch, use_process=False)
 
 
 def rows(df: ps.DataFrame) -> ps.DataFrame:
@@ -96,7 +96,7 @@ def processes(df: ps.DataFrame) -> ps.DataFrame:
 def expressions(df: ps.DataFrame) -> ps.DataFrame:
     copies = ps.lit(list(range(INFLATION)))
     exploded = df.with_column("copy", copies).explode("copy")
-    return exploded.map_batches(consume_payload)
+    return exploded.map_batches(consume_payload, use_process=False)
 
 
 def consume_payload(batch: Batch) -> Batch:
@@ -109,7 +109,8 @@ def consume_payload(batch: Batch) -> Batch:
 
 def slow_first(df: ps.DataFrame) -> ps.DataFrame:
     """What is made out of turn is held back until the first batch is there."""
-    return df.map_batches(inflate_slow_first, concurrency=2).map_batches(consume_batch)
+    inflated = df.map_batches(inflate_slow_first, concurrency=2, use_process=False)
+    return inflated.map_batches(consume_batch, use_process=False)
 
 
 def inflate_slow_first(batch: Batch) -> Batch:
@@ -131,7 +132,7 @@ def main(name: str, num_rows: int, memory_limit: int, folder: str) -> None:
     ps.set_config(memory_limit=memory_limit, progress=False)
     df = ps.read_source(CompactSource(num_rows))
     if name == "reader":
-        read_slowly(df.map_batches(inflate_batch), folder)
+        read_slowly(df.map_batches(inflate_batch, use_process=False), folder)
     else:
         PIPELINES[name](df).write_parquet(folder)
 

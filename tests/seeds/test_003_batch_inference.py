@@ -21,6 +21,9 @@ from tests.seeds.tiny_models import COLOURS, DEVICE, GPUS, read_image
 
 REPLICAS = 1 if GPUS else 4
 
+# Batches are views, as they are in Ray Data; torch says once that a tensor made of one must not be written to.
+pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+
 # --- Pattern ---
 
 

@@ -17,7 +17,11 @@ import torch.nn as nn
 import penstock as ray_data
 from tests.seeds.tiny_models import DEVICE, GPUS
 
-pytestmark = pytest.mark.timeout(180)  # the first test imports transformers: many seconds where cores are few
+pytestmark = [
+    pytest.mark.timeout(180),  # the first test imports transformers: many seconds where cores are few
+    # Batches are views, as they are in Ray Data; torch says once that a tensor made of one must not be written to.
+    pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
+]
 
 NUM_ACTORS = 1 if GPUS else 2  # of the samples that give each actor a GPU
 
