@@ -24,6 +24,7 @@ from penstock.readers import (
     read_text,
 )
 from penstock.runners import set_runner_local, set_runner_ray
+from penstock.table_readers import read_sql
 from penstock.types import DataType, Field, Schema, Series
 from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method
@@ -82,6 +83,7 @@ __all__ = [
     "read_json",
     "read_parquet",
     "read_source",
+    "read_sql",
     "read_text",
     "set_config",
     "set_runner_local",

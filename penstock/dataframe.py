@@ -700,6 +700,19 @@ class DataFrame:
 
         return self._write_files(json_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
 
+    @refusing_unknown("write_sql")
+    def write_sql(
+        self, table_name: str, conn: str | Callable[[], Any], *, mode: WriteMode = "create"
+    ) -> DataFrame:
+        """Run the query and write its rows as a table of a database; ``conn`` is as in ``read_sql``.
+
+        All rows become visible in one transaction, at the end. ``mode`` says what to do with a table that exists:
+        refuse (``create``), add to it (``append``), or replace it with its indexes and grants (``overwrite``).
+        """
+        from penstock.io.sql_sink import sql_sink
+
+        return self.write_sink(sql_sink(table_name, conn, mode=mode, schema=self.schema))
+
     def write_sink(self, sink: Sink) -> DataFrame:
         """Run the query and put its rows into a sink of your own; returns what its ``commit`` says."""
         if not isinstance(sink, Sink):
