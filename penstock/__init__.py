@@ -24,7 +24,7 @@ from penstock.readers import (
     read_text,
 )
 from penstock.runners import set_runner_local, set_runner_ray
-from penstock.table_readers import read_sql
+from penstock.table_readers import read_deltalake, read_iceberg, read_lance, read_sql
 from penstock.types import DataType, Field, Schema, Series
 from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method
@@ -80,7 +80,10 @@ __all__ = [
     "method",
     "range",
     "read_csv",
+    "read_deltalake",
+    "read_iceberg",
     "read_json",
+    "read_lance",
     "read_parquet",
     "read_source",
     "read_sql",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -712,6 +713,25 @@ class DataFrame:
         from penstock.io.sql_sink import sql_sink
 
         return self.write_sink(sql_sink(table_name, conn, mode=mode, schema=self.schema))
+
+    def write_lance(
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        mode: WriteMode = "create",
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Run the query and write its rows as a Lance dataset, in one commit; returns what the dataset then holds.
+
+        ``mode`` is as in ``write_parquet``; what was there stays as an earlier version. Other options, such as
+        ``max_rows_per_file`` and ``data_storage_version``, go to Lance's writer.
+        """
+        from penstock.io.lance import lance_sink
+
+        return self.write_sink(
+            lance_sink(uri, mode=mode, schema=self.schema, storage_options=storage_options, **options)
+        )
 
     def write_sink(self, sink: Sink) -> DataFrame:
         """Run the query and put its rows into a sink of your own; returns what its ``commit`` says."""

@@ -50,3 +50,77 @@ def read_sql(
         infer_schema=infer_schema, disable_pushdowns_to_sql=disable_pushdowns_to_sql,
     )  # fmt: skip
     return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_lance")
+def read_lance(
+    uri: str | os.PathLike[str],
+    *,
+    version: int | str | None = None,
+    asof: Any = None,
+    block_size: int | None = None,
+    index_cache_size: int | None = None,
+    metadata_cache_size_bytes: int | None = None,
+    default_scan_options: Mapping[str, Any] | None = None,
+    fragment_group_size: int | None = None,
+    include_fragment_id: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read a Lance dataset: the latest version, one by number or tag, or the one of a moment (``asof``).
+
+    Columns, filters and limits are left to Lance. A task reads one fragment, or ``fragment_group_size`` of them;
+    ``include_fragment_id`` adds the column ``fragment_id``. The other options go to ``lance.dataset``.
+
+    >>> path = getfixture("tmp_path") / "words.lance"
+    >>> _ = ps.from_pydict({"id": [1, 2], "word": ["to", "be"]}).write_lance(path)
+    >>> ps.read_lance(path).where(ps.col("id") > 1).to_pydict()
+    {'id': [2], 'word': ['be']}
+    """
+    from penstock.io.lance import lance_source
+
+    source = lance_source(
+        uri, version=version, asof=asof, block_size=block_size, index_cache_size=index_cache_size,
+        metadata_cache_size_bytes=metadata_cache_size_bytes, default_scan_options=default_scan_options,
+        fragment_group_size=fragment_group_size, include_fragment_id=include_fragment_id,
+        storage_options=storage_options,
+    )  # fmt: skip
+    return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_deltalake")
+def read_deltalake(
+    table: Any, *, version: Any = None, storage_options: Mapping[str, Any] | None = None
+) -> DataFrame:
+    """Read a Delta Lake table: a path, or a ``deltalake.DeltaTable``; ``version`` is a number or a moment.
+
+    Files whose partition or statistics rule out the filter are not opened.
+
+    >>> import deltalake, pyarrow as pa
+    >>> path = getfixture("tmp_path") / "words"
+    >>> deltalake.write_deltalake(path, pa.table({"id": [1, 2], "word": ["to", "be"]}))
+    >>> ps.read_deltalake(path).select("word").to_pydict()
+    {'word': ['to', 'be']}
+    """
+    from penstock.io.deltalake import delta_source
+
+    return DataFrame(Scan(delta_source(table, version=version, storage_options=storage_options)))
+
+
+@refusing_unknown("read_iceberg")
+def read_iceberg(
+    table: Any,
+    *,
+    snapshot_id: int | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read an Iceberg table: one of PyIceberg's, or the path of its metadata file; as it is, or as of a snapshot.
+
+    Files whose partition or statistics rule out the filter are not opened. ``storage_options`` are PyIceberg's
+    properties of the file system, for a path.
+    """
+    from penstock.io.iceberg import iceberg_source
+
+    source = iceberg_source(table, snapshot_id=snapshot_id, branch=branch, tag=tag, storage_options=storage_options)
+    return DataFrame(Scan(source))
