@@ -24,7 +24,14 @@ from penstock.readers import (
     read_text,
 )
 from penstock.runners import set_runner_local, set_runner_ray
-from penstock.table_readers import read_deltalake, read_iceberg, read_lance, read_sql
+from penstock.table_readers import (
+    read_deltalake,
+    read_iceberg,
+    read_lance,
+    read_numpy,
+    read_sql,
+    read_webdataset,
+)
 from penstock.types import DataType, Field, Schema, Series
 from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method
@@ -84,10 +91,12 @@ __all__ = [
     "read_iceberg",
     "read_json",
     "read_lance",
+    "read_numpy",
     "read_parquet",
     "read_source",
     "read_sql",
     "read_text",
+    "read_webdataset",
     "set_config",
     "set_runner_local",
     "set_runner_ray",

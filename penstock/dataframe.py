@@ -701,6 +701,25 @@ class DataFrame:
 
         return self._write_files(json_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
 
+    @refusing_unknown("write_numpy")
+    def write_numpy(
+        self,
+        path: str,
+        *,
+        column: str,
+        mode: WriteMode = "create",
+        rows_per_file: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write a column as .npy files into a folder: numbers, or arrays that all have one shape.
+
+        The other options are those of ``write_parquet``.
+        """
+        from penstock.io.numpy import COLUMN, numpy_sink
+
+        chosen = self.select(col(column).alias(COLUMN))
+        return chosen._write_files(numpy_sink, path, mode, None, None, rows_per_file, storage_options)
+
     @refusing_unknown("write_sql")
     def write_sql(
         self, table_name: str, conn: str | Callable[[], Any], *, mode: WriteMode = "create"

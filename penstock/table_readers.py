@@ -124,3 +124,74 @@ def read_iceberg(
 
     source = iceberg_source(table, snapshot_id=snapshot_id, branch=branch, tag=tag, storage_options=storage_options)
     return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_webdataset")
+def read_webdataset(
+    paths: Paths,
+    *,
+    decoder: Any = True,
+    suffixes: Sequence[str] | None = None,
+    fileselect: Sequence[str] | Callable[[str], bool] | None = None,
+    schema: Mapping[str, Any] | None = None,
+    include_paths: bool = False,
+    max_sample_bytes: int = 2**30,
+    ignore_corrupt_files: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read WebDataset tar files: one row a sample, its key in ``__key__`` and its parts in columns named by extension.
+
+    ``decoder=True`` decodes ``txt`` to text, ``cls`` and the like to integers, and ``json``; images and all else stay
+    bytes. ``False`` leaves everything bytes; a function of a sample (a dict), or a list of them, decodes as it likes.
+    ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The columns are those of the first samples;
+    ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is refused.
+
+    >>> import io, tarfile
+    >>> path = getfixture("tmp_path") / "shard.tar"
+    >>> with tarfile.open(path, "w") as tar:
+    ...     for name, content in {"1.txt": b"one", "1.cls": b"7"}.items():
+    ...         member = tarfile.TarInfo(name)
+    ...         member.size = len(content)
+    ...         tar.addfile(member, io.BytesIO(content))
+    >>> ps.read_webdataset(path).to_pydict()
+    {'__key__': ['1'], 'txt': ['one'], 'cls': [7]}
+    """
+    from penstock.io.file_source import FileSource
+    from penstock.io.webdataset import webdataset_format
+
+    format = webdataset_format(
+        decoder=decoder, suffixes=suffixes, fileselect=fileselect, max_sample_bytes=max_sample_bytes
+    )
+    source = FileSource(
+        format, paths, schema=schema, file_path_column="path" if include_paths else None,
+        ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
+    )  # fmt: skip
+    return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_numpy")
+def read_numpy(
+    paths: Paths,
+    *,
+    include_paths: bool = False,
+    ignore_corrupt_files: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read .npy files: the first dimension of each array is the rows of the column ``data``.
+
+    ``include_paths`` adds each row's file as ``path``. Files of Python objects are refused, since they may run code.
+
+    >>> import numpy as np
+    >>> path = getfixture("tmp_path") / "a.npy"
+    >>> np.save(path, np.arange(3))
+    >>> ps.read_numpy(path).to_pydict()
+    {'data': [0, 1, 2]}
+    """
+    from penstock.io.file_source import FileSource
+    from penstock.io.numpy import NumpyFormat
+
+    source = FileSource(
+        NumpyFormat(), paths, file_path_column="path" if include_paths else None,
+        ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
+    )  # fmt: skip
+    return DataFrame(Scan(source))
