@@ -752,6 +752,63 @@ class DataFrame:
             lance_sink(uri, mode=mode, schema=self.schema, storage_options=storage_options, **options)
         )
 
+    @refusing_unknown("write_huggingface")
+    def write_huggingface(
+        self,
+        repo: str,
+        *,
+        split: str = "train",
+        data_dir: str = "data",
+        revision: str = "main",
+        overwrite: bool = False,
+        commit_message: str = "Upload dataset with Penstock",
+        commit_description: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write its rows as Parquet files into a Hugging Face dataset, in one commit.
+
+        They are added to the split's files, or with ``overwrite`` take their place. The repository is made if there is
+        none. Until the upload the files are in a temporary folder. The token is as in ``read_huggingface``.
+        """
+        from penstock.io.huggingface import hub_sink
+
+        sink = hub_sink(
+            repo, split=split, data_dir=data_dir, revision=revision, overwrite=overwrite,
+            commit_message=commit_message, commit_description=commit_description, storage_options=storage_options,
+            schema=self._plan.schema,
+        )  # fmt: skip
+        return self.write_sink(sink)
+
+    @refusing_unknown("write_turbopuffer")
+    def write_turbopuffer(
+        self,
+        namespace: str | Expression,
+        *,
+        api_key: str | None = None,
+        region: str | None = None,
+        distance_metric: Literal["cosine_distance", "euclidean_squared"] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        id_column: str | None = None,
+        vector_column: str | None = None,
+        client_kwargs: Mapping[str, Any] | None = None,
+        write_kwargs: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write each row as a document of a turbopuffer namespace; returns how many went to each.
+
+        ``id_column`` and ``vector_column`` name the columns that become ``id`` and ``vector``; all others are
+        attributes. An expression as ``namespace`` names that of each row. ``schema`` is turbopuffer's, of attributes.
+        Documents are visible as they are written; they are written by id, so a failed write can be run again.
+        """
+        from penstock.io.turbopuffer import NAMESPACE, turbopuffer_sink
+
+        is_fixed = not isinstance(namespace, Expression)
+        sink = turbopuffer_sink(
+            namespace if is_fixed else None, schema=self.schema, api_key=api_key, region=region,
+            distance_metric=distance_metric, attributes=schema, id_column=id_column, vector_column=vector_column,
+            client_kwargs=client_kwargs, write_kwargs=write_kwargs,
+        )  # fmt: skip
+        return (self if is_fixed else self.with_column(NAMESPACE, namespace)).write_sink(sink)
+
     def write_sink(self, sink: Sink) -> DataFrame:
         """Run the query and put its rows into a sink of your own; returns what its ``commit`` says."""
         if not isinstance(sink, Sink):

@@ -195,3 +195,70 @@ def read_numpy(
         ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
     )  # fmt: skip
     return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_huggingface")
+def read_huggingface(
+    repo: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    revision: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    r"""Read a Hugging Face dataset: ``user/name``, an ``hf://`` path, or a local folder that is laid out like one.
+
+    The files are Parquet, or else JSON, CSV, text or WebDataset tar files, unless ``format`` says which; ``split`` picks
+    those of a split by their names. A repository with none of them is read from the Parquet copy that the hub makes.
+    With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from ``huggingface-cli login``;
+    ``storage_options`` may hold ``token`` and ``endpoint``.
+
+    >>> folder = getfixture("tmp_path")
+    >>> _ = (folder / "test.csv").write_text("a,b\n1,x\n")
+    >>> _ = (folder / "train.csv").write_text("a,b\n2,y\n")
+    >>> ps.read_huggingface(folder, split="train").to_pydict()
+    {'a': [2], 'b': ['y']}
+    """
+    from penstock.io.huggingface import huggingface_source
+
+    source = huggingface_source(
+        repo, split=split, format=format, revision=revision, storage_options=storage_options
+    )
+    return DataFrame(Scan(source))
+
+
+def from_huggingface(dataset: Any) -> DataFrame:
+    """Make a DataFrame from a ``datasets.Dataset`` or a streamed one; the rows are the dataset's own, not a copy.
+
+    >>> import datasets
+    >>> ps.from_huggingface(datasets.Dataset.from_dict({"a": [1, 2]})).to_pydict()
+    {'a': [1, 2]}
+    """
+    from penstock.io.huggingface import DatasetSource
+
+    return DataFrame(Scan(DatasetSource(dataset)))
+
+
+def from_torch(dataset: Any) -> DataFrame:
+    """Make a DataFrame from a torch ``Dataset``, map-style or iterable: the column ``item`` holds its items.
+
+    A tuple becomes a struct with the fields ``_0``, ``_1`` and so on, a dict one with its keys. Items are made as they
+    are read; the type is that of the first.
+
+    >>> import torch
+    >>> ps.from_torch(torch.utils.data.TensorDataset(torch.arange(2), torch.arange(2) * 10)).to_pylist()
+    [{'item': {'_0': 0, '_1': 0}}, {'item': {'_0': 1, '_1': 10}}]
+    """
+    from penstock.io.torch import TorchSource
+
+    return DataFrame(Scan(TorchSource(dataset)))
+
+
+def from_ray_dataset(dataset: Any) -> DataFrame:
+    """Make a DataFrame from a ``ray.data.Dataset``, which is executed; its blocks stay in Ray's object store.
+
+    They are fetched as they are read, so that the driver never holds them all.
+    """
+    from penstock.io.ray_dataset import RayDatasetSource
+
+    return DataFrame(Scan(RayDatasetSource(dataset)))
