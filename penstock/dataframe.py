@@ -721,9 +721,7 @@ class DataFrame:
         return chosen._write_files(numpy_sink, path, mode, None, None, rows_per_file, storage_options)
 
     @refusing_unknown("write_sql")
-    def write_sql(
-        self, table_name: str, conn: str | Callable[[], Any], *, mode: WriteMode = "create"
-    ) -> DataFrame:
+    def write_sql(self, table_name: str, conn: str | Callable[[], Any], *, mode: WriteMode = "create") -> DataFrame:
         """Run the query and write its rows as a table of a database; ``conn`` is as in ``read_sql``.
 
         All rows become visible in one transaction, at the end. ``mode`` says what to do with a table that exists:
@@ -801,13 +799,13 @@ class DataFrame:
         """
         from penstock.io.turbopuffer import NAMESPACE, turbopuffer_sink
 
-        is_fixed = not isinstance(namespace, Expression)
+        name = None if isinstance(namespace, Expression) else namespace
         sink = turbopuffer_sink(
-            namespace if is_fixed else None, schema=self.schema, api_key=api_key, region=region,
+            name, schema=self.schema, api_key=api_key, region=region,
             distance_metric=distance_metric, attributes=schema, id_column=id_column, vector_column=vector_column,
             client_kwargs=client_kwargs, write_kwargs=write_kwargs,
         )  # fmt: skip
-        return (self if is_fixed else self.with_column(NAMESPACE, namespace)).write_sink(sink)
+        return (self.with_column(NAMESPACE, namespace) if name is None else self).write_sink(sink)
 
     def write_sink(self, sink: Sink) -> DataFrame:
         """Run the query and put its rows into a sink of your own; returns what its ``commit`` says."""

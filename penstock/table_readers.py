@@ -31,8 +31,8 @@ def read_sql(
 ) -> DataFrame:
     """Read the result of a SQL query, streamed.
 
-    ``conn`` is a URL, such as ``postgresql://user@host/database`` or ``sqlite:///file.db``, or a function that returns a
-    connection of SQLAlchemy or of an ADBC driver. Credentials in it are never shown. PostgreSQL and SQLite are read
+    ``conn`` is a URL, such as ``postgresql://user@host/database`` or ``sqlite:///file.db``, or a function that returns
+    a connection of SQLAlchemy or of an ADBC driver. Credentials in it are never shown. PostgreSQL and SQLite are read
     through ADBC, other databases through SQLAlchemy. Columns, filters and limits become part of the query, unless
     ``disable_pushdowns_to_sql``. With ``partition_col``, numbers, dates or timestamps, ``num_partitions`` ranges of it
     are read at once, each by a query of its own. ``schema`` overrides the types found.
@@ -88,9 +88,7 @@ def read_lance(
 
 
 @refusing_unknown("read_deltalake")
-def read_deltalake(
-    table: Any, *, version: Any = None, storage_options: Mapping[str, Any] | None = None
-) -> DataFrame:
+def read_deltalake(table: Any, *, version: Any = None, storage_options: Mapping[str, Any] | None = None) -> DataFrame:
     """Read a Delta Lake table: a path, or a ``deltalake.DeltaTable``; ``version`` is a number or a moment.
 
     Files whose partition or statistics rule out the filter are not opened.
@@ -208,10 +206,10 @@ def read_huggingface(
 ) -> DataFrame:
     r"""Read a Hugging Face dataset: ``user/name``, an ``hf://`` path, or a local folder that is laid out like one.
 
-    The files are Parquet, or else JSON, CSV, text or WebDataset tar files, unless ``format`` says which; ``split`` picks
-    those of a split by their names. A repository with none of them is read from the Parquet copy that the hub makes.
-    With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from ``huggingface-cli login``;
-    ``storage_options`` may hold ``token`` and ``endpoint``.
+    The files are Parquet, or else JSON, CSV, text or WebDataset tar files, unless ``format`` says which; ``split``
+    picks those of a split by their names. A repository with none of them is read from the Parquet copy that the hub
+    makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in with
+    ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
 
     >>> folder = getfixture("tmp_path")
     >>> _ = (folder / "test.csv").write_text("a,b\n1,x\n")
@@ -221,9 +219,7 @@ def read_huggingface(
     """
     from penstock.io.huggingface import huggingface_source
 
-    source = huggingface_source(
-        repo, split=split, format=format, revision=revision, storage_options=storage_options
-    )
+    source = huggingface_source(repo, split=split, format=format, revision=revision, storage_options=storage_options)
     return DataFrame(Scan(source))
 
 

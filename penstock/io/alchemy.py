@@ -42,7 +42,9 @@ class AlchemySession:
             while (rows := result.fetchmany(batch_rows or SAMPLE_ROWS)) or is_first:
                 is_first = False
                 columns = list(zip(*rows, strict=True)) or [()] * len(names)
-                yield pa.RecordBatch.from_arrays([_array(*column) for column in zip(names, columns, strict=True)], names)
+                yield pa.RecordBatch.from_arrays(
+                    [_array(*column) for column in zip(names, columns, strict=True)], names
+                )
         finally:
             result.close()
 

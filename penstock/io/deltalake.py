@@ -21,7 +21,7 @@ from penstock.types import Schema
 UNPACKED = 4  # how much larger rows are in memory than in a Parquet file, about
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class DeltaTask:
     """One data file; Arrow's fragment knows its partition values and statistics, and where its columns are."""
 

@@ -1,4 +1,4 @@
-"""Packages that only some formats need: imported when they are used, and named with their extra when they are missing."""
+"""Packages that only some formats need: imported when used, and named with their extra when they are missing."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _data_files(
 
 
 def _is_of_split(path: str, split: str) -> bool:
-    """Return whether a file belongs to a split by the names the hub knows: ``train/0.csv``, ``data/train-00000.parquet``.
+    """Return whether a file belongs to a split by the names the hub knows: ``train/0.csv``, ``data/train-0.parquet``.
 
     >>> [_is_of_split(path, "train") for path in ("data/train-0.csv", "train/x.csv", "data/training.csv", "test.csv")]
     [True, True, False, False]
@@ -130,7 +130,7 @@ def _format(name: str) -> FileFormat:
 # --- datasets.Dataset -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class DatasetTask:
     """Rows of a ``datasets.Dataset``, as the Arrow table that it is; all of a streamed one."""
 
@@ -161,7 +161,8 @@ class DatasetSource:
     def __init__(self, dataset: Any) -> None:
         if isinstance(dataset, Mapping):
             raise InvalidArgumentError(
-                f"from_huggingface takes one dataset; choose a split: from_huggingface(dataset[{next(iter(dataset))!r}])."
+                "from_huggingface takes one dataset; choose a split, such as "
+                f"from_huggingface(dataset[{next(iter(dataset))!r}])."
             )
         if not hasattr(dataset, "with_format"):
             raise InvalidArgumentError(f"from_huggingface takes a datasets.Dataset; got {type(dataset).__name__}.")
@@ -261,7 +262,7 @@ class HubSink:
 
 
 def hub_sink(
-    repo: str, *, schema: Schema | None = None, storage_options: Mapping[str, Any] | None = None, **options: Any
+    repo: Any, *, schema: Schema | None = None, storage_options: Mapping[str, Any] | None = None, **options: Any
 ) -> HubSink:
     """Return the sink for a repository as the user names it."""
     if not isinstance(repo, str) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo):

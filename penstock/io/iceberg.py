@@ -17,7 +17,7 @@ from penstock.protocols import Condition, ReadRequest
 from penstock.types import Schema
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class IcebergTask:
     """One data file. The file system's properties may hold credentials and are not shown."""
 
@@ -110,7 +110,7 @@ def iceberg_source(
 
 
 def _row_filter(conditions: tuple[Condition, ...]) -> Any:
-    """Return what is known of the rows as PyIceberg writes it: rows are filtered again, so it may be less, never more."""
+    """Return what is known of the rows as PyIceberg writes it; all that it leaves open is filtered again."""
     from pyiceberg import expressions as e
 
     operators: dict[str, Callable[..., Any]] = {

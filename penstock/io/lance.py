@@ -55,7 +55,7 @@ class LanceTable:
             raise PathNotFoundError(f"There is no Lance dataset at {self.uri!r}.") from exc
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class LanceTask:
     """Some fragments of one version."""
 

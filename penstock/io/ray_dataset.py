@@ -15,7 +15,7 @@ from penstock.protocols import ReadRequest
 from penstock.types import Schema
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class BlockTask:
     """One block, in Ray's object store."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ MAX_LISTED = 1000  # values of an "in" that are sent along; more would make the 
 _SHOWN_QUERY = 60
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class SqlTask:
     """One query on a connection of its own."""
 
@@ -64,8 +65,6 @@ class SqlSource:
     can_filter: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.query, str) or not self.query.strip():
-            raise InvalidArgumentError(f"sql={self.query!r} must be a query, such as 'SELECT * FROM words'.")
         self.query = self.query.strip().rstrip(";")
         self.name = f"read_sql({shortened(self.query)!r}, {self.database.shown})"
         with self._session() as session:
@@ -160,7 +159,7 @@ class SqlSource:
         assert self.partition_col is not None
         name = self._quoted(self.partition_col)
         yield [f"({name} < {bounds[0]} OR {name} IS NULL)"]
-        for low, high in zip(bounds, bounds[1:], strict=False):
+        for low, high in itertools.pairwise(bounds):
             yield [f"{name} >= {low}", f"{name} < {high}"]
         yield [f"{name} >= {bounds[-1]}"]
 
@@ -181,16 +180,18 @@ class SqlSource:
 
 
 def sql_source(
-    query: str,
+    query: Any,
     conn: Connect,
     *,
     partition_col: str | None = None,
-    num_partitions: int | None = None,
+    num_partitions: Any = None,
     schema: Mapping[str, Any] | None = None,
     infer_schema: bool = True,
     disable_pushdowns_to_sql: bool = False,
 ) -> SqlSource:
     """Return the source for a query as the user gives it."""
+    if not isinstance(query, str) or not query.strip():
+        raise InvalidArgumentError(f"sql={query!r} must be a query, such as 'SELECT * FROM words'.")
     if num_partitions is not None and partition_col is None:
         raise InvalidArgumentError(f"num_partitions={num_partitions!r} needs partition_col, the column to split by.")
     if num_partitions is not None and not (isinstance(num_partitions, int) and num_partitions >= 1):

@@ -17,7 +17,9 @@ from penstock.io.staging import new_run_id
 from penstock.io.writer import MODES
 from penstock.types import DataType, Schema
 
-_sqlite_lock = threading.Lock()  # SQLite has one writer at a time; waiting here is cheaper than asking it again and again
+_sqlite_lock = (
+    threading.Lock()
+)  # SQLite has one writer at a time; waiting here is cheaper than asking it again and again
 
 logger = logging.getLogger(__name__)
 

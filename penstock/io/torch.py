@@ -18,7 +18,7 @@ ROWS_PER_BATCH = 256
 ROWS_PER_TASK = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TorchTask:
     """The items of a range of indexes; all items where there are none."""
 

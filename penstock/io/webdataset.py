@@ -85,29 +85,28 @@ class WebDatasetFormat:
 
     def _samples(self, file: DataFile) -> Iterator[Sample]:
         """Yield the decoded samples in the order of the file."""
-        with _reading(file), file.open_stream() as stream:
-            with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:
-                key, sample, nbytes = "", Sample(), 0
-                for member, found, extension in self._members(archive):
-                    if found != key or extension in sample:
-                        if sample:
-                            yield self._decoded(key, sample, file)
-                        key, sample, nbytes = found, {}, 0
-                    nbytes += member.size
-                    if nbytes > self.max_sample_bytes:
-                        raise CorruptFileError(
-                            f"Cannot read {str(file)!r}: sample {key!r} is {nbytes} bytes with {member.name!r}; "
-                            f"raise max_sample_bytes={self.max_sample_bytes} if that is right."
-                        )
-                    content = archive.extractfile(member)
-                    sample[extension] = content.read() if content is not None else b""
-                if sample:
-                    yield self._decoded(key, sample, file)
+        with _opened(file) as archive:
+            key, sample, nbytes = "", Sample(), 0
+            for member, found, extension in self._members(archive):
+                if found != key or extension in sample:
+                    if sample:
+                        yield self._decoded(key, sample, file)
+                    key, sample, nbytes = found, {}, 0
+                nbytes += member.size
+                if nbytes > self.max_sample_bytes:
+                    raise CorruptFileError(
+                        f"Cannot read {str(file)!r}: sample {key!r} is {nbytes} bytes with {member.name!r}; "
+                        f"raise max_sample_bytes={self.max_sample_bytes} if that is right."
+                    )
+                content = archive.extractfile(member)
+                sample[extension] = content.read() if content is not None else b""
+            if sample:
+                yield self._decoded(key, sample, file)
 
     def _members(self, archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, str]]:
         """Yield the files of the archive that are wanted, each with its key and extension."""
         for member in archive:
-            archive.members = []  # tarfile keeps every header it has seen
+            archive.members = []  # type: ignore[attr-defined]  # tarfile keeps every header it has seen
             key, extension = split_member(member.name)
             if member.isfile() and extension and self._is_wanted(member.name, extension):
                 yield member, key, extension
@@ -213,9 +212,10 @@ def _batch(samples: list[Sample], schema: pa.Schema, file: DataFile) -> pa.Recor
 
 
 @contextmanager
-def _reading(file: DataFile) -> Iterator[None]:
-    with reading(file):
+def _opened(file: DataFile) -> Iterator[tarfile.TarFile]:
+    with reading(file), file.open_stream() as stream:
         try:
-            yield
+            with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:
+                yield archive
         except tarfile.TarError as exc:
             raise CorruptFileError(f"Cannot read {str(file)!r}: {exc}") from exc
