@@ -35,7 +35,8 @@ class AdbcSession:
 
     def describe(self, query: str) -> Described:
         if self.dialect == "sqlite":
-            sample = pa.Table.from_batches(self.batches(f"SELECT * FROM ({query}) LIMIT {SAMPLE_ROWS}", SAMPLE_ROWS))
+            with contextlib.closing(self._stream(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
+                sample = next(batches)
             columns = [ResultColumn(found.name, normal_type(found.type)) for found in sample.schema]
             return Described(tuple(columns), rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
         with self._connection.cursor() as cursor:

@@ -70,6 +70,7 @@ class SqlSource:
         with self._session() as session:
             self._dialect = session.dialect
             self._described = session.describe(self.query)
+            self._quoted = {column.name: session.quoted(column.name) for column in self._described.columns}
         self._columns = {column.name: column for column in self._described.columns}
         if len(self._columns) < len(self._described.columns):
             names = [column.name for column in self._described.columns]
@@ -112,14 +113,8 @@ class SqlSource:
         return text if limit is None else f"{text} LIMIT {limit}"
 
     def _selected(self, column: ResultColumn) -> str:
-        name = self._quoted(column.name)
+        name = self._quoted[column.name]
         return name if column.cast is None else f"CAST({name} AS {column.cast}) AS {name}"
-
-    def _quoted(self, name: str) -> str:
-        if self._dialect != "other":
-            return '"' + name.replace('"', '""') + '"'
-        with self._session() as session:
-            return session.quoted(name)
 
     def _conditions(self, conditions: Iterable[Condition]) -> list[str]:
         if not self.pushes_down:
@@ -133,7 +128,7 @@ class SqlSource:
         return column is not None and column.cast is None and self._schema[name].dtype.arrow == column.dtype
 
     def _condition(self, condition: Condition) -> str | None:
-        name = self._quoted(condition.column)
+        name = self._quoted[condition.column]
         match condition.operator:
             case "is null" | "is not null":
                 return f"{name} {condition.operator.upper()}"
@@ -157,14 +152,14 @@ class SqlSource:
             yield []
             return
         assert self.partition_col is not None
-        name = self._quoted(self.partition_col)
+        name = self._quoted[self.partition_col]
         yield [f"({name} < {bounds[0]} OR {name} IS NULL)"]
         for low, high in itertools.pairwise(bounds):
             yield [f"{name} >= {low}", f"{name} < {high}"]
         yield [f"{name} >= {bounds[-1]}"]
 
     def _bounds(self, column: str) -> list[str]:
-        name = self._quoted(column)
+        name = self._quoted[column]
         query = f"SELECT MIN({name}) AS low, MAX({name}) AS high FROM ({self.query}) AS penstock_query"
         with self._session() as session:
             [row] = pa.Table.from_batches(session.batches(query)).to_pylist()
