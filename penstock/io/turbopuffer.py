@@ -21,6 +21,7 @@ ROWS_PER_REQUEST = 1000
 REQUEST_NBYTES = 8 * 2**20
 REQUESTS_AT_ONCE = 4  # of one writer
 MAX_TRIES = 6
+BACKOFF_S = 0.5  # before the second try; doubled each time, unless the server says how long
 TIMEOUT_S = 120.0
 
 _RETRIED = {408, 409, 429, 500, 502, 503, 504}
@@ -42,7 +43,6 @@ class TurbopufferSink:
     id_column: str = "id"
     vector_column: str | None = None
     write_options: Mapping[str, Any] = field(default_factory=dict)
-    backoff_s: float = 0.5
 
     @property
     def name(self) -> str:
@@ -73,8 +73,12 @@ class TurbopufferWriter:
         self._rows: dict[str, int] = {}
 
     def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
-        if batch.num_rows:
+        if not batch.num_rows:
+            return []
+        try:
             self._loop.run_until_complete(self._send_all(batch))
+        except ExceptionGroup as failed:  # the first to fail cancels the others
+            raise failed.exceptions[0] from None
         return []
 
     def finish(self) -> Iterable[dict[str, Any]]:
@@ -112,7 +116,7 @@ class TurbopufferWriter:
         body = orjson.dumps({"upsert_rows": documents, **self._sink.write_options}, option=orjson.OPT_SERIALIZE_NUMPY)
         headers = {"Content-Type": "application/json"}
         for attempt in range(MAX_TRIES):
-            wait_s = self._sink.backoff_s * 2**attempt
+            wait_s = BACKOFF_S * 2**attempt
             try:
                 async with self._client.post(url, data=body, headers=headers) as response:
                     if response.status < 300:

@@ -171,7 +171,7 @@ def webdataset_format(
 ) -> WebDatasetFormat:
     """Return the format as the user describes it."""
     given = [] if decoder is None or decoder is False else [decoder]
-    if isinstance(decoder, Sequence):
+    if isinstance(decoder, list | tuple):
         given = list(decoder)
     decoders = [decode_basic if each is True else each for each in given]
     for each in decoders:
