@@ -7,7 +7,7 @@ from penstock.dataframe import DataFrame
 from penstock.errors import RetryAfterError
 from penstock.expr.column import Expression, col, element, lit, when
 from penstock.expr.registry import load_later
-from penstock.protocols import ReadRequest, ReadTask, Sink, Source, Writer
+from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.readers import (
     from_arrow,
     from_glob_path,
@@ -59,6 +59,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "ActorPoolStrategy",
+    "Condition",
     "DataFrame",
     "DataType",
     "Expression",

@@ -45,8 +45,10 @@ class RayDatasetSource:
         self._blocks = self._dataset.to_arrow_refs()
         if not self._blocks:
             raise InvalidArgumentError("from_ray_dataset: the dataset has no blocks, so its columns are not known.")
-        schemas = [ray.get(ref) for ref in [ray.remote(_schema_of).remote(block) for block in self._blocks]]
-        self._schema = Schema.from_arrow(pa.unify_schemas(schemas, promote_options="permissive"))
+        found = getattr(self._dataset.schema(), "base_schema", None)
+        if not isinstance(found, pa.Schema):  # its blocks were of pandas; they are of Arrow now
+            found = ray.get(self._blocks[0]).schema
+        self._schema = Schema.from_arrow(found)
 
     def schema(self) -> Schema:
         return self._schema
@@ -55,7 +57,3 @@ class RayDatasetSource:
         wanted = Wanted.of(request, self._schema)
         for block in self._blocks:
             yield BlockTask(block, wanted)
-
-
-def _schema_of(table: pa.Table) -> pa.Schema:
-    return table.schema

@@ -21,7 +21,12 @@ ROWS = {"id": [1, 2, 3, None], "x": [1.5, float("nan"), None, 2.5], "word": ["a"
 
 def test_rows_come_back(tmp_path: Path) -> None:
     written = ps.from_pydict(ROWS).exclude("x").write_lance(tmp_path / "t.lance")
-    assert written.to_pydict() == {"num_fragments": [1], "num_deleted_rows": [0], "num_small_files": [1], "version": [1]}
+    assert written.to_pydict() == {
+        "num_fragments": [1],
+        "num_deleted_rows": [0],
+        "num_small_files": [1],
+        "version": [1],
+    }
     found = ps.read_lance(tmp_path / "t.lance")
     assert found.to_pydict() == {"id": ROWS["id"], "word": ROWS["word"]}
     assert found.count_rows() == 4

@@ -14,7 +14,14 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, ReadError, UdfError, WriteError
+from penstock.errors import (
+    ColumnNotFoundError,
+    InvalidArgumentError,
+    OutputExistsError,
+    ReadError,
+    UdfError,
+    WriteError,
+)
 from penstock.io.databases import Database, secrets_of, shown_url
 from penstock.io.sql import SqlSource, even_bounds, sql_source
 from penstock.protocols import Condition, ReadRequest

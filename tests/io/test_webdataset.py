@@ -30,9 +30,23 @@ def test_samples_are_rows(tmp_path: Path) -> None:
     shard(tmp_path / "0.tar", {"a/1.txt": b"one", "a/1.cls": b"7", "a/1.jpg": b"\xff\xd8", "a/1.json": b'{"n": 1}'})
     shard(tmp_path / "1.tar", {"b/2.txt": b"two", "b/2.json": b'{"n": 2}', "b/2.extra": b"?"})
     found = ps.read_webdataset(tmp_path, include_paths=True)
-    assert [str(field.dtype) for field in found.schema] == ["string", "string", "int64", "binary", "struct[n: int64]", "string"]
+    assert [str(field.dtype) for field in found.schema] == [
+        "string",
+        "string",
+        "int64",
+        "binary",
+        "struct[n: int64]",
+        "string",
+    ]
     assert found.to_pylist() == [
-        {"__key__": "a/1", "txt": "one", "cls": 7, "jpg": b"\xff\xd8", "json": {"n": 1}, "path": str(tmp_path / "0.tar")},
+        {
+            "__key__": "a/1",
+            "txt": "one",
+            "cls": 7,
+            "jpg": b"\xff\xd8",
+            "json": {"n": 1},
+            "path": str(tmp_path / "0.tar"),
+        },
         {"__key__": "b/2", "txt": "two", "cls": None, "jpg": None, "json": {"n": 2}, "path": str(tmp_path / "1.tar")},
     ]
     assert found.select("cls").to_pydict() == {"cls": [7, None]}
@@ -40,7 +54,9 @@ def test_samples_are_rows(tmp_path: Path) -> None:
 
 
 def test_what_to_read_and_how(tmp_path: Path) -> None:
-    path = shard(tmp_path / "0.tar", {"1.txt": b"one", "1.seg.png": b"..", "1.cls": b"7", "2.txt": b"two", "2.cls": b"8"})
+    path = shard(
+        tmp_path / "0.tar", {"1.txt": b"one", "1.seg.png": b"..", "1.cls": b"7", "2.txt": b"two", "2.cls": b"8"}
+    )
     raw = ps.read_webdataset(path, decoder=False, suffixes=[".txt", "cls"]).to_pylist()
     assert raw == [{"__key__": "1", "txt": b"one", "cls": b"7"}, {"__key__": "2", "txt": b"two", "cls": b"8"}]
     chosen = ps.read_webdataset(path, fileselect=["*.png"]).to_pydict()
