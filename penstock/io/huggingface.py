@@ -83,8 +83,7 @@ def _data_files(
     """Return the format of a dataset and its files: those of the first format that it has any of."""
     with _errors(ReadError, f"Cannot list {path!r}"):
         names = [str(file) for file in find_files(path, storage_options=options)]
-    inside = {name: name[len(os.path.commonpath([*names, path])) :] if "://" not in path else name for name in names}
-    wanted = [name for name in names if split is None or _is_of_split(inside[name], split)]
+    wanted = [name for name in names if split is None or _is_of_split(_inside(name, path), split)]
     for each in FORMATS if format is None else (format,):
         chosen = _format(each)
         files = [name for name in wanted if name.lower().endswith(chosen.suffixes) and "readme." not in name.lower()]
@@ -92,6 +91,17 @@ def _data_files(
             return chosen, files
     what = f"of format {format!r}" if format else f"of a known format ({', '.join(FORMATS)})"
     raise PathNotFoundError(f"{path!r} has no data files {what}" + (f" for the split {split!r}." if split else "."))
+
+
+def _inside(name: str, path: str) -> str:
+    """Return the part of a file's name that is within the dataset: what comes before says nothing of its split.
+
+    >>> _inside("hf://datasets/me/train-data@main/test.csv", "hf://datasets/me/train-data")
+    '/test.csv'
+    """
+    if "://" in name:
+        return re.sub(r"^\w+://(datasets/)?[^/]+/[^/@]+(@[^/]*)?", "", name)
+    return name.removeprefix(os.path.abspath(os.path.expanduser(path))) or os.path.basename(name)
 
 
 def _is_of_split(path: str, split: str) -> bool:

@@ -64,7 +64,7 @@ class Answer(BaseHTTPRequestHandler):
             return self._send_json({"id": repo, "sha": SHA, "siblings": [{"rfilename": name} for name in files]})
         return self._send_missing(path)
 
-    do_HEAD = do_GET
+    do_HEAD = do_GET  # noqa: N815
 
     def do_POST(self) -> None:
         self.server.tokens.add(self.headers.get("Authorization"))

@@ -1,4 +1,4 @@
-"""What is not installed is named, with the command that installs it, in a process where nothing of it can be imported."""
+"""What is not installed is named, with the command that installs it."""
 
 from __future__ import annotations
 

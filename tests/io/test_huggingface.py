@@ -42,7 +42,7 @@ def options(hub: Hub) -> dict[str, str]:
 # --- folders and the local cache ---
 
 
-def test_folders_are_read_by_format_and_split(tmp_path: Path) -> None:
+def test_folders_are_read_by_format_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "README.md").write_text("# about")
     (tmp_path / "data" / "train-00000-of-00002.parquet").write_bytes(parquet(a=[1]))
@@ -50,9 +50,11 @@ def test_folders_are_read_by_format_and_split(tmp_path: Path) -> None:
     (tmp_path / "data" / "test-00000-of-00001.parquet").write_bytes(parquet(a=[3]))
     (tmp_path / "data" / "notes.jsonl").write_text('{"b": 1}\n')
     assert sorted(ps.read_huggingface(tmp_path).to_pydict()["a"]) == [1, 2, 3]
+    monkeypatch.chdir(tmp_path.parent)
+    assert ps.read_huggingface(f"./{tmp_path.name}", split="test").to_pydict() == {"a": [3]}
     assert ps.read_huggingface(str(tmp_path), split="train").to_pydict() == {"a": [1, 2]}
     assert ps.read_huggingface(tmp_path, format="json").to_pydict() == {"b": [1]}
-    with pytest.raises(PathNotFoundError, match="no data files of a known format .* for the split 'validation'"):
+    with pytest.raises(PathNotFoundError, match=r"no data files of a known format .* for the split 'validation'"):
         ps.read_huggingface(tmp_path, split="validation")
     with pytest.raises(InvalidArgumentError, match="format='arrow' is not known"):
         ps.read_huggingface(tmp_path, format="arrow")
@@ -88,6 +90,9 @@ def test_a_repository_is_read(hub: Hub) -> None:
                              "old": {"train.csv": b"a\n7\n"}}  # fmt: skip
     train = ps.read_huggingface("me/words", split="train", storage_options=options(hub))
     assert train.to_pydict() == {"a": [0, 1, 2]}
+    hub.repos["me/train-words"] = hub.repos["me/words"]  # the name of a repository says nothing of its files
+    assert ps.read_huggingface("me/train-words", split="test", storage_options=options(hub)).to_pydict() == {"a": [9]}
+    assert ps.read_huggingface("me/train-words", split="train", storage_options=options(hub)).count_rows() == 3
     assert ps.read_huggingface("me/words", revision="old", storage_options=options(hub)).to_pydict() == {"a": [7]}
     by_path = ps.read_parquet("hf://datasets/me/words/data/train-*.parquet", storage_options=options(hub))
     assert by_path.to_pydict() == {"a": [0, 1, 2]}
