@@ -392,7 +392,8 @@ def test_wide_rows_come_in_small_batches(tmp_path: Path) -> None:
     [task] = sql_source("SELECT a FROM wide", url).read_tasks(ReadRequest())
     batches = list(task.read())
     assert max(batch.nbytes for batch in batches) < 20 * 2**20
-    assert [value for batch in batches for value in batch.column("a").to_pylist()] == rows["a"]
+    found = [value for batch in batches for value in batch.column("a").to_pylist()]
+    assert sorted(found) == sorted(rows["a"])  # several writers: in no order
 
 
 def test_sqlalchemy_types_are_checked(tmp_path: Path) -> None:
