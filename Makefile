@@ -9,6 +9,7 @@ PINS   := constraints.txt
 TOOLS := $(VENV)/.installed-tools
 CORE  := $(VENV)/.installed-core
 DEV   := $(VENV)/.installed-dev
+SYSTEM := $(VENV)/.installed-system
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 INSTALL := $(BIN)/python -m pip install --quiet --constraint $(PINS)
@@ -33,7 +34,7 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/architecture
 
-test: $(DEV)  ## Run every test and every docstring example
+test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
 	$(BIN)/python -m pytest -q $(RAY_TESTS)
 	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) penstock tests --ignore $(RAY_TESTS)
 
@@ -66,6 +67,13 @@ $(CORE): $(TOOLS) pyproject.toml
 $(DEV): $(TOOLS) pyproject.toml
 	$(INSTALL) --no-build-isolation --editable '.[dev]'
 	@touch $@ $(CORE)
+
+# The tests start a PostgreSQL of their own. Debian keeps its programs out of the PATH.
+$(SYSTEM): | $(TOOLS)
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { \
+	    echo "Installing PostgreSQL for the tests ..."; apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >/dev/null; }
+	@touch $@
 
 # The peers live apart, so that what they need never decides what Penstock gets.
 $(PEERS)/.installed: Makefile

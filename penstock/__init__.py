@@ -7,7 +7,7 @@ from penstock.dataframe import DataFrame
 from penstock.errors import RetryAfterError
 from penstock.expr.column import Expression, col, element, lit, when
 from penstock.expr.registry import load_later
-from penstock.protocols import ReadRequest, ReadTask, Sink, Source, Writer
+from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.readers import (
     from_arrow,
     from_glob_path,
@@ -24,6 +24,18 @@ from penstock.readers import (
     read_text,
 )
 from penstock.runners import set_runner_local, set_runner_ray
+from penstock.table_readers import (
+    from_huggingface,
+    from_ray_dataset,
+    from_torch,
+    read_deltalake,
+    read_huggingface,
+    read_iceberg,
+    read_lance,
+    read_numpy,
+    read_sql,
+    read_webdataset,
+)
 from penstock.types import DataType, Field, Schema, Series
 from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method
@@ -47,6 +59,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "ActorPoolStrategy",
+    "Condition",
     "DataFrame",
     "DataType",
     "Expression",
@@ -68,21 +81,31 @@ __all__ = [
     "format",
     "from_arrow",
     "from_glob_path",
+    "from_huggingface",
     "from_items",
     "from_numpy",
     "from_pandas",
     "from_pydict",
     "from_pylist",
+    "from_ray_dataset",
+    "from_torch",
     "func",
     "get_config",
     "lit",
     "method",
     "range",
     "read_csv",
+    "read_deltalake",
+    "read_huggingface",
+    "read_iceberg",
     "read_json",
+    "read_lance",
+    "read_numpy",
     "read_parquet",
     "read_source",
+    "read_sql",
     "read_text",
+    "read_webdataset",
     "set_config",
     "set_runner_local",
     "set_runner_ray",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -720,6 +721,112 @@ class DataFrame:
         from penstock.io.json import json_sink
 
         return self._write_files(json_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
+
+    @refusing_unknown("write_numpy")
+    def write_numpy(
+        self,
+        path: str,
+        *,
+        column: str,
+        mode: WriteMode = "create",
+        rows_per_file: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write a column as .npy files into a folder: numbers, or arrays that all have one shape.
+
+        The other options are those of ``write_parquet``.
+        """
+        from penstock.io.numpy import COLUMN, numpy_sink
+
+        chosen = self.select(col(column).alias(COLUMN))
+        return chosen._write_files(numpy_sink, path, mode, None, None, rows_per_file, storage_options)
+
+    @refusing_unknown("write_sql")
+    def write_sql(self, table_name: str, conn: str | Callable[[], Any], *, mode: WriteMode = "create") -> DataFrame:
+        """Run the query and write its rows as a table of a database; ``conn`` is as in ``read_sql``.
+
+        All rows become visible in one transaction, at the end. ``mode`` says what to do with a table that exists:
+        refuse (``create``), add to it (``append``), or replace it with its indexes and grants (``overwrite``).
+        """
+        from penstock.io.sql_sink import sql_sink
+
+        return self.write_sink(sql_sink(table_name, conn, mode=mode, schema=self.schema))
+
+    def write_lance(
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        mode: WriteMode = "create",
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Run the query and write its rows as a Lance dataset, in one commit; returns what the dataset then holds.
+
+        ``mode`` is as in ``write_parquet``; what was there stays as an earlier version. Other options, such as
+        ``max_rows_per_file`` and ``data_storage_version``, go to Lance's writer.
+        """
+        from penstock.io.lance import lance_sink
+
+        return self.write_sink(
+            lance_sink(uri, mode=mode, schema=self.schema, storage_options=storage_options, **options)
+        )
+
+    @refusing_unknown("write_huggingface")
+    def write_huggingface(
+        self,
+        repo: str,
+        *,
+        split: str = "train",
+        data_dir: str = "data",
+        revision: str = "main",
+        overwrite: bool = False,
+        commit_message: str = "Upload dataset with Penstock",
+        commit_description: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write its rows as Parquet files into a Hugging Face dataset, in one commit.
+
+        They are added to the split's files, or with ``overwrite`` take their place. The repository is made if there is
+        none. Until the upload the files are in a temporary folder. The token is as in ``read_huggingface``.
+        """
+        from penstock.io.huggingface import hub_sink
+
+        sink = hub_sink(
+            repo, split=split, data_dir=data_dir, revision=revision, overwrite=overwrite,
+            commit_message=commit_message, commit_description=commit_description, storage_options=storage_options,
+            schema=self._plan.schema,
+        )  # fmt: skip
+        return self.write_sink(sink)
+
+    @refusing_unknown("write_turbopuffer")
+    def write_turbopuffer(
+        self,
+        namespace: str | Expression,
+        *,
+        api_key: str | None = None,
+        region: str | None = None,
+        distance_metric: Literal["cosine_distance", "euclidean_squared"] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        id_column: str | None = None,
+        vector_column: str | None = None,
+        client_kwargs: Mapping[str, Any] | None = None,
+        write_kwargs: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write each row as a document of a turbopuffer namespace; returns how many went to each.
+
+        ``id_column`` and ``vector_column`` name the columns that become ``id`` and ``vector``; all others are
+        attributes. An expression as ``namespace`` names that of each row. ``schema`` is turbopuffer's, of attributes.
+        Documents are visible as they are written; they are written by id, so a failed write can be run again.
+        """
+        from penstock.io.turbopuffer import NAMESPACE, turbopuffer_sink
+
+        name = None if isinstance(namespace, Expression) else namespace
+        sink = turbopuffer_sink(
+            name, schema=self.schema, api_key=api_key, region=region,
+            distance_metric=distance_metric, attributes=schema, id_column=id_column, vector_column=vector_column,
+            client_kwargs=client_kwargs, write_kwargs=write_kwargs,
+        )  # fmt: skip
+        return (self.with_column(NAMESPACE, namespace) if name is None else self).write_sink(sink)
 
     def write_sink(self, sink: Sink) -> DataFrame:
         """Run the query and put its rows into a sink of your own; returns what its ``commit`` says."""

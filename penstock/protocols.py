@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -23,16 +23,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """One comparison of a column with a constant, for stores that filter in a language of their own."""
+
+    column: str
+    operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null"]
+    value: Any = None  # of the column's type as Python has it; a tuple for "in", None for the last two
+
+
+@dataclass(frozen=True, slots=True)
 class ReadRequest:
     """What a scan wants of its source.
 
     ``columns`` (None: all) and ``limit`` are hints: the engine selects and cuts again. ``predicate`` is only given to a
-    source whose ``can_filter`` is true, and must then be applied to every row.
+    source whose ``can_filter`` is true, and must then be applied to every row. ``conditions`` are parts of it as plain
+    data: every row that passes the predicate fulfils all of them, so that a source may leave out those that do not.
     """
 
     columns: tuple[str, ...] | None = None
     predicate: pc.Expression | None = None
     limit: int | None = None
+    conditions: tuple[Condition, ...] = ()
 
 
 class ReadTask(Protocol):

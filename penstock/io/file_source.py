@@ -22,6 +22,7 @@ from penstock.io.conform import ColumnMismatchError, conform_batch, widened_sche
 from penstock.io.file_format import FileFormat, FilePart
 from penstock.io.files import DataFile, Paths, find_files
 from penstock.io.hive import partition_scalar, partition_type, partition_values
+from penstock.io.predicates import columns_needed
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, normalize_batch
 
@@ -133,7 +134,7 @@ class FileSource:
     def read_tasks(self, request: ReadRequest) -> Iterator[FileTask]:
         full = self._schema.to_arrow()
         columns = tuple(full.names) if request.columns is None else request.columns
-        needed = _columns_needed(full, columns, request.predicate)
+        needed = columns_needed(full, columns, request.predicate)
         file_schema = pa.schema([f for f in full if f.name in needed and f.name in self._file_schema.names])
         if self._ignores_corrupt and not len(file_schema):
             # Metadata counts rows that cannot be read; what is left out must not depend on the columns asked for.
@@ -269,24 +270,6 @@ def _all_equal(constants: Mapping[str, pa.Scalar]) -> pc.Expression:
     for name, value in constants.items():
         expression = expression & (pc.field(name) == value if value.is_valid else pc.field(name).is_null())
     return expression
-
-
-def _columns_needed(schema: pa.Schema, columns: Sequence[str], predicate: pc.Expression | None) -> set[str]:
-    """Return ``columns`` and those that ``predicate`` uses: the ones without which it cannot be bound."""
-    needed = set(columns)
-    if predicate is None or _can_bind(predicate, schema, needed):
-        return needed
-    every = set(schema.names)
-    return needed | {name for name in every - needed if not _can_bind(predicate, schema, every - {name})}
-
-
-def _can_bind(predicate: pc.Expression, schema: pa.Schema, names: set[str]) -> bool:
-    empty = pa.schema([f for f in schema if f.name in names]).empty_table()
-    try:
-        empty.filter(predicate)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _check_unique(names: Sequence[str], file: DataFile) -> None:

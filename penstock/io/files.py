@@ -225,11 +225,18 @@ def _not_found(storage: Storage, filesystem: Any, name: str, path: str, is_empty
     if is_empty_folder:
         return f"Folder {name!r} holds no files (names that begin with '_' or '.' are passed over)."
     what = f"No file matches {name!r}" if _MAGIC.search(path) else f"Path {name!r} does not exist"
+    try:
+        return what + _nearest(storage, filesystem, path)
+    except (OSError, ValueError):  # a store that has no folders above those that hold data, as the hub of Hugging Face
+        return f"{what}."
+
+
+def _nearest(storage: Storage, filesystem: Any, path: str) -> str:
     parent, missing = posixpath.dirname(path), posixpath.basename(path)
     while parent.strip("/") and (_MAGIC.search(parent) or not _is_folder(filesystem.get_file_info(parent))):
         parent, missing = posixpath.dirname(parent), posixpath.basename(parent)
     siblings = [info.base_name for info in _children(filesystem, parent)]
     if hint := did_you_mean(missing, siblings):
         nearest = next(sibling for sibling in siblings if hint == f" Did you mean {sibling!r}?")
-        return f"{what}. Did you mean {storage.shown(posixpath.join(parent, nearest))!r}?"
-    return f"{what}; the folder {storage.shown(parent or '/')!r} exists and holds {len(siblings)} entries."
+        return f". Did you mean {storage.shown(posixpath.join(parent, nearest))!r}?"
+    return f"; the folder {storage.shown(parent or '/')!r} exists and holds {len(siblings)} entries."

@@ -276,6 +276,24 @@ def _without_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
+def json_texts(array: pa.Array) -> pa.Array:
+    """Return each value as JSON text, for stores that have no type for it.
+
+    >>> json_texts(pa.array([{"a": [1, 2]}, None])).to_pylist()
+    ['{"a":[1,2]}', None]
+    """
+    import orjson
+
+    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    [column] = _without_nanoseconds(pa.record_batch([array], ["value"])).columns
+    values = column.to_pylist(maps_as_pydicts="lossy")
+    try:
+        texts = [None if value is None else orjson.dumps(value, _jsonable, options).decode() for value in values]
+    except TypeError as exc:
+        raise WriteError(f"A value has no form in JSON: {exc.__cause__ or exc}") from exc
+    return pa.array(texts, pa.string())
+
+
 def json_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:
     """Return the sink for JSON files below ``path``; the options are those of ``file_sink``."""
     return file_sink(path, JsonEncoding(compression=compression), **options)

@@ -6,15 +6,21 @@ makes no difference under ``and`` and ``or``, but does under ``not``; so it matt
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.expr.nodes import Call, ColumnRef, Expr, Literal, bottom_up, unalias
+from penstock.protocols import Condition
 from penstock.types import Schema
 
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 _COMPARISONS = {"equal", "not_equal", *_MIRRORED}
+_OPERATORS: dict[str, Any] = {
+    "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="
+}  # fmt: skip
 _EXACT_IN_FLOAT = 2**53
 
 MAX_NODES = 500
@@ -24,6 +30,27 @@ MAX_NODES = 500
 def to_arrow_filter(expr: Expr, schema: Schema) -> pc.Expression | None:
     """Return the predicate as Arrow's own, or None if Arrow might answer differently for some row."""
     return _convert(expr, schema, is_negated=False) if _num_nodes(expr) <= MAX_NODES else None
+
+
+def to_condition(part: Expr, schema: Schema) -> Condition | None:
+    """Return one part of such a predicate as plain data, or None if it is not a single comparison."""
+    match unalias(part):
+        case Call("is_null" | "not_null" as function, (ColumnRef(column),)):
+            return Condition(column, "is null" if function == "is_null" else "is not null")
+        case Call("is_in", (ColumnRef(column), Literal(scalar))):
+            values = [_as_type(option, schema[column].dtype.arrow) for option in scalar.values]
+            return Condition(column, "in", tuple(value.as_py() for value in values if value is not None))
+        case Call(function, (ColumnRef(column), Literal(scalar))) if function in _COMPARISONS:
+            return _comparison(function, column, scalar, schema)
+        case Call(function, (Literal(scalar), ColumnRef(column))) if function in _COMPARISONS:
+            return _comparison(_MIRRORED.get(function, function), column, scalar, schema)
+        case _:
+            return None
+
+
+def _comparison(function: str, column: str, scalar: pa.Scalar, schema: Schema) -> Condition | None:
+    value = _as_type(scalar, schema[column].dtype.arrow)
+    return None if value is None else Condition(column, _OPERATORS[function], value.as_py())
 
 
 def _num_nodes(expr: Expr) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from penstock.expr.nodes import Expr, Star, describe, has_udf
 from penstock.expr.udf import BatchSpec, Resources, UdfSpec
-from penstock.plan.filters import to_arrow_filter
+from penstock.plan.filters import to_arrow_filter, to_condition
 from penstock.plan.nodes import (
     Concat,
     Explode,
@@ -27,6 +27,7 @@ from penstock.plan.nodes import (
     Write,
 )
 from penstock.plan.rules.cost import is_trivial
+from penstock.plan.rules.substitution import conjuncts
 from penstock.plan.stages import (
     AtMost,
     CallBatch,
@@ -53,7 +54,7 @@ from penstock.plan.stages import (
     Work,
     WriteOut,
 )
-from penstock.protocols import ReadRequest
+from penstock.protocols import Condition, ReadRequest
 
 ASYNC_CALLS_PER_TASK = 8
 """Rows of a task for each that may wait at once. So a task takes about as long as eight calls one after another,
@@ -124,13 +125,17 @@ class _Stages:
         raise AssertionError(f"no stage for {type(plan).__name__}")
 
     def _scan(self, scan: Scan) -> int:
-        predicate = None
+        predicate, conditions = None, tuple[Condition, ...]()
         if scan.predicate is not None:
-            predicate = to_arrow_filter(scan.predicate, scan.source.schema())
+            schema = scan.source.schema()
+            predicate = to_arrow_filter(scan.predicate, schema)
             assert predicate is not None, f"{describe(scan.predicate)} cannot be left to the source"
+            parts = [to_condition(part, schema) for part in conjuncts(scan.predicate)]
+            conditions = tuple(part for part in parts if part is not None)
         # The limit counts rows that pass the predicate; a source that counts rows before it would give too few.
         limit = scan.limit if predicate is None else None
-        read = self._add(Read(scan.source, ReadRequest(scan.columns, predicate, limit), schema=scan.schema))
+        request = ReadRequest(scan.columns, predicate, limit, conditions)
+        read = self._add(Read(scan.source, request, schema=scan.schema))
         return read if scan.limit is None else self._add(None, read, inbox=Cut(scan.limit, 0))
 
     def _add(self, work: Work | None, *inputs: int, inbox: Inbox = _WHOLE, resources: Resources = _DEFAULT) -> int:

@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("plan",),
     ("udf", "io", "execution", "observe"),
     ("ai", "runners"),
-    ("functions", "dataframe", "readers", "sql", "llm", "display", "torch_datasets", "testing"),
+    ("functions", "dataframe", "readers", "table_readers", "sql", "llm", "display", "torch_datasets", "testing"),
     ("__init__", "cli"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}
@@ -33,6 +33,7 @@ FORBIDDEN = {"ai": {"io", "execution", "observe"}}
 HEAVY = {
     *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "pandas", "PIL", "cv2"),
     *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "pyarrow.dataset"),
+    *("adbc_driver_manager", "sqlalchemy", "deltalake", "pyiceberg", "datasets"),
 }
 OWN_FILE: dict[str, set[str]] = {
     "penstock.runners.ray": {"ray"},

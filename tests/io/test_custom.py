@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,3 +120,12 @@ def test_sources_and_sinks_of_your_own_in_a_query(tmp_path: Path) -> None:
     assert written.to_pydict() == {"table": ["words"], "rows": [5]}
     words = ps.read_source(SqliteSource(str(tmp_path / "db"), "words"))
     assert words.where(ps.col("id") > 2).to_pydict() == {"id": [3, 4], "word": ["word 3", "word 4"]}
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "CUSTOM_IO.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"mon\W+(\d)|tue\W+(\d)", done.stdout) == [("3", ""), ("4", "")]
+    assert "(1 row)" in done.stdout

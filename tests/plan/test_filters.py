@@ -15,7 +15,8 @@ import penstock.expr.operators  # noqa: F401  # registers the kernels
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias
-from penstock.plan.filters import to_arrow_filter
+from penstock.plan.filters import to_arrow_filter, to_condition
+from penstock.protocols import Condition
 from penstock.types import Schema
 from tests.plan.sources import node
 
@@ -99,3 +100,26 @@ def test_combinations(predicate: Expression, dataset: ds.Dataset) -> None:
     arrow = to_arrow_filter(node(predicate), SCHEMA)
     if arrow is not None:
         assert repr(dataset.to_table(filter=arrow).to_pylist()) == repr(expected(predicate).to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("predicate", "expected"),
+    [
+        (i > 1, Condition("i", ">", 1)),
+        (lit(1) < i, Condition("i", ">", 1)),
+        (lit(1) == i, Condition("i", "=", 1)),
+        (s != "x", Condition("s", "!=", "x")),
+        (d <= DAY, Condition("d", "<=", DAY)),
+        (s.is_null(), Condition("s", "is null")),
+        (s.not_null(), Condition("s", "is not null")),
+        (i.is_in([1, 5]), Condition("i", "in", (1, 5))),
+        (p, None),
+        (~(i > 1), None),
+        ((i > 1) | (i < 0), None),
+        (i > u, None),
+        (i > lit(None), None),
+    ],
+    ids=str,
+)
+def test_single_comparisons_as_plain_data(predicate: Expression, expected: Condition | None) -> None:
+    assert to_condition(node(predicate), SCHEMA) == expected

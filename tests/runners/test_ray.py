@@ -246,3 +246,22 @@ finally:
 
 def test_a_gpu_stage_runs_on_the_node_that_has_one() -> None:
     subprocess.run([sys.executable, "-c", TWO_NODES], check=True, timeout=55)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Data warns of its own settings
+@pytest.mark.timeout(120)  # Ray Data starts actors of its own, after the cluster
+def test_datasets_of_ray_are_read(on_ray: None) -> None:
+    import ray.data
+
+    dataset = ray.data.from_arrow([pa.table({"a": [1, 2]}), pa.table({"a": [3]})])
+    assert ps.from_ray_dataset(dataset).where(ps.col("a") > 1).to_pydict() == {"a": [2, 3]}
+    ps.set_runner_local()
+    assert ps.from_ray_dataset(dataset).to_pydict() == {"a": [1, 2, 3]}
+
+
+def test_tables_are_written_by_actors(on_ray: None, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'numbers.db'}"
+    assert ps.range(5000).write_sql("numbers", url).to_pydict() == {"table": ["numbers"], "rows": [5000]}
+    found = ps.read_sql("SELECT * FROM numbers", url, partition_col="id", num_partitions=3)
+    found.write_lance(tmp_path / "numbers.lance")
+    assert sorted(ps.read_lance(tmp_path / "numbers.lance").to_pydict()["id"]) == list(range(5000))

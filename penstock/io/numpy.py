@@ -1,0 +1,177 @@
+"""NumPy's .npy files: the first dimension of an array is the rows of a column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from penstock.errors import CorruptFileError, InvalidArgumentError, WriteError
+from penstock.io.batches import BATCH_NBYTES, TASK_NBYTES
+from penstock.io.file_format import FilePart, reading
+from penstock.io.files import DataFile, Storage
+from penstock.io.writer import FileSink, file_sink
+from penstock.types import EmbeddingType, ImageType, TensorType, default_numpy, to_arrow_array
+
+COLUMN = "data"
+_HEADER_NBYTES = 256  # room for any number of rows, which is known when the file is complete
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of its array, and where the values begin."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_fortran: bool
+    offset: int
+
+    @property
+    def num_rows(self) -> int:
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def row_nbytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class NumpyFormat:
+    """Files of one array each. Arrays of Python objects are refused: to load one is to run what it says."""
+
+    name: ClassVar[str] = "numpy"
+    suffixes: ClassVar[tuple[str, ...]] = (".npy",)
+    num_files_inferred: ClassVar[int] = 1
+
+    def infer_schema(self, file: DataFile) -> pa.Schema:
+        with reading(file), file.open_file() as stream:
+            header = _read_header(stream, file)
+        empty = np.empty((0, *header.shape[1:]), header.dtype)
+        return pa.schema([(COLUMN, to_arrow_array(empty, None, what=f"the array of {str(file)!r}").type)])
+
+    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+        with reading(file), file.open_file() as stream:
+            header = _read_header(stream, file)
+        rows = header.num_rows if header.is_fortran else max(1, TASK_NBYTES // max(header.row_nbytes, 1))
+        for start in range(0, header.num_rows, rows):
+            stop = min(start + rows, header.num_rows)
+            yield FilePart(stop - start, (stop - start) * header.row_nbytes, (start, stop))
+
+    def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with reading(file), file.open_file() as stream:
+            header = _read_header(stream, file)
+            start, stop = part.detail or (0, header.num_rows)
+            if not len(schema):
+                yield pa.RecordBatch.from_arrays([pa.nulls(stop - start)], names=["rows"]).select([])
+                return
+            if header.is_fortran:
+                stream.seek(0)
+                yield _batch(np.load(stream, allow_pickle=False))
+                return
+            step = max(1, BATCH_NBYTES // max(header.row_nbytes, 1))
+            stream.seek(header.offset + start * header.row_nbytes)
+            for first in range(start, stop, step):
+                num_rows = min(step, stop - first)
+                content = stream.read(num_rows * header.row_nbytes)
+                if len(content) < num_rows * header.row_nbytes:
+                    raise CorruptFileError(
+                        f"Cannot read {str(file)!r}: it ends within row {first + len(content) // header.row_nbytes} "
+                        f"of {header.num_rows}."
+                    )
+                yield _batch(np.frombuffer(content, header.dtype).reshape(num_rows, *header.shape[1:]))
+
+
+def _batch(array: np.ndarray[Any, Any]) -> pa.RecordBatch:
+    values = to_arrow_array(np.atleast_1d(array), None, what=f"column {COLUMN!r}")
+    return pa.RecordBatch.from_arrays([values], names=[COLUMN])
+
+
+def _read_header(stream: Any, file: DataFile) -> Header:
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(version, np.lib.format.read_array_header_2_0)
+        shape, is_fortran, dtype = read(stream)
+    except ValueError as exc:
+        raise CorruptFileError(f"Cannot read {str(file)!r}: {exc}") from exc
+    if dtype.hasobject:
+        raise CorruptFileError(
+            f"Cannot read {str(file)!r}: it holds Python objects, and to load them is to run code of the file's choice."
+        )
+    return Header(shape, dtype, is_fortran and len(shape) > 1, stream.tell())
+
+
+@dataclass(frozen=True)
+class NumpyEncoding:
+    """How one column is written: numbers, or fixed-shape tensors, images and embeddings."""
+
+    suffix: ClassVar[str] = ".npy"
+    replaces: ClassVar[tuple[str, ...]] = NumpyFormat.suffixes
+
+    def check(self, schema: pa.Schema) -> None:
+        for column in schema:
+            if not _has_one_shape(column.type):
+                raise InvalidArgumentError(
+                    f"write_numpy: column {column.name!r} of type {column.type} is no array of one shape; "
+                    "cast it to a tensor or an embedding first."
+                )
+
+    def open(self, path: str, schema: pa.Schema) -> NumpyEncoder:
+        return NumpyEncoder(path, schema)
+
+    def stored_batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        return NumpyFormat().read(DataFile(Storage(), path, None), FilePart(), pa.schema([(COLUMN, pa.null())]))
+
+
+class NumpyEncoder:
+    """One open file. The header is written again when the number of rows is known."""
+
+    nbytes_held = 0
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._column = schema.field(0).name
+        self._file = open(path, "w+b")  # noqa: SIM115, it lives as long as the encoder
+        self._file.write(b"\0" * _HEADER_NBYTES)
+        self._num_rows = 0
+        self._sample = default_numpy(schema.empty_table().column(0).combine_chunks())
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        column = batch.column(0)
+        if column.null_count:
+            raise WriteError(f"write_numpy: column {self._column!r} has nulls, which .npy files have not.")
+        self._sample = np.ascontiguousarray(default_numpy(column))
+        self._num_rows += len(self._sample)
+        self._file.write(self._sample.data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        header = np.lib.format.header_data_from_array_1_0(self._sample) | {
+            "shape": (self._num_rows, *self._sample.shape[1:]),
+            "fortran_order": False,
+        }
+        text = repr(header).encode()
+        padded = text + b" " * (_HEADER_NBYTES - len(np.lib.format.magic(1, 0)) - 2 - len(text) - 1) + b"\n"
+        self._file.seek(0)
+        self._file.write(np.lib.format.magic(1, 0) + len(padded).to_bytes(2, "little") + padded)
+        self._file.close()
+
+
+def _has_one_shape(dtype: pa.DataType) -> bool:
+    if isinstance(dtype, EmbeddingType | TensorType | ImageType):
+        return dtype.shape is not None
+    values = dtype.value_type if pt.is_fixed_size_list(dtype) else dtype
+    return bool(pt.is_integer(values) or pt.is_floating(values) or pt.is_boolean(values))
+
+
+def numpy_sink(path: str, *, compression: None = None, **options: Any) -> FileSink:
+    """Return the sink for .npy files below ``path``; the options are those of ``file_sink``."""
+    return file_sink(path, NumpyEncoding(), **options)
