@@ -21,7 +21,7 @@ from penstock.storage.access import ANYTHING, Access
 from penstock.storage.limits import Limits
 from penstock.storage.loop import at_end, wait_for
 from penstock.storage.options import scrubbed, secrets_of
-from penstock.storage.ranges import buffered
+from penstock.storage.ranges import RangeFile, buffered
 from penstock.storage.retry import with_retries
 from penstock.storage.urls import redacted, without_fragment
 
@@ -222,6 +222,13 @@ class HttpStore:
 
     def read_range(self, key: str, start: int, end: int) -> bytes:
         return wait_for(self._client.read_range(key, start, end))
+
+    def open_ranges(self, key: str) -> RangeFile:
+        size, can_seek = wait_for(self._client.info(key))
+        if size is None or not can_seek:
+            content = self.read(key)
+            return RangeFile(len(content), lambda start, end: content[start:end])
+        return RangeFile(size, functools.partial(self.read_range, key))
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
         size, can_seek = wait_for(self._client.info(key))

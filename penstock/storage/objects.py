@@ -19,7 +19,7 @@ from penstock.errors import (
 )
 from penstock.storage.limits import Limits
 from penstock.storage.options import client_arguments, scrubbed, secrets_of
-from penstock.storage.ranges import buffered
+from penstock.storage.ranges import RangeFile, buffered
 
 KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 """The kind of store for each scheme."""
@@ -77,6 +77,14 @@ class ObjectStore:
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
         return buffered(self.size(key), lambda start, end: self.read_range(key, start, end), buffer_size)
+
+    def open_ranges(self, key: str) -> RangeFile:
+        """Open without a buffer, for those who say beforehand which parts they will read."""
+        return RangeFile(
+            self.size(key),
+            lambda start, end: self.read_range(key, start, end),
+            lambda ranges: self.read_ranges(key, ranges),
+        )
 
     async def fetch(self, key: str, limits: Limits) -> bytes:
         """Return the whole content; the size is known, and admitted, before it is read."""

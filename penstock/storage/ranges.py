@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import bisect
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, cast
 
 ReadRange = Callable[[int, int], bytes]
+ReadRanges = Callable[[Sequence[tuple[int, int]]], Sequence[bytes | memoryview]]
 
 
 class RangeFile(io.RawIOBase):
     """A read-only file of known size over a function that reads from one position up to another."""
 
-    def __init__(self, size: int, read_range: ReadRange) -> None:
+    def __init__(self, size: int, read_range: ReadRange, read_ranges: ReadRanges | None = None) -> None:
+        self.nbytes = size
         self._size = size
         self._read_range = read_range
+        self._read_ranges = read_ranges or (lambda ranges: [read_range(start, end) for start, end in ranges])
         self._position = 0
+        self._starts: list[int] = []  # of the parts that were read ahead, in order
+        self._parts: list[bytes | memoryview] = []
+
+    def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Read parts at once, and keep them until the next call; what lies within one is then read from memory."""
+        ordered = sorted(ranges)
+        self._starts, self._parts = [], []
+        if ordered:
+            self._parts = list(self._read_ranges(ordered))
+            self._starts = [start for start, _ in ordered]
 
     def readable(self) -> bool:
         return True
@@ -47,9 +61,17 @@ class RangeFile(io.RawIOBase):
         start, end = self._position, min(self._position + nbytes, self._size)
         if start >= end:
             return b""
-        content = self._read_range(start, end)
+        content = self._kept(start, end) or self._read_range(start, end)
         self._position += len(content)
         return content
+
+    def _kept(self, start: int, end: int) -> bytes:
+        number = bisect.bisect_right(self._starts, start) - 1
+        if number < 0:
+            return b""
+        offset = start - self._starts[number]
+        part = self._parts[number]
+        return bytes(part[offset : offset + end - start]) if offset + end - start <= len(part) else b""
 
 
 def buffered(size: int, read_range: ReadRange, buffer_size: int) -> BinaryIO:
