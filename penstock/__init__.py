@@ -10,6 +10,7 @@ from penstock.expr.registry import load_later
 from penstock.protocols import ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.readers import (
     from_arrow,
+    from_files,
     from_glob_path,
     from_items,
     from_numpy,
@@ -17,6 +18,7 @@ from penstock.readers import (
     from_pydict,
     from_pylist,
     range,
+    read_binary_files,
     read_csv,
     read_json,
     read_parquet,
@@ -72,6 +74,7 @@ __all__ = [
     "element",
     "format",
     "from_arrow",
+    "from_files",
     "from_glob_path",
     "from_items",
     "from_numpy",
@@ -83,6 +86,7 @@ __all__ = [
     "lit",
     "method",
     "range",
+    "read_binary_files",
     "read_csv",
     "read_json",
     "read_parquet",

@@ -118,13 +118,15 @@ class File:
         Its ``name`` is the path, with the ending of the original. It is deleted when it is closed.
 
         >>> with File(b"hello").to_tempfile() as copy:
-        ...     open(copy.name).read()
-        'hello'
+        ...     copy.read()
+        b'hello'
         """
         from penstock.config import get_config
 
         suffix = posixpath.splitext(self.name)[1]
-        copy = tempfile.NamedTemporaryFile(prefix="penstock-", suffix=suffix, dir=get_config().temp_dir or None)
+        copy = tempfile.NamedTemporaryFile(  # noqa: SIM115 - the caller closes it
+            prefix="penstock-", suffix=suffix, dir=get_config().temp_dir or None
+        )
         try:
             with self.open(buffer_size) as content:
                 shutil.copyfileobj(content, copy, buffer_size)
