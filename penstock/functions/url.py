@@ -95,7 +95,8 @@ def _spec(
     timeout_s: float | None = None,
 ) -> UdfSpec:
     """Return the spec of a built-in async function: what it is given per worker, and how many calls wait at once."""
-    if not isinstance(max_connections, int) or max_connections < 1:
+    connections: Any = max_connections
+    if not (isinstance(connections, int) and connections >= 1):
         raise InvalidArgumentError(f"{name}: max_connections={max_connections!r} must be a whole number of at least 1.")
     if on_error not in _ON_ERROR:
         raise InvalidArgumentError(

@@ -13,8 +13,15 @@ class Output(Protocol):
     Names are relative to the folder. A plain value that travels: workers store files, the driver does the rest.
     """
 
-    is_in_place: bool  # whether ``path_for`` is already where the file is stored, so that the system may write it out
-    run_id: str
+    @property
+    def run_id(self) -> str:
+        """A name that no other run has."""
+        ...
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether ``path_for`` is where the file is stored, so that the system may begin to write it out."""
+        ...
 
     # --- in the driver ---
 

@@ -9,11 +9,14 @@ import posixpath
 import shutil
 import tempfile
 from collections.abc import Mapping
-from typing import IO, Any, BinaryIO, ClassVar, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError
 from penstock.storage.mime import SNIFF_NBYTES, UNKNOWN, sniff
 from penstock.storage.urls import redacted
+
+if TYPE_CHECKING:
+    from penstock.storage.stores import Store
 
 BUFFER_NBYTES = 2**20  # of an open remote file: the least that one request reads
 COPY_NBYTES = 8 * 2**20
@@ -149,17 +152,14 @@ class File:
         """Return the same file as a ``VideoFile``."""
         return VideoFile(self)
 
-    def _store(self) -> tuple[Any, str]:
+    def _store(self) -> tuple[Store, str]:
         from penstock.storage.stores import open_store
 
         assert self._path is not None
         return open_store(self._path, self._options)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and (self._path, self._data) == (
-            cast(File, other)._path,
-            cast(File, other)._data,
-        )
+        return type(other) is type(self) and (self._path, self._data) == (other._path, other._data)
 
     def __hash__(self) -> int:
         return hash((self._path, self._data))
