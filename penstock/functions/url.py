@@ -11,6 +11,7 @@ from penstock.expr.column import Expression, lit, method
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import OnError, Policy, Resources, UdfSpec
 from penstock.storage.access import access_from
+from penstock.storage.options import StorageOptions
 from penstock.types import DataType
 
 TASK_NBYTES = 64 * 2**20
@@ -47,7 +48,7 @@ def download(
 
     limit = None if max_bytes is None else parse_bytes(max_bytes)
     budget = max(get_config().memory_bytes // 8, 2**20)
-    init = (access_from(allow), storage_options, limit, budget)
+    init = (access_from(allow), _options(storage_options), limit, budget)
     spec = _spec("download", Downloader, "fetch", init, DataType.binary(), max_connections, on_error, timeout)
     return _called(spec, expr)
 
@@ -75,9 +76,21 @@ def upload(
 
     folder = location if isinstance(location, str) else None
     spec = _spec(
-        "upload", Uploader, "put", (folder, storage_options), DataType.string(), max_connections, on_error, timeout
+        "upload",
+        Uploader,
+        "put",
+        (folder, _options(storage_options)),
+        DataType.string(),
+        max_connections,
+        on_error,
+        timeout,
     )
     return _called(spec, expr, *([] if folder is not None else [location]))
+
+
+def _options(given: Mapping[str, Any] | None) -> StorageOptions | None:
+    """Return options that do not show their secrets, as they stand in plans; None leaves it to what is remembered."""
+    return None if given is None else StorageOptions.of(given)
 
 
 def _called(spec: UdfSpec, *args: Any) -> Expression:

@@ -376,7 +376,7 @@ def file_sink(
     """Return the sink for a folder as the user names it."""
     if not isinstance(path, str | os.PathLike):
         raise InvalidArgumentError(f"path={path!r} must name a folder, as text or a Path; got {type(path).__name__}.")
-    name, options = os.fspath(path), StorageOptions(storage_options or {})
+    name, options = os.fspath(path), StorageOptions.of(storage_options)
     local = local_path(name)
     if local is None and scheme_of(name) not in KINDS:
         raise InvalidArgumentError(

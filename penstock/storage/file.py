@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError
 from penstock.storage.mime import SNIFF_NBYTES, UNKNOWN, sniff
+from penstock.storage.options import StorageOptions
 from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class File:
         """``source`` is a path, a URL, or the content itself; ``storage_options`` are as in ``read_parquet``."""
         self._path: str | None = None
         self._data: bytes | None = None
-        self._options = None if storage_options is None else dict(storage_options)
+        self._options = None if storage_options is None else StorageOptions.of(storage_options)
         if isinstance(source, File):
             self._path, self._data = source._path, source._data
             self._options = self._options or source._options

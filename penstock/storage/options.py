@@ -49,8 +49,6 @@ def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     >>> client_arguments("s3", {"key": "me", "endpoint_url": "http://localhost:9000"})["config"]
     {'access_key_id': 'me', 'endpoint': 'http://localhost:9000'}
     """
-    if not isinstance(options, Mapping):
-        raise InvalidArgumentError(f"storage_options takes a dict of options; got {type(options).__name__}.")
     names = _NAMES[kind]
     config: dict[str, Any] = {}
     client: dict[str, Any] = dict(options.get("client_options") or {})
@@ -101,6 +99,13 @@ class StorageOptions(dict[str, Any]):
     >>> StorageOptions({"key": "AKIA123", "region": "eu-west-1"})
     {'key': '***', 'region': 'eu-west-1'}
     """
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None) -> StorageOptions:
+        """Return a user's options, which must be a dict; None are none."""
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidArgumentError(f"storage_options takes a dict of options; got {type(options).__name__}.")
+        return cls(options or {})
 
     def __repr__(self) -> str:
         return repr({name: value if name in _OPEN else "***" for name, value in self.items()})

@@ -30,7 +30,7 @@ def remember(paths: Iterable[str], options: Mapping[str, Any] | None) -> None:
     """Keep the options for the places of ``paths``; ``s3://`` stands for every bucket."""
     if options:
         for place in {place_of(path) for path in paths if scheme_of(path) != "file"}:
-            _by_place[place] = StorageOptions(options)
+            _by_place[place] = StorageOptions.of(options)
 
 
 def options_for(path: str) -> StorageOptions | None:

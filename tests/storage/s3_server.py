@@ -1,4 +1,4 @@
-"""``python -m tests.storage.s3_server``: moto's S3 API on a free port of loopback, which it prints, until stdin closes."""
+"""``python -m tests.storage.s3_server``: moto's S3 API on a free port of loopback, printed, until stdin closes."""
 
 from __future__ import annotations
 

@@ -37,9 +37,8 @@ def test_every_kind_of_place(web: Web, bucket: Bucket, tmp_path: Path) -> None:
 def test_order_and_many_rows(web: Web) -> None:
     urls = [web.put(str(number), str(number).encode()) for number in range(300)]
     assert downloaded(list(urls), max_connections=8) == [str(number).encode() for number in range(300)]
-    ports = {asked.headers["Host"] for asked in web.asked}
     assert len(web.asked) == 300
-    assert len(ports) == 1
+    assert len({asked.client_port for asked in web.asked}) <= 8  # connections are kept and used again
 
 
 def test_a_file_column(web: Web) -> None:
@@ -72,7 +71,12 @@ def test_errors_are_the_rows_own(web: Web, tmp_path: Path) -> None:
     df = ps.from_pydict({"p": paths}).with_column("d", ps.col("p").download(on_error="null"))
     assert df.to_pydict()["d"] == [b"ok", None, None, None, None]
     errors = df.errors().to_pydict()
-    assert sorted(errors["error_type"]) == ["InvalidArgumentError", "PathNotFoundError", "PathNotFoundError", "ReadError"]
+    assert sorted(errors["error_type"]) == [
+        "InvalidArgumentError",
+        "PathNotFoundError",
+        "PathNotFoundError",
+        "ReadError",
+    ]
     assert set(errors["operator"]) == {"download"}
 
 
@@ -201,7 +205,11 @@ def test_upload_to_a_folder_and_to_paths(bucket: Bucket, tmp_path: Path) -> None
         assert paths[2] is None
         assert all(path.startswith(folder) for path in paths[:2])
         assert downloaded(paths, storage_options=options) == [b"1", b"22", None]
-    assert df.select(ps.col("d").upload(ps.col("to"))).to_pydict()["d"] == [f"{tmp_path}/deep/a", f"{tmp_path}/deep/b", None]
+    assert df.select(ps.col("d").upload(ps.col("to"))).to_pydict()["d"] == [
+        f"{tmp_path}/deep/a",
+        f"{tmp_path}/deep/b",
+        None,
+    ]
     assert (tmp_path / "deep" / "b").read_bytes() == b"22"
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["a", "b"]
 

@@ -17,6 +17,7 @@ class Asked:
     path: str
     range: str | None
     headers: dict[str, str]
+    client_port: int
 
 
 @dataclass
@@ -58,7 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, has_body: bool) -> None:
         web = self.server.web
         parts = urlsplit(self.path)
-        web.asked.append(Asked(self.command, self.path, self.headers.get("Range"), dict(self.headers)))
+        web.asked.append(
+            Asked(self.command, self.path, self.headers.get("Range"), dict(self.headers), self.client_address[1])
+        )
         how, _, rest = parts.path.strip("/").partition("/")
         if how == "to":
             return self._redirect(parse_qs(parts.query)["url"][0])
