@@ -33,6 +33,7 @@ FORBIDDEN = {"ai": {"io", "execution", "observe"}}
 HEAVY = {
     *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "pandas", "PIL", "cv2"),
     *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "pyarrow.dataset"),
+    *("obstore", "boto3"),
 }
 OWN_FILE: dict[str, set[str]] = {
     "penstock.runners.ray": {"ray"},
