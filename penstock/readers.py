@@ -218,14 +218,18 @@ def read_text(
 def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
     """List files: the columns are ``path``, ``size`` in bytes, and ``num_rows``, which is null.
 
+    ``storage_options`` are remembered for the buckets of these files, so that ``download`` and functions can read them.
+
     >>> folder = getfixture("tmp_path")
     >>> _ = (folder / "a.txt").write_text("hello")
     >>> ps.from_glob_path(folder / "*.txt").select("size", "num_rows").to_pydict()
     {'size': [5], 'num_rows': [None]}
     """
     from penstock.io.files import find_files
+    from penstock.storage.remembered import remember
 
     files = find_files(path, storage_options=storage_options, descend=False)
+    remember([file.url for file in files], storage_options)
     columns = [
         pa.array([file.url for file in files], pa.string()),
         pa.array([file.size for file in files], pa.int64()),

@@ -17,7 +17,6 @@ from penstock.storage.remembered import remember
 from penstock.types import DataType
 
 FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
-PATH = Kind("a path, bytes or a file", lambda d: d.is_string() or d.is_binary() or d.is_file())
 
 
 @method
@@ -64,15 +63,7 @@ def video_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = 
 
 def _as_file(expr: Expression, media: str | None, options: Mapping[str, Any] | None) -> Expression:
     remember([f"{scheme}://" for scheme in ("s3", "gs", "az", "hf", "http", "https")], options)
-    return call("as_file", expr, media=media)
-
-
-@strict("as_file", takes(PATH, returns=lambda *_, media: DataType.file(media)))
-@on_arrays
-def _as_file_kernel(paths: pa.Array, *, media: str | None) -> pa.Array:
-    from penstock import types
-
-    return types.cast(paths, DataType.file(media))
+    return lit(expr).cast(DataType.file(media))
 
 
 @method

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.config import Config, get_config, set_process_config
+from penstock.config import get_config, set_config
 from penstock.execution.revival import Revival
 from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
@@ -25,6 +25,9 @@ from penstock.udf.lost import LostBatch, LostCall
 
 if TYPE_CHECKING:
     from penstock.execution.aio import OpenAsyncHandler
+
+SETTINGS = ("allow_local_files", "allow_private_urls", "cache_dir", "temp_dir")
+"""What holds for user code in workers too. How a query runs is for the process that runs it."""
 
 RECORD = "record"  # the column that carries what a sink says of each piece it wrote
 
@@ -59,17 +62,18 @@ class Surroundings:
     """What of the driver's process holds for its workers: the settings, and how to read the files of its columns."""
 
     pid: int
-    config: Config
+    settings: Mapping[str, Any]
     storage_options: Mapping[str, Mapping[str, Any]]
 
     @staticmethod
     def here() -> Surroundings:
-        return Surroundings(os.getpid(), get_config(), remembered())
+        config = get_config()
+        return Surroundings(os.getpid(), {name: getattr(config, name) for name in SETTINGS}, remembered())
 
     def take_over(self) -> None:
         """Make them hold in this process, unless it is the driver's own."""
         if os.getpid() != self.pid:
-            set_process_config(self.config)
+            set_config(**self.settings)
             restore(self.storage_options)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
+from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError, TypeMismatchError
 from tests.storage.conftest import Bucket
 from tests.storage.web import Web
 
@@ -142,6 +142,24 @@ def length_elsewhere(file: ps.File) -> int:
     return file.size()
 
 
+@ps.func(use_process=True, on_error="ignore")
+def read_elsewhere(path: ps.File) -> str:
+    return path.read().decode()
+
+
+def test_workers_are_bound_by_the_settings_too(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    df = ps.from_pydict({"p": [str(tmp_path / "a.txt")]})
+    assert df.select(read_elsewhere(ps.col("p"))).to_pydict() == {"p": ["hello"]}
+    ps.set_config(allow_local_files=False)
+    try:
+        forbidden = df.select(read_elsewhere(ps.col("p")))
+        assert forbidden.to_pydict() == {"p": [None]}
+        assert forbidden.errors().to_pydict()["error_type"] == ["ForbiddenUrlError"]
+    finally:
+        ps.set_config(allow_local_files=True)
+
+
 @ps.cls
 class Reader:
     @ps.method(return_dtype=str)
@@ -166,6 +184,26 @@ def test_a_path_arrives_as_a_file(tmp_path: Path) -> None:
     ]
 
 
+@ps.cls
+class Tools:
+    @staticmethod
+    def name(file: ps.File, other: ps.File | None = None) -> str:
+        return file.name + (other.name if other else "")
+
+    def either(self, file: ps.File | str) -> str:
+        return type(file).__name__
+
+
+def test_what_an_annotation_asks_for() -> None:
+    df = ps.from_pydict({"p": ["a/b"], "q": ["c/d"], "n": [1], "bytes": [b"x"]})
+    tools = Tools()
+    assert df.select(tools.name(ps.col("p"), other=ps.col("q"))).to_pydict() == {"p": ["bd"]}
+    assert df.select(tools.name(ps.col("bytes"))).to_pydict() == {"bytes": [""]}
+    assert df.select(tools.either(ps.col("p"))).to_pydict() == {"p": ["str"]}
+    with pytest.raises(TypeMismatchError, match="cannot turn int64 into file"):
+        df.select(tools.name(ps.col("n")))
+
+
 def test_files_in_columns(tmp_path: Path) -> None:
     files = [ps.File("a"), None, ps.File(b"bytes")]
     df = ps.from_pydict({"f": files})
@@ -182,5 +220,7 @@ def test_from_files_remembers_how_to_read_them(bucket: Bucket) -> None:
     df = ps.from_files(f"{bucket.url}/in/*.txt", storage_options=bucket.options)
     sizes = df.select(ps.col("file").file_size().alias("n"), length_elsewhere(ps.col("file")).alias("m"))
     assert sizes.to_pydict() == {"n": [0, 1, 2], "m": [0, 1, 2]}
+    listed = ps.from_glob_path(f"{bucket.url}/in/*.txt", storage_options=bucket.options)
+    assert listed.select(ps.col("path").download()).to_pydict() == {"path": [b"", b"x", b"xx"]}
     stored = df.to_arrow()
     assert "very-secret-value" not in str(stored) + str(stored.schema.serialize().to_pybytes())
