@@ -19,7 +19,7 @@ from penstock.errors import PathNotFoundError, PenstockError, ReadError, StoreUn
 from penstock.storage.access import ANYTHING, Access
 from penstock.storage.limits import Limits
 from penstock.storage.loop import at_end, wait_for
-from penstock.storage.options import scrubbed, secrets_of
+from penstock.storage.options import scrubbed
 from penstock.storage.ranges import RangeFile, buffered
 from penstock.storage.retry import with_retries
 from penstock.storage.urls import redacted, without_fragment
@@ -87,13 +87,13 @@ class HttpClient:
     async def _fetch(self, url: str, limits: Limits) -> bytes:
         async with self._response("GET", url, {}) as response:
             length = response.content_length
-            async with limits.admitted(length, redacted(url)):
+            async with limits.admitted(length, redacted(url)) as room:
                 if length is not None and "Content-Encoding" not in response.headers:
                     return await response.read()
                 content = bytearray()
                 async for chunk in response.content.iter_chunked(CHUNK_NBYTES):
                     content += chunk
-                    limits.check(len(content), redacted(url))
+                    room.grow(len(content))
                 return bytes(content)
 
     @asynccontextmanager
@@ -210,7 +210,6 @@ class HttpStore:
     """Web servers, for code that blocks; a key is a whole URL. One client serves the process."""
 
     def __init__(self, access: Access = ANYTHING, options: Mapping[str, Any] | None = None) -> None:
-        self._secrets = secrets_of(options)
         self._client = HttpClient(access, (options or {}).get("headers"))
         at_end(self._client.close)
 

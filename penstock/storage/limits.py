@@ -46,7 +46,7 @@ class ByteBudget:
             raise
 
     def take(self, nbytes: int) -> None:
-        """Count bytes that came unannounced; others wait the longer for it."""
+        """Count bytes that came unannounced, without waiting; others wait the longer for it."""
         self._in_use += nbytes
 
     def release(self, nbytes: int) -> None:
@@ -76,13 +76,29 @@ class Limits:
             raise ReadError(f"Cannot read {what!r}: it has more than max_bytes={self.max_bytes:,} bytes.")
 
     @asynccontextmanager
-    async def admitted(self, nbytes: int | None, what: str) -> AsyncIterator[None]:
+    async def admitted(self, nbytes: int | None, what: str) -> AsyncIterator[Room]:
         """Hold room for a response while it is read; None where it does not say how long it is."""
         if nbytes is not None:
             self.check(nbytes, what)
-        held = UNKNOWN_NBYTES if nbytes is None else nbytes
-        await self.budget.acquire(held)
+        room = Room(self, what, UNKNOWN_NBYTES if nbytes is None else nbytes)
+        await self.budget.acquire(room.nbytes)
         try:
-            yield
+            yield room
         finally:
-            self.budget.release(held)
+            self.budget.release(room.nbytes)
+
+
+@dataclass
+class Room:
+    """What one response may hold; it grows with one that turns out to be longer."""
+
+    limits: Limits
+    what: str
+    nbytes: int
+
+    def grow(self, nbytes: int) -> None:
+        """Take note that so many bytes have come, or refuse them."""
+        self.limits.check(nbytes, self.what)
+        if nbytes > self.nbytes:
+            self.limits.budget.take(nbytes - self.nbytes)
+            self.nbytes = nbytes

@@ -206,7 +206,7 @@ def _make_client(kind: str, root: str, options: Mapping[str, Any], secrets: tupl
     arguments = client_arguments(kind, options)
     config = arguments["config"]
     client = {"connect_timeout": CONNECT_TIMEOUT, **arguments["client_options"]}
-    endpoint = str(config.get("endpoint") or _endpoint_in_environment(kind) or "")
+    endpoint = str(config.get("endpoint") or config.get("base_url") or _endpoint_in_environment(kind) or "")
     if endpoint.startswith("http://"):
         client.setdefault("allow_http", True)
     retry = {"max_retries": MAX_RETRIES, "retry_timeout": RETRY_TIMEOUT, **arguments["retry_config"]}

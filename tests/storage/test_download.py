@@ -34,6 +34,23 @@ def test_every_kind_of_place(web: Web, bucket: Bucket, tmp_path: Path) -> None:
     assert downloaded(paths, storage_options=bucket.options) == [b"local", b"local", b"web", b"object", None]
 
 
+@pytest.mark.parametrize(
+    ("scheme", "options"),
+    [
+        ("gs", {"anon": True}),
+        ("az", {"anon": True, "account": "me"}),
+        ("s3", {"anon": True, "region": "us-east-1"}),
+        ("s3", {"key": "a", "secret": "b", "region": "us-east-1"}),
+    ],
+)
+def test_the_requests_of_each_object_store(web: Web, scheme: str, options: dict[str, Any]) -> None:
+    web.put("x", b"object")
+    options = {**options, "endpoint_url": web.url}
+    assert downloaded([f"{scheme}://plain/x"], storage_options=options) == [b"object"]
+    assert [(asked.method, asked.path) for asked in web.asked] == [("GET", "/plain/x")]
+    assert ("authorization" in map(str.lower, web.asked[0].headers)) is ("key" in options)
+
+
 def test_order_and_many_rows(web: Web) -> None:
     urls = [web.put(str(number), str(number).encode()) for number in range(300)]
     assert downloaded(list(urls), max_connections=8) == [str(number).encode() for number in range(300)]
