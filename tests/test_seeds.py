@@ -302,3 +302,52 @@ def test_multi_model_pipeline() -> None:
     ds = ds.map_batches(Detector, concurrency=2)
     ds = ds.map_batches(Classifier, concurrency=2)
     assert [row["label"] for row in ds.take_all()] == ["0-1", "1-2", "2-3"]
+
+
+# --- daft.File ---
+
+
+class Pipeline:
+    """A stand-in for the pipeline of ``faster_whisper``: a segment for each second of the sound in a file on disk."""
+
+    def transcribe(self, path: str, vad_filter: bool, batch_size: int) -> tuple[Any, None]:
+        seconds = Path(path).read_bytes()[3:]
+        segments = [type("Segment", (), {"start": n, "end": n + 1, "text": chr(s)}) for n, s in enumerate(seconds)]
+        return iter(segments), None
+
+
+@daft.cls()
+class FasterWhisperTranscriber:
+    def __init__(self, model="distil-large-v3", compute_type="float32", device="auto"):  # type: ignore[no-untyped-def]
+        self.pipe = Pipeline()
+
+    @daft.method(return_dtype=daft.DataType.struct({
+        "transcript": daft.DataType.string(),
+        "segments": daft.DataType.list(daft.DataType.struct({
+            "start": daft.DataType.float64(),
+            "end": daft.DataType.float64(),
+            "text": daft.DataType.string(),
+        })),
+    }))  # fmt: skip
+    def transcribe(self, audio_file: daft.File):  # type: ignore[no-untyped-def]
+        with audio_file.to_tempfile() as tmp:
+            segments_iter, info = self.pipe.transcribe(
+                str(tmp.name), vad_filter=True, batch_size=16
+            )  # fmt: skip
+            segments = [{"start": s.start, "end": s.end, "text": s.text}
+                        for s in segments_iter]  # fmt: skip
+            text = " ".join(seg["text"] for seg in segments)
+            return {"transcript": text, "segments": segments}
+
+
+def test_transcriber(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.mp3").write_bytes(b"ID3hi")
+    transcriber = FasterWhisperTranscriber()
+    df = daft.from_glob_path(f"{tmp_path}/*.mp3")
+    df = df.with_column("result", transcriber.transcribe(daft.col("path")))
+    df.show()
+    assert "result" in capsys.readouterr().out
+    assert df.to_pylist()[0]["result"] == {
+        "transcript": "h i",
+        "segments": [{"start": 0.0, "end": 1.0, "text": "h"}, {"start": 1.0, "end": 2.0, "text": "i"}],
+    }

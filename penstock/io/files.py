@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, did_you_mean
-from penstock.storage.objects import KINDS
 from penstock.storage.options import StorageOptions
-from penstock.storage.urls import local_path, redacted
+from penstock.storage.urls import KINDS, local_path, redacted
 
 if TYPE_CHECKING:
     from penstock.storage.ranges import RangeFile

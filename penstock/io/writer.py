@@ -19,9 +19,8 @@ from penstock.io.dead_letters import error_files, stage_errors
 from penstock.io.output import Output
 from penstock.io.partition import check_partition_column, split_by_partition
 from penstock.io.staging import FOLDER as STAGING_FOLDER, Staging, begin_writeback, new_run_id, writing
-from penstock.storage.objects import KINDS
 from penstock.storage.options import StorageOptions
-from penstock.storage.urls import local_path, redacted, scheme_of
+from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
 from penstock.types.plain import arrow_array
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import mimetypes
 import os
 import posixpath
 import shutil
@@ -114,7 +113,11 @@ class File:
         elif self.exists():
             with self.open(buffer_size=SNIFF_NBYTES) as file:
                 guess = sniff(file.read(SNIFF_NBYTES))
-        return guess or mimetypes.guess_type(self.name)[0] or UNKNOWN
+        if guess is None:
+            import mimetypes
+
+            guess = mimetypes.guess_type(self.name)[0]
+        return guess or UNKNOWN
 
     def to_tempfile(self, buffer_size: int = COPY_NBYTES) -> IO[bytes]:
         """Return a temporary copy on the local disk, open at its start, for libraries that want a path.

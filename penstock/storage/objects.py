@@ -20,9 +20,7 @@ from penstock.errors import (
 from penstock.storage.limits import Limits
 from penstock.storage.options import client_arguments, scrubbed, secrets_of, unknown_option
 from penstock.storage.ranges import RangeFile, buffered
-
-KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
-"""The kind of store for each scheme."""
+from penstock.storage.urls import KINDS
 
 MAX_RETRIES = 4
 RETRY_TIMEOUT = timedelta(seconds=60)

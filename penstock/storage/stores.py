@@ -11,10 +11,10 @@ from typing import Any, BinaryIO, Protocol, cast
 from penstock.errors import PathNotFoundError, ReadError
 from penstock.storage.access import ANYTHING, Access, configured_access
 from penstock.storage.limits import Limits
-from penstock.storage.objects import KINDS, ObjectStore
+from penstock.storage.objects import ObjectStore
 from penstock.storage.options import environment
 from penstock.storage.remembered import options_for
-from penstock.storage.urls import local_path, scheme_of
+from penstock.storage.urls import KINDS, local_path, scheme_of
 
 
 class Store(Protocol):

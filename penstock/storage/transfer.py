@@ -19,10 +19,10 @@ from penstock.storage.file import File
 from penstock.storage.http import HttpClient
 from penstock.storage.limits import ByteBudget, Limits
 from penstock.storage.mime import SNIFF_NBYTES, sniff
-from penstock.storage.objects import KINDS, ObjectStore
+from penstock.storage.objects import ObjectStore
 from penstock.storage.remembered import options_for
 from penstock.storage.stores import AsyncStore, async_store, object_store
-from penstock.storage.urls import local_path, redacted, scheme_of
+from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 
 
 class Downloader:

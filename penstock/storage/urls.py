@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import unquote, urlsplit, urlunsplit
+
+KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
+"""The kind of object store for each scheme."""
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
 _SECRET = re.compile(
@@ -33,6 +35,8 @@ def local_path(path: str) -> str | None:
         return None
     if _SCHEME.match(path) is None:
         return os.path.expanduser(path)
+    from urllib.parse import unquote
+
     rest = path[len("file://") :]
     host, slash, tail = rest.partition("/")
     # file://localhost/x is the URL's own spelling; file://x/y and file://~/y are what people write for a path.
@@ -52,4 +56,6 @@ def redacted(text: str) -> str:
 
 def without_fragment(url: str) -> str:
     """Return a web URL as it is sent to its server."""
+    from urllib.parse import urlsplit, urlunsplit
+
     return urlunsplit(urlsplit(url)._replace(fragment=""))
