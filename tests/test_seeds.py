@@ -331,7 +331,7 @@ class FasterWhisperTranscriber:
     }))  # fmt: skip
     def transcribe(self, audio_file: daft.File):  # type: ignore[no-untyped-def]
         with audio_file.to_tempfile() as tmp:
-            segments_iter, info = self.pipe.transcribe(
+            segments_iter, info = self.pipe.transcribe(  # noqa: RUF059 - as the sample has it
                 str(tmp.name), vad_filter=True, batch_size=16
             )  # fmt: skip
             segments = [{"start": s.start, "end": s.end, "text": s.text}
