@@ -26,6 +26,12 @@ MAX_RETRIES = 4
 RETRY_TIMEOUT = timedelta(seconds=60)
 CONNECT_TIMEOUT = timedelta(seconds=10)
 LIST_CHUNK = 1000
+
+_MACHINE_CREDENTIALS = "169.254.169.254"
+_REMEDY = (
+    "Give storage_options={'key': ..., 'secret': ...}, set the environment variables of the store, or "
+    "storage_options={'anon': True} for public data."
+)
 MULTIPART_NBYTES = 16 * 2**20  # a larger file is uploaded in parts
 
 
@@ -179,12 +185,10 @@ class ObjectStore:
         except (FileNotFoundError, raised.NotFoundError):
             raise PathNotFoundError(f"File {where!r} does not exist.") from None
         except (PermissionError, raised.PermissionDeniedError, raised.UnauthenticatedError) as exc:
-            raise ReadError(
-                f"{self.root} refuses access to {key!r}: {self._told(exc)} Give storage_options={{'key': ..., "
-                "'secret': ...}, set the environment variables of the store, or storage_options={'anon': True} for "
-                "public data."
-            ) from None
+            raise ReadError(f"{self.root} refuses access to {key!r}: {self._told(exc)} {_REMEDY}") from None
         except raised.GenericError as exc:
+            if _MACHINE_CREDENTIALS in str(exc):  # where a client looks last, on machines of the cloud
+                raise ReadError(f"Cannot read {where!r}: no credentials were found. {_REMEDY}") from None
             raise StoreUnavailableError(f"Cannot reach {where!r}: {self._told(exc)}") from None
         except (raised.BaseError, ValueError, OSError) as exc:
             raise ReadError(f"Cannot {verb} {where!r}: {self._told(exc)}") from None

@@ -12,7 +12,7 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
 _SECRET = re.compile(
     r"(?i)(?<=[?&;])([^=&#;]*(?:sig(?:nature)?|token|secret|key|password|passwd|credential|auth)[^=&#;]*=)[^&#]*"
 )
-_USERINFO = re.compile(r"(?<=://)[^/?#@\s]*@")
+_USERINFO = re.compile(r"\b(?!abfss?:)([A-Za-z][A-Za-z0-9+.\-]*://)[^/?#@\s]*@")  # Azure has the container there
 
 
 def scheme_of(path: str) -> str:
@@ -51,7 +51,7 @@ def redacted(text: str) -> str:
     """
     if "://" not in text:
         return text
-    return _SECRET.sub(r"\1***", _USERINFO.sub("***@", text))
+    return _SECRET.sub(r"\1***", _USERINFO.sub(r"\1***@", text))
 
 
 def without_fragment(url: str) -> str:

@@ -172,4 +172,6 @@ def test_urls() -> None:
     assert local_path("file:///a%20b") == "/a b"
     assert local_path("file://localhost/a") == "/a"
     assert local_path("https://h/a") is None
+    assert redacted("postgresql://me:pw@host/db") == "postgresql://***@host/db"
+    assert redacted("abfss://box@me.dfs.core.windows.net/x") == "abfss://box@me.dfs.core.windows.net/x"
     assert redacted("az://c/x?sig=abc&se=1 and /plain/path") == "az://c/x?sig=***&se=1 and /plain/path"
