@@ -1,7 +1,7 @@
 """A quick server of objects, as S3 answers a GET: moto's takes 4 ms for each, which hides what a client takes.
 
-`python -m benchmarks.object_server NBYTES` serves objects of so many bytes under any key, on a free port of loopback, which
-it prints, until its standard input closes. It checks no signatures.
+`python -m benchmarks.object_server NBYTES` serves objects of so many bytes under any key, on a free port of loopback,
+which it prints, until its standard input closes. It checks no signatures.
 """
 
 from __future__ import annotations
