@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -46,6 +47,7 @@ class Workload:
     dataset: str | None = None
     num_rows: int = 0
     make_batch: Callable[[Any, int, int], Any] | None = None
+    serving: Callable[[int], AbstractContextManager[dict[str, str]]] | None = None
 
 
 def load(name: str) -> Workload:
@@ -55,7 +57,8 @@ def load(name: str) -> Workload:
     - a function for each engine that can do it: `penstock(run)`, `daft(run)`, `ray_data(run)`, `plain(run)`. It imports
       its engine inside, writes Parquet under `run.output` or returns a JSON value, which is compared;
     - `TARGETS`: tuples `(metric, at_most, engine or None)`; `MIN_REPEAT`, where a median of three says too little;
-    - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset.
+    - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset;
+    - `serving(num_rows)`, where it needs a server: a context manager that gives the environment to reach it with.
 
     They are plain values, so that a measured process loads nothing but its engine.
     """
@@ -69,6 +72,7 @@ def load(name: str) -> Workload:
         dataset=getattr(module, "DATASET", None),
         num_rows=getattr(module, "NUM_ROWS", 0),
         make_batch=getattr(module, "make_batch", None),
+        serving=getattr(module, "serving", None),
     )
 
 

@@ -10,6 +10,7 @@ from penstock.expr.registry import load_later
 from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.readers import (
     from_arrow,
+    from_files,
     from_glob_path,
     from_items,
     from_numpy,
@@ -17,6 +18,7 @@ from penstock.readers import (
     from_pydict,
     from_pylist,
     range,
+    read_binary_files,
     read_csv,
     read_json,
     read_parquet,
@@ -24,6 +26,7 @@ from penstock.readers import (
     read_text,
 )
 from penstock.runners import set_runner_local, set_runner_ray
+from penstock.storage.file import AudioFile, File, ImageFile, VideoFile
 from penstock.table_readers import (
     from_huggingface,
     from_ray_dataset,
@@ -59,11 +62,14 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "ActorPoolStrategy",
+    "AudioFile",
     "Condition",
     "DataFrame",
     "DataType",
     "Expression",
     "Field",
+    "File",
+    "ImageFile",
     "ReadRequest",
     "ReadTask",
     "RetryAfterError",
@@ -72,6 +78,7 @@ __all__ = [
     "Sink",
     "Source",
     "TaskPoolStrategy",
+    "VideoFile",
     "Writer",
     "cls",
     "coalesce",
@@ -80,6 +87,7 @@ __all__ = [
     "element",
     "format",
     "from_arrow",
+    "from_files",
     "from_glob_path",
     "from_huggingface",
     "from_items",
@@ -94,6 +102,7 @@ __all__ = [
     "lit",
     "method",
     "range",
+    "read_binary_files",
     "read_csv",
     "read_deltalake",
     "read_huggingface",

@@ -182,6 +182,7 @@ class StageState:
         self.total_out += output.nbytes
         self.num_outputs += 1
         self.inbox.most_nbytes = most_input(self._share, self.total_in, self.total_out)
+        self.inbox.learn(output.nbytes / max(output.num_rows, 1))
         task.outputs.append(output)
         self.nbytes_unreleased += output.nbytes
 

@@ -104,7 +104,9 @@ def can_cast(source: DataType, dtype: DataType) -> bool:
             (source.is_time() and dtype.is_time()) or (source.is_duration() and dtype.is_duration())
         )
     if source.is_binary():
-        return dtype.is_binary()
+        return dtype.is_binary() or dtype.is_file()
+    if source.is_file():
+        return dtype.is_file()
     if source.is_struct() and dtype.is_struct():
         return all(can_cast(inner, dtype.fields[name]) for name, inner in source.fields.items() if name in dtype.fields)
     if source.is_map() and dtype.is_map():

@@ -78,6 +78,7 @@ class UdfSpec:
     limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()
+    task_nbytes: int | None = None  # about what one task may give, where rows may be of any size
 
     @property
     def is_stateful(self) -> bool:

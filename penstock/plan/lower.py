@@ -184,7 +184,7 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
     if is_batch and spec.batch_size == "auto":
         return Measured(ASYNC_BATCH_ROWS if spec.is_async else MAX_BATCH_ROWS)
     if spec.is_async:
-        return AtMost(_async_rows(spec))
+        return AtMost(_async_rows(spec), spec.task_nbytes if isinstance(spec, UdfSpec) else None)
     return _WHOLE if is_batch else Paced()
 
 

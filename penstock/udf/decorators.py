@@ -19,6 +19,7 @@ from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, UdfCall, Unnest
 from penstock.expr.udf import BatchSize, OnError, Resources, UdfSpec
 from penstock.types import DataType
+from penstock.udf.file_arguments import with_files
 from penstock.udf.options import (
     BATCH_OPTIONS,
     INHERITED,
@@ -120,7 +121,8 @@ def _return_dtype(name: str, options: Options, hint: Any, is_generator: bool) ->
 
 def build_call(spec: UdfSpec, unnest: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expression:
     """Return the expression that calls ``spec`` with these arguments."""
-    call = UdfCall(spec, tuple(map(_argument, args)), tuple((n, _argument(v)) for n, v in kwargs.items()))
+    given = tuple(map(_argument, args)), tuple((n, _argument(v)) for n, v in kwargs.items())
+    call = UdfCall(spec, *with_files(spec, *given))
     return Expression(Unnest(call) if unnest else call)
 
 
