@@ -169,6 +169,8 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
     is_batch = spec.is_batch if isinstance(spec, UdfSpec) else spec.verb == "map_batches"
     if isinstance(spec.batch_size, int):
         return Exactly(spec.batch_size)
+    if spec.batch_size == "paced":
+        return Paced()
     if spec.is_async:
         return AtMost(_async_rows(spec))
     return _WHOLE if is_batch else Paced()

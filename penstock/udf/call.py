@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from penstock.expr.arrays import repeat
 from penstock.expr.udf import UdfSpec
 from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
-from penstock.types import to_arrow_array
+from penstock.types import PartialColumn, to_arrow_array
 from penstock.udf.arguments import Arguments
 from penstock.udf.bisect import Parts
 from penstock.udf.failures import row_error_of
@@ -49,7 +49,7 @@ class UdfHandler:
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
         if self._spec.is_batch:
-            column = self._call_batch(item)
+            column = self._call_batch(item, first_row)
         else:
             results = self._call_rows(item)
             if self._spec.is_generator:
@@ -63,7 +63,7 @@ class UdfHandler:
     def close(self) -> None:
         close_instance(self._instance)
 
-    def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
+    def _call_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         parts, columns = Parts(batch), list[pa.Array]()
         for part in parts:
             if self._is_cancelled():
@@ -76,6 +76,9 @@ class UdfHandler:
             except Exception as exc:
                 columns += self._failures.part(part, parts, exc)
             else:
+                if isinstance(result, PartialColumn):
+                    self._failures.rows(part, first_row + sum(map(len, columns)), result.failures)
+                    result = result.values
                 columns.append(batch_result(result, self._spec, part.num_rows))
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
@@ -121,6 +124,16 @@ class Failures:
         if self.spec.policy.on_error == "raise":
             raise row_error(self.spec, self._arguments.at(batch, row), exc) from exc
         self.note(batch, row, exc)
+
+    def rows(self, part: pa.RecordBatch, first_row: int, failures: Mapping[int, Exception]) -> None:
+        """Raise an error that names the first of the rows, or record them all; those of a batch function of ours."""
+        for row, exc in sorted(failures.items()):
+            if self.spec.policy.on_error == "raise":
+                raise UdfError(
+                    f"{self.spec.name} failed on row {first_row + row} of its input: {exc}. "
+                    'To go on with null for such rows, set on_error="null"; df.errors() then lists them.'
+                ) from exc
+            self.note(part, row, exc)
 
     def part(self, part: pa.RecordBatch, parts: Parts, exc: Exception) -> list[pa.Array]:
         """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""
