@@ -12,14 +12,13 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.config import get_config
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError, did_you_mean
 from penstock.expr.arrays import broadcast, on_arrays
 from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.nodes import UdfCall
 from penstock.expr.signatures import BINARY, BYTES, STRING, UINT32, Kind, strict, takes
 from penstock.expr.udf import OnError, Policy, UdfSpec
-from penstock.images.decoder import ImageDecoder
+from penstock.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
 from penstock.images.encode import DEFAULT_QUALITY, encoded, encoding_of, holds
 from penstock.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
 from penstock.images.packages import require_images
@@ -30,7 +29,7 @@ from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
 from penstock.types.images import ImageRoom, Shape, image_shapes, image_views
 from penstock.types.plain import arrow_numbers
 
-IMAGE = Kind("an image", DataType.is_image, "make one of bytes with .decode_image()")
+IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
 BOX = Kind("a list of x, y, width and height", lambda d: d.is_list() and d.inner.is_integer())
 
 _ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "log": "log", "ignore": "ignore"}
@@ -60,11 +59,9 @@ def decode_image(
     >>> df.to_pydict()["image"][0].shape
     (2, 3, 3)
     """
-    require_images("decode_image")
     if on_error not in _ON_ERROR:
         raise InvalidArgumentError(f"decode_image: on_error={on_error!r} is not known; use 'raise', 'null' or 'log'")
-    _check_mode("decode_image", mode)
-    decoder = ImageDecoder(mode, is_scaled=scaled, max_pixels=get_config().max_image_pixels)
+    decoder = checked_decoder("decode_image", mode, is_scaled=scaled)
     return Expression(UdfCall(_decode_spec(decoder, _ON_ERROR[on_error]), (lit(bytes)._node,)))
 
 
@@ -93,7 +90,7 @@ def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT
     """
     require_images("encode_image")
     encoding = encoding_of(image_format, "encode_image: image_format")
-    if not (isinstance(quality, int) and 1 <= quality <= 100):
+    if isinstance(quality, bool) or not 1 <= quality <= 100:
         raise InvalidArgumentError(f"encode_image: quality={quality!r} must be a whole number from 1 to 100")
     return call("encode_image", image, encoding=encoding, quality=quality)
 
@@ -134,11 +131,7 @@ def resize(image: Expression, w: int, h: int) -> Expression:
     image[RGB; 4x8]
     """
     require_images("resize")
-    for name, length in (("w", w), ("h", h)):
-        if not isinstance(length, int) or isinstance(length, bool) or length < 1:
-            raise InvalidArgumentError(f"resize: {name}={length!r} must be a whole number of at least 1")
-    if w * h * 4 > np.iinfo(np.int32).max:
-        raise InvalidArgumentError(f"resize: {w} x {h} pixels are more than an image can have")
+    check_size("resize", w=w, h=h)
     return call("resize", image, w=w, h=h)
 
 
@@ -168,9 +161,10 @@ def crop(image: Expression, bbox: tuple[int, int, int, int] | Expression) -> Exp
     require_images("crop")
     if isinstance(bbox, Expression):
         return call("crop_by", image, bbox)
-    box: Any = tuple(bbox) if isinstance(bbox, (tuple, list)) else bbox
-    if not isinstance(box, tuple) or len(box) != 4 or not all(isinstance(length, int) for length in box):
-        raise InvalidArgumentError(f"crop: bbox={bbox!r} must be four whole numbers: x, y, width, height")
+    given: Any = bbox
+    box = tuple(given) if isinstance(given, (tuple, list)) else ()
+    if len(box) != 4 or not all(isinstance(length, int) for length in box):
+        raise InvalidArgumentError(f"crop: bbox={given!r} must be four whole numbers: x, y, width, height")
     _check_box(box)
     return call("crop", image, bbox=box)
 
@@ -187,7 +181,7 @@ def _cropped_type(dtype: DataType, *, bbox: tuple[int, int, int, int]) -> DataTy
         return DataType.image(dtype.mode if dtype.is_image() else None)
     height, width, _ = cropped(np.empty(dtype.shape, np.uint8), bbox).shape
     if not height or not width:
-        raise TypeMismatchError(_outside(bbox, dtype.shape))
+        raise TypeMismatchError(_outside(bbox, dtype.arrow.shape))
     return DataType.image(dtype.mode, height, width)
 
 
@@ -252,15 +246,8 @@ def convert_image(image: Expression, mode: str) -> Expression:
     require_images("convert_image")
     if mode is None:
         raise InvalidArgumentError(f"convert_image: give a mode, one of {', '.join(IMAGE_CHANNELS)}")
-    _check_mode("convert_image", mode)
+    check_mode("convert_image", mode)
     return call("convert_image", image, mode=mode)
-
-
-def _check_mode(function: str, mode: str | None) -> None:
-    if mode is not None and mode not in IMAGE_CHANNELS:
-        known = ", ".join(IMAGE_CHANNELS)
-        hint = did_you_mean(str(mode).upper(), IMAGE_CHANNELS)
-        raise InvalidArgumentError(f"{function}: mode={mode!r} is not known; use one of {known}.{hint}")
 
 
 def _converted_type(dtype: DataType, *, mode: str) -> DataType:
@@ -395,7 +382,7 @@ def image_hash(image: Expression, *, method: str = "phash", hash_size: int = 8, 
             f"image_hash: method={method!r} is not known; use one of {known}.{did_you_mean(method, METHODS)}"
         )
     for name, number in (("hash_size", hash_size), ("segments", segments)):
-        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= 256:
+        if isinstance(number, bool) or number not in range(1, 257):
             raise InvalidArgumentError(f"image_hash: {name}={number!r} must be a whole number from 1 to 256")
     if method == "whash" and hash_size & (hash_size - 1):
         raise InvalidArgumentError(f"image_hash: hash_size={hash_size} must be a power of 2 for 'whash'")

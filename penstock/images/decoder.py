@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.config import MAX_IMAGE_PIXELS
-from penstock.errors import ComputeError
+from penstock.config import MAX_IMAGE_PIXELS, get_config
+from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
 from penstock.images.opened import Opened, Scratch, open_image
+from penstock.images.packages import require_images
 from penstock.images.pixels import resize_into
 from penstock.types import DataType, PartialColumn, Series
+from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.images import ImageRoom, Shape
 
@@ -71,13 +75,44 @@ class ImageDecoder:
         height, width = self.size or (image.height, image.width)
         return height, width, IMAGE_CHANNELS[self.mode or image.mode]
 
-    def _fill(self, image: Opened, out: np.ndarray, scratch: Scratch) -> None:  # type: ignore[type-arg]
+    def _fill(self, image: Opened, out: NDArray, scratch: Scratch) -> None:
         mode = self.mode or image.mode
         if self.size is None:
             image.read_into(mode, out)
             return
         pixels = image.pixels(mode, self.size if self.is_scaled else None, scratch)
         resize_into(pixels, out, is_smooth=pixels.shape[:2] != (image.height, image.width))
+
+
+def checked_decoder(what: str, mode: str | None, size: Any = None, *, is_scaled: bool = True) -> ImageDecoder:
+    """Return a decoder for what a user asks for, or say what cannot be."""
+    require_images(what)
+    check_mode(what, mode)
+    if size is not None:
+        lengths = tuple(size) if isinstance(size, (tuple, list)) else ()
+        if len(lengths) != 2:
+            raise InvalidArgumentError(f"{what}: size={size!r} must be two whole numbers, height and width")
+        check_size(what, **dict(zip(("height", "width"), lengths, strict=True)))
+        size = lengths
+    return ImageDecoder(mode, size, is_scaled, get_config().max_image_pixels)
+
+
+def check_mode(what: str, mode: str | None) -> None:
+    """Refuse a mode that is not known; None is one."""
+    if mode is not None and mode not in IMAGE_CHANNELS:
+        known = ", ".join(IMAGE_CHANNELS)
+        hint = did_you_mean(str(mode).upper(), IMAGE_CHANNELS)
+        raise InvalidArgumentError(f"{what}: mode={mode!r} is not known; use one of {known}.{hint}")
+
+
+def check_size(what: str, **lengths: Any) -> None:
+    """Refuse sizes, given by their names, that no image can have."""
+    for name, length in lengths.items():
+        if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+            raise InvalidArgumentError(f"{what}: {name}={length!r} must be a whole number of at least 1")
+    if 4 * math.prod(lengths.values()) > np.iinfo(np.int32).max:
+        listing = " x ".join(map(str, lengths.values()))
+        raise InvalidArgumentError(f"{what}: {listing} pixels are more than an image can have")
 
 
 def binary_views(column: pa.Array) -> Iterable[memoryview | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from penstock.images.packages import opencv
@@ -36,26 +38,33 @@ def num_hash_bytes(method: str, hash_size: int, segments: int) -> int:
 
 
 def _bits(grey: NDArray, method: str, size: int) -> NDArray:
+    values, level = _compared(grey, method, size)
+    bits: NDArray = values > level
+    return bits
+
+
+def _compared(grey: NDArray, method: str, size: int) -> tuple[NDArray, Any]:
+    """Return values of an image, and what each of them is compared with."""
     match method:
         case "dhash":
             small = _scaled(grey, size, size + 1)
-            return small[:, 1:] > small[:, :-1]
+            return small[:, 1:], small[:, :-1]
         case "dhash_vertical":
             small = _scaled(grey, size + 1, size)
-            return small[1:] > small[:-1]
+            return small[1:], small[:-1]
         case "phash":
             low = _cosines(_scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size))[:size, :size]
-            return low > np.median(low)
+            return low, np.median(low)
         case "phash_simple":
             fine = _scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size)
             low = _cosine_rows(fine)[:size, 1 : size + 1]
-            return low > low.mean()
+            return low, low.mean()
         case "whash":
             low = _haar_low(_scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size), size)
-            return low > np.median(low)
+            return low, np.median(low)
         case _:
             small = _scaled(grey, size, size)
-            return small > small.mean()
+            return small, small.mean()
 
 
 def _scaled(grey: NDArray, height: int, width: int) -> NDArray:
@@ -65,7 +74,6 @@ def _scaled(grey: NDArray, height: int, width: int) -> NDArray:
 
 
 def _cosines(values: NDArray) -> NDArray:
-    # OpenCV's transform wants even sides; hashes of odd size still have four times as fine an image.
     transformed: NDArray = opencv().dct(values)
     return transformed
 
@@ -77,7 +85,8 @@ def _cosine_rows(values: NDArray) -> NDArray:
 
 
 def _haar_low(values: NDArray, size: int) -> NDArray:
-    """Return the low band of a Haar wavelet transform, of ``size``, without the mean of the whole image."""
-    while len(values) > size:
-        values = values.reshape(len(values) // 2, 2, -1, 2).mean(axis=(1, 3))
-    return values - values.mean()
+    """Return the low band of a Haar wavelet transform, of ``size``."""
+    low: NDArray = values
+    while len(low) > size:
+        low = low.reshape(len(low) // 2, 2, -1, 2).mean(axis=(1, 3))
+    return low

@@ -60,14 +60,7 @@ def open_image(data: memoryview, max_pixels: int) -> Opened:
     if kind is None:
         begins = f"begins with {bytes(data[:8])!r}" if len(data) else "is empty"
         raise ComputeError(f"not an image: it {begins}; known are {', '.join(FORMATS)}")
-    try:
-        opened: Opened = _JpegImage(data) if kind == "JPEG" else _PillowImage(data, kind)
-    except _NotForTurboError:
-        opened = _PillowImage(data, kind)
-    except ComputeError:
-        raise
-    except Exception as exc:  # what a decoder raises on damaged bytes is anyone's guess
-        raise _damaged(kind, exc) from exc
+    opened = (_turbo_jpeg(data) if kind == "JPEG" else None) or _PillowImage(data, kind)
     if opened.height * opened.width > max_pixels:
         raise ComputeError(
             f"the {kind} claims {opened.width} x {opened.height} pixels, more than max_image_pixels={max_pixels}; "
@@ -96,26 +89,24 @@ def _kind_of(data: memoryview) -> str | None:
 
 
 def _damaged(kind: str, exc: Exception) -> ComputeError:
-    return ComputeError(f"damaged {kind}: {exc or type(exc).__name__}")
+    return ComputeError(f"damaged {kind}: {str(exc) or type(exc).__name__}")
 
 
-class _NotForTurboError(Exception):
-    """A JPEG in colours that libjpeg-turbo does not turn into ours."""
+def _turbo_jpeg(data: memoryview) -> Opened | None:
+    """Return a JPEG that libjpeg-turbo turns into our colours; None leaves it to Pillow, with its errors."""
+    try:
+        height, width, colours, _ = simplejpeg().decode_jpeg_header(data)
+    except ValueError:
+        return None
+    return None if colours in ("CMYK", "YCCK") else _JpegImage(data, height, width, colours)
 
 
 class _JpegImage:
     """A JPEG, by libjpeg-turbo."""
 
-    def __init__(self, data: memoryview) -> None:
-        try:
-            height, width, colours, _ = simplejpeg().decode_jpeg_header(data)
-        except ValueError:  # it may yet be one that Pillow can read
-            raise _NotForTurboError from None
-        if colours in ("CMYK", "YCCK"):
-            raise _NotForTurboError
+    def __init__(self, data: memoryview, height: int, width: int, colours: str) -> None:
         self._data = data
         self._orientation = jpeg_orientation(data)
-        self._stored = (height, width)
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
         self.mode = "L" if colours.upper() == "GRAY" else "RGB"
 
@@ -154,14 +145,13 @@ class _PillowImage:
 
     def __init__(self, data: memoryview, kind: str, is_turned: bool = True) -> None:
         self._kind = kind
-        # The class of the format itself: Image.open would try them all, and checks sizes by limits of its own.
-        self._image = _file_class(kind)(io.BytesIO(data))
+        try:
+            # The class of the format itself: Image.open would try them all, and checks sizes by limits of its own.
+            self._image = _file_class(kind)(io.BytesIO(data))
+            self._orientation = _orientation(self._image, kind) if is_turned else 1
+        except Exception as exc:  # what a decoder raises on damaged bytes is anyone's guess
+            raise _damaged(kind, exc) from exc
         width, height = self._image.size
-        self._orientation = (
-            self._image.getexif().get(_ORIENTATION, 1) if is_turned and kind not in _ALREADY_UPRIGHT else 1
-        )
-        if not (isinstance(self._orientation, int) and 1 <= self._orientation <= 8):
-            self._orientation = 1
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
         self.mode = _natural_mode(self._image)
 
@@ -177,7 +167,15 @@ class _PillowImage:
             pixels = np.asarray(_in_mode(self._image, mode))
         except Exception as exc:
             raise _damaged(self._kind, exc) from exc
+        self._image = None  # each image is read once, and holds its pixels a second time
         return pixels[:, :, np.newaxis] if pixels.ndim == 2 else pixels
+
+
+def _orientation(image: Any, kind: str) -> int:
+    if kind in _ALREADY_UPRIGHT:
+        return 1
+    noted = image.getexif().get(_ORIENTATION, 1)
+    return noted if isinstance(noted, int) and 1 <= noted <= 8 else 1
 
 
 def _file_class(kind: str) -> Any:
@@ -219,10 +217,12 @@ def _to_bytes(values: NDArray) -> NDArray:
 
     What is neither, such as heights in metres, is cut to 0 to 255.
     """
+    bounded: NDArray
     if values.dtype.kind == "f":
         finite = np.nan_to_num(values)
-        scaled = finite * 255 if finite.size and finite.min() >= 0 and finite.max() <= 1 else finite
-        return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
-    if values.dtype.itemsize == 2 or (values.size and values.max() > 255):
-        return (np.clip(values, 0, 65535) >> 8).astype(np.uint8)
-    return np.clip(values, 0, 255).astype(np.uint8)
+        is_fraction = finite.size > 0 and finite.min() >= 0 and finite.max() <= 1
+        bounded = np.rint(finite * 255 if is_fraction else finite)
+    else:
+        is_wide = values.dtype.itemsize == 2 or (values.size > 0 and values.max() > 255)
+        bounded = np.clip(values, 0, 65535) >> 8 if is_wide else values
+    return np.clip(bounded, 0, 255).astype(np.uint8)

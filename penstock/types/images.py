@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ def image_views(images: pa.Array) -> list[NDArray | None]:
         return rows
     storage = images.storage
     data, height, width, channels = (storage.field(i) for i in range(4))
-    offsets = np.frombuffer(data.buffers()[1], np.int64, len(data) + 1, data.offset * 8) if len(data) else []
+    offsets: Any = np.frombuffer(data.buffers()[1], np.int64, len(data) + 1, data.offset * 8) if len(data) else []
     pixels = np.frombuffer(data.buffers()[2] or b"", np.uint8)
     pixels.flags.writeable = False
     shapes = zip(*(column.to_pylist() for column in (height, width, channels)), strict=True)

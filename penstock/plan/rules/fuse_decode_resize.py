@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import cast
 
-from penstock.expr.nodes import Call, ColumnRef, Expr, Star, UdfCall, Unnest, rewrite, walk
+from penstock.expr.nodes import Call, ColumnRef, Expr, Star, UdfCall, Unnest, rewrite, unalias, walk
 from penstock.images.decoder import ImageDecoder
 from penstock.plan.nodes import Plan, Project, UdfProject
 from penstock.plan.rules.substitution import named
@@ -65,7 +65,8 @@ def _resizing(decoding: UdfProject, size: tuple[int, int]) -> UdfProject:
 
 
 def _without_resize(expr: Expr, column: str) -> Expr:
-    return named(_rewritten(expr, column), expr.name)
+    changed = named(_rewritten(expr, column), expr.name)
+    return unalias(changed) if unalias(changed) == ColumnRef(expr.name) else changed
 
 
 def _rewritten(expr: Expr, column: str) -> Expr:
