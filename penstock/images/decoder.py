@@ -125,6 +125,6 @@ def binary_views(column: pa.Array) -> Iterable[memoryview | None]:
     if not len(column) or offsets is None:
         return
     bounds = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1].tolist()
-    content = memoryview(data or b"")
+    content = memoryview(data or b"").cast("B")  # Arrow's buffers say that they hold signed bytes; decoders want plain
     for row, is_valid in enumerate(column.is_valid().to_pylist()):
         yield content[bounds[row] : bounds[row + 1]] if is_valid else None

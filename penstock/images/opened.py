@@ -174,7 +174,10 @@ class _PillowImage:
 def _orientation(image: Any, kind: str) -> int:
     if kind in _ALREADY_UPRIGHT:
         return 1
-    noted = image.getexif().get(_ORIENTATION, 1)
+    try:
+        noted = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # notes that cannot be read are no reason not to show the picture
+        return 1
     return noted if isinstance(noted, int) and 1 <= noted <= 8 else 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,20 +17,8 @@ Shape = tuple[int, int, int]  # height, width, channels
 
 def image_views(images: pa.Array) -> list[NDArray | None]:
     """Return each image as a read-only ``(height, width, channels)`` view of the column's memory, None for null."""
-    if images.type.shape is not None:
-        rows: list[NDArray | None] = images.to_pylist()
-        return rows
-    storage = images.storage
-    data, height, width, channels = (storage.field(i) for i in range(4))
-    offsets: Any = np.frombuffer(data.buffers()[1], np.int64, len(data) + 1, data.offset * 8) if len(data) else []
-    pixels = np.frombuffer(data.buffers()[2] or b"", np.uint8)
-    pixels.flags.writeable = False
-    shapes = zip(*(column.to_pylist() for column in (height, width, channels)), strict=True)
-    is_valid = storage.is_valid().to_pylist()
-    return [
-        pixels[offsets[row] : offsets[row + 1]].reshape(shape) if is_valid[row] else None
-        for row, shape in enumerate(shapes)
-    ]
+    views: list[NDArray | None] = images.to_pylist()
+    return views
 
 
 def image_shapes(images: pa.Array) -> list[Shape | None]:
