@@ -63,6 +63,7 @@ class UdfSpec:
     batch_size: BatchSize = "auto"
     resources: Resources = Resources()
     policy: Policy = Policy()
+    pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
     check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
 
     @property

@@ -19,6 +19,7 @@ from penstock.expr.nodes import Expr, PythonValue, UdfCall, Unnest
 from penstock.expr.udf import BatchSize, OnError, Resources, UdfSpec
 from penstock.types import DataType
 from penstock.udf.options import INHERITED, Options, check_known, exception_classes, make_policy, refusing_unknown
+from penstock.udf.pil_images import pil_parameters
 
 _SEVERAL = (
     collections.abc.Iterator,
@@ -79,6 +80,7 @@ def make_spec(
             timeout_s=options.timeout,
             can_stop=is_async or bool(options.use_process) or options.gpus > 0,
         ),
+        pil_parameters=pil_parameters(function, is_method=method is not None),
     )
 
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock.expr.nodes import UdfCall
+from penstock.images.packages import pillow
 
 
-def pil_parameters(call: UdfCall) -> set[int]:
-    """Return which arguments, by number, are for parameters annotated with a class of Pillow's."""
-    spec = call.udf
-    function = spec.target if spec.method is None else getattr(spec.target, spec.method)
+def pil_parameters(function: Callable[..., Any], is_method: bool) -> tuple[int | str, ...]:
+    """Return which parameters are annotated with Pillow's class, by position and by name.
+
+    Asked where the function is decorated: a worker's copy of it may lack the names that its annotations use.
+    """
     try:
         hints = typing.get_type_hints(function)
-        names = list(inspect.signature(function).parameters)[0 if spec.method is None else 1 :]
+        names = list(inspect.signature(function).parameters)[1 if is_method else 0 :]
     except (NameError, TypeError, ValueError):  # names only a type checker knows, or a function of C
-        return set()
-    given = [*names[: len(call.args)], *(name for name, _ in call.kwargs)]
-    return {number for number, name in enumerate(given) if _is_pil(hints.get(name))}
+        return ()
+    found = [(position, name) for position, name in enumerate(names) if _is_pil(hints.get(name))]
+    return tuple(key for pair in found for key in pair)
 
 
 def _is_pil(hint: Any) -> bool:
@@ -30,11 +32,15 @@ def _is_pil(hint: Any) -> bool:
     return any(kind.__module__.startswith("PIL.") and kind.__name__ == "Image" for kind in kinds)
 
 
+def pil_arguments(call: UdfCall) -> set[int]:
+    """Return which arguments of a call, by number, are for such parameters."""
+    keys = [*range(len(call.args)), *(name for name, _ in call.kwargs)]
+    return {number for number, key in enumerate(keys) if key in call.udf.pil_parameters}
+
+
 def as_pil(values: Sequence[Any]) -> list[Any]:
     """Return pixels as images of Pillow; what is none, such as null, stays as it is."""
-    from PIL import Image  # type: ignore[import-not-found, unused-ignore]
-
-    return [Image.fromarray(_squeezed(value)) if isinstance(value, np.ndarray) else value for value in values]
+    return [pillow().fromarray(_squeezed(value)) if isinstance(value, np.ndarray) else value for value in values]
 
 
 def _squeezed(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -31,7 +31,19 @@ FORBIDDEN = {"ai": {"io", "execution", "observe"}}
 # Packages that cost an import too much. Only the modules named below load one when they are imported themselves;
 # everywhere else the import stands inside the function that uses it.
 HEAVY = {
-    *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "pandas", "PIL", "cv2", "simplejpeg"),
+    *(
+        "ray",
+        "torch",
+        "vllm",
+        "transformers",
+        "sentence_transformers",
+        "duckdb",
+        "aiohttp",
+        "pandas",
+        "PIL",
+        "cv2",
+        "simplejpeg",
+    ),
     *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "pyarrow.dataset"),
 }
 OWN_FILE: dict[str, set[str]] = {

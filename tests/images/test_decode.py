@@ -48,7 +48,8 @@ def test_lossless_formats_give_the_pixels_back(format: str) -> None:
 
 def test_jpeg_is_near_the_pixels() -> None:
     (image,) = decode(jpeg(picture()))
-    assert image is not None and difference(image, picture()) < 1
+    assert image is not None
+    assert difference(image, picture()) < 1
 
 
 @pytest.mark.parametrize("size", [None, (20, 30)])
@@ -89,7 +90,8 @@ def test_jpeg_in_every_mode(channels: int, mode: str) -> None:
     data = jpeg(picture(channels=channels))
     (image,) = decode(data, mode=mode)
     expected = np.asarray(Image.open(io.BytesIO(data)).convert(mode)).reshape(48, 64, -1)
-    assert image is not None and difference(image, expected) < 1
+    assert image is not None
+    assert difference(image, expected) < 1
 
 
 def test_without_a_mode_each_image_keeps_its_own() -> None:
@@ -112,13 +114,15 @@ def test_fractions_and_large_numbers_of_tiff() -> None:
     np.testing.assert_array_equal(image[:, :, 0], np.rint(fractions * 255))  # type: ignore[index]
     metres = np.array([[-5.0, 100.4, 4000.0, np.nan]], np.float32)
     (image,) = decode(encoded(Image.fromarray(metres), "TIFF"), mode="L")
-    assert image is not None and image.ravel().tolist() == [0, 100, 255, 0]
+    assert image is not None
+    assert image.ravel().tolist() == [0, 100, 255, 0]
 
 
 def test_cmyk_jpeg_is_converted() -> None:
     cmyk = as_pil(picture()).convert("CMYK")
     (image,) = decode(encoded(cmyk, "JPEG", quality=95))
-    assert image is not None and difference(image, np.asarray(cmyk.convert("RGB"))) < 2
+    assert image is not None
+    assert difference(image, np.asarray(cmyk.convert("RGB"))) < 2
 
 
 def test_palettes_with_and_without_transparency() -> None:
@@ -127,12 +131,15 @@ def test_palettes_with_and_without_transparency() -> None:
     first, second = decode(plain, clear, mode=None)
     np.testing.assert_array_equal(first, np.asarray(palette.convert("RGB")))
     np.testing.assert_array_equal(second, np.asarray(Image.open(io.BytesIO(clear)).convert("RGBA")))
-    assert second is not None and 0 in second[:, :, 3]
+    assert second is not None
+    assert 0 in second[:, :, 3]
 
 
 def test_black_and_white() -> None:
     (image,) = decode(encoded(as_pil(picture()).convert("1"), "PNG"), mode=None)
-    assert image is not None and image.shape == (48, 64, 1) and set(np.unique(image)) == {0, 255}
+    assert image is not None
+    assert image.shape == (48, 64, 1)
+    assert set(np.unique(image)) == {0, 255}
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -155,7 +162,8 @@ def test_a_turned_jpeg_is_scaled_to_the_right_side(orientation: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "exif", [b"", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff", b"XX*\0\x08\0\0\0", b"II*\0\x08\0\0\0\x01\0\x12"]
+    "exif",
+    [b"", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff", b"XX*\0\x08\0\0\0", b"II*\0\x08\0\0\0\x01\0\x12"],
 )
 def test_broken_exif_is_no_orientation(exif: bytes) -> None:
     content = b"Exif\0\0" + exif
@@ -168,7 +176,9 @@ def test_broken_exif_is_no_orientation(exif: bytes) -> None:
 def test_null_stays_null() -> None:
     assert decode(None, None) == [None, None]
     images = decode(None, jpeg(picture()), None)
-    assert images[0] is None and images[1] is not None and images[2] is None
+    assert images[0] is None
+    assert images[1] is not None
+    assert images[2] is None
 
 
 @pytest.mark.parametrize(
@@ -201,11 +211,14 @@ def test_bad_rows_may_be_null_and_are_listed() -> None:
     assert [image is None for image in frame.to_pydict()["i"]] == [False, True, True, True, False]
     errors = frame.errors().to_pydict()
     assert errors["operator"] == ["decode_image"] * 2
-    assert "not an image" in errors["message"][0] and "damaged PNG" in errors["message"][1]
+    assert "not an image" in errors["message"][0]
+    assert "damaged PNG" in errors["message"][1]
 
 
 def test_a_truncated_jpeg_is_an_error_when_scaled_too() -> None:
-    frame = ps.from_pydict({"b": [jpeg(picture(480, 640))[:-2000]]}).select(ps.col("b").decode_image("null").resize(9, 9))
+    frame = ps.from_pydict({"b": [jpeg(picture(480, 640))[:-2000]]}).select(
+        ps.col("b").decode_image("null").resize(9, 9)
+    )
     assert frame.to_pydict()["b"] == [None]
 
 
@@ -223,15 +236,15 @@ def test_a_bomb_is_refused_by_its_header(data: bytes) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert "claims 60000 x 60000 pixels" in message and "set_config(max_image_pixels=" in message
+    assert "claims 60000 x 60000 pixels" in message
+    assert "set_config(max_image_pixels=" in message
     assert peak < 50_000_000
 
 
 def test_the_limit_of_pixels_is_a_setting() -> None:
     data = encoded(picture(), "PNG")
-    with ps.config(max_image_pixels=48 * 64 - 1):
-        with pytest.raises(UdfError, match="max_image_pixels=3071"):
-            decode(data)
+    with ps.config(max_image_pixels=48 * 64 - 1), pytest.raises(UdfError, match="max_image_pixels=3071"):
+        decode(data)
     with ps.config(max_image_pixels=48 * 64):
         assert decode(data)[0] is not None
 

@@ -45,7 +45,8 @@ def test_as_a_column() -> None:
     frame = images.select(ps.col("i").image_hash(method="dhash", hash_size=16))
     assert frame.schema["i"].dtype == ps.DataType.fixed_size_binary(32)
     first, second = frame.to_pydict()["i"]
-    assert len(first) == 32 and second is None
+    assert len(first) == 32
+    assert second is None
 
 
 def test_options_are_checked() -> None:
