@@ -46,6 +46,8 @@ class Workload:
     dataset: str | None = None
     num_rows: int = 0
     make_batch: Callable[[Any, int, int], Any] | None = None
+    make_files: Callable[[Any, Path, int, int], None] | None = None
+    tolerance: float = 0.0
 
 
 def load(name: str) -> Workload:
@@ -55,7 +57,9 @@ def load(name: str) -> Workload:
     - a function for each engine that can do it: `penstock(run)`, `daft(run)`, `ray_data(run)`, `plain(run)`. It imports
       its engine inside, writes Parquet under `run.output` or returns a JSON value, which is compared;
     - `TARGETS`: tuples `(metric, at_most, engine or None)`; `MIN_REPEAT`, where a median of three says too little;
-    - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset.
+    - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset; or
+      `make_files(rng, folder, start, num_rows)` in its place, where that is files of its own kind;
+    - `TOLERANCE`, where the answer is numbers by name that may differ by as much.
 
     They are plain values, so that a measured process loads nothing but its engine.
     """
@@ -69,6 +73,8 @@ def load(name: str) -> Workload:
         dataset=getattr(module, "DATASET", None),
         num_rows=getattr(module, "NUM_ROWS", 0),
         make_batch=getattr(module, "make_batch", None),
+        make_files=getattr(module, "make_files", None),
+        tolerance=getattr(module, "TOLERANCE", 0.0),
     )
 
 
