@@ -64,6 +64,7 @@ class UdfSpec:
     resources: Resources = Resources()
     policy: Policy = Policy()
     pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
+    has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
     check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
 
     @property

@@ -73,6 +73,7 @@ def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
         return_dtype=decoder.dtype,
         is_batch=True,
         batch_size="paced",
+        has_cut=True,
         policy=Policy(on_error),
         check=BYTES.check,
     )

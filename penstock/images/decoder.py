@@ -20,6 +20,7 @@ from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.images import ImageRoom, Shape
 
+MAX_BATCH_NBYTES = 32 * 2**20  # of decoded images, but for one that is larger by itself
 Found = Opened | Exception | None  # an image, what is wrong with it, or null
 
 
@@ -43,6 +44,19 @@ class ImageDecoder:
 
     def __call__(self, encoded: Series) -> PartialColumn:
         return self.decode([self.open(data) for data in binary_views(encoded.to_arrow())])
+
+    def cut(self, encoded: Series) -> list[int]:
+        """Return how many rows to decode at a time, so that what they make is bounded: 1 MB may become 50, or 500."""
+        lengths, nbytes = [0], 0
+        for data in binary_views(encoded.to_arrow()):
+            image = self.open(data)
+            size = 0 if image is None or isinstance(image, Exception) else self.nbytes(image)
+            if lengths[-1] and nbytes + size > MAX_BATCH_NBYTES:
+                lengths.append(0)
+                nbytes = 0
+            lengths[-1] += 1
+            nbytes += size
+        return lengths
 
     def open(self, data: memoryview | None) -> Found:
         """Read the header of an image."""

@@ -46,7 +46,17 @@ class UdfHandler:
         function = drained(target) if self._spec.is_generator else target
         self._function = retrying(function, self._spec.policy, context.is_cancelled)
 
-    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        if self._spec.has_cut:
+            args, kwargs = self._arguments.series(item)
+            lengths = self._spec.target.cut(*args, **kwargs)  # type: ignore[attr-defined]
+            if len(lengths) > 1:
+                starts = itertools.accumulate(lengths, initial=0)
+                parts = ((item.slice(start, length), start) for start, length in zip(starts, lengths, strict=False))
+                return (self._processed(part, first_row + start) for part, start in parts)
+        return self._processed(item, first_row)
+
+    def _processed(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
         if self._spec.is_batch:
             column = self._call_batch(item, first_row)

@@ -258,3 +258,23 @@ def test_a_failed_row_leaves_nothing_in_memory() -> None:
     column = ImageDecoder().decode([ImageDecoder().open(memoryview(cut))])
     assert list(column.failures) == [0]
     assert not np.frombuffer(column.values.storage.field("data").buffers()[2], np.uint8).any()
+
+
+def test_batches_are_bounded_by_what_they_hold_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.images import decoder
+
+    monkeypatch.setattr(decoder, "MAX_BATCH_NBYTES", 3 * 48 * 64 * 3)
+    data = [jpeg(picture())] * 4 + [jpeg(picture(300, 300))] * 2 + [None, b"junk", *[encoded(picture(), "PNG")] * 5]
+    frame = ps.from_pydict({"b": data, "id": list(range(13))}).with_column("b", ps.col("b").decode_image("null"))
+    batches = list(frame.iter_batches(batch_size=None, batch_format="pyarrow"))
+    assert [batch.num_rows for batch in batches] == [3, 1, 1, 1, 5, 2]
+    assert [value for batch in batches for value in batch.column("id").to_pylist()] == list(range(13))
+    assert [image is None for image in frame.to_pydict()["b"]] == [False] * 6 + [True] * 2 + [False] * 5
+
+
+def test_the_row_that_fails_is_counted_over_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.images import decoder
+
+    monkeypatch.setattr(decoder, "MAX_BATCH_NBYTES", 48 * 64 * 3)
+    with pytest.raises(UdfError, match="failed on row 41 of its input"):
+        decode(*[jpeg(picture())] * 41, b"junk")
