@@ -1,9 +1,9 @@
 """Images: 2,000 JPEG files, decoded, resized to 224 x 224 and averaged.
 
-A resize follows the decode, so a JPEG may be decoded at a fraction of its size (libjpeg's scaled decoding): Penstock does
-that by itself, and the hand-written loop, two threads of simplejpeg and OpenCV, does the same. Daft and Ray Data decode
-in full. They also filter differently when they resize, so the means are compared with a tolerance; `image_decode_exact`
-compares without one. Ray Data and Daft read the files in the way their own guides show.
+A resize follows the decode, so a JPEG may be decoded at a fraction of its size (libjpeg's scaled decoding): Penstock
+does that by itself; the hand-written loop, two threads of simplejpeg and OpenCV, does the same. Daft and Ray Data
+decode in full, and filter differently when they resize, so the means are compared with a tolerance;
+`image_decode_exact` compares without one. Ray Data and Daft read the files in the way their own guides show.
 """
 
 TARGETS = [("work_s", 1 / 3.5, "daft"), ("work_s", 1.2, "plain"), ("peak_mb", 1 / 3, "daft")]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import MAX_IMAGE_PIXELS, get_config
-from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
+from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, did_you_mean
 from penstock.images.opened import Opened, Scratch, open_image
 from penstock.images.packages import require_images
 from penstock.images.pixels import resize_into
@@ -80,7 +80,9 @@ class ImageDecoder:
                 continue
             try:
                 self._fill(image, room[row], scratch)
-            except ComputeError as exc:
+            except MissingExtraError:  # no row is to blame
+                raise
+            except Exception as exc:
                 room.clear(row)
                 failures[row] = exc
         return PartialColumn(room.column(), failures)

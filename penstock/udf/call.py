@@ -140,7 +140,7 @@ class Failures:
         for row, exc in sorted(failures.items()):
             if self.spec.policy.on_error == "raise":
                 raise UdfError(
-                    f"{self.spec.name} failed on row {first_row + row} of its input: {exc}. "
+                    f"{self.spec.name} failed on row {first_row + row} of its input: {str(exc) or type(exc).__name__}. "
                     'To go on with null for such rows, set on_error="null"; df.errors() then lists them.'
                 ) from exc
             self.note(part, row, exc)

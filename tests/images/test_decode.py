@@ -253,6 +253,18 @@ def test_an_image_of_no_pixels_is_refused() -> None:
     assert "damaged PNG" in failure(png_claiming(0, 5)) or "has no pixels" in failure(png_claiming(0, 5))
 
 
+def test_whatever_a_decoder_raises_is_the_error_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import PngImagePlugin
+
+    class Exhausted(PngImagePlugin.PngImageFile):
+        size = (70, 50)  # not what its pixels are
+
+    monkeypatch.setattr(PngImagePlugin, "PngImageFile", Exhausted)
+    images = decode(jpeg(picture()), encoded(picture(), "PNG"), on_error="null")
+    assert images[0] is not None
+    assert images[1] is None
+
+
 def test_a_failed_row_leaves_nothing_in_memory() -> None:
     cut = jpeg(picture(480, 640))[:-2000]
     column = ImageDecoder().decode([ImageDecoder().open(memoryview(cut))])
