@@ -257,7 +257,8 @@ def test_whatever_a_decoder_raises_is_the_error_of_the_row(monkeypatch: pytest.M
     from PIL import PngImagePlugin
 
     class Exhausted(PngImagePlugin.PngImageFile):
-        size = (70, 50)  # not what its pixels are
+        def load(self) -> Any:
+            raise MemoryError
 
     monkeypatch.setattr(PngImagePlugin, "PngImageFile", Exhausted)
     images = decode(jpeg(picture()), encoded(picture(), "PNG"), on_error="null")
