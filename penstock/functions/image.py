@@ -26,8 +26,8 @@ from penstock.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
 from penstock.types.arrays import ragged_rows
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
-from penstock.types.images import ImageRoom, Shape, image_shapes, image_views
-from penstock.types.plain import arrow_numbers
+from penstock.types.images import ImageRoom, Shape, arrow_bools, image_shapes, image_views
+from penstock.types.plain import arrow_array, arrow_numbers
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
 BOX = Kind("a list of x, y, width and height", lambda d: d.is_list() and d.inner.is_integer())
@@ -114,7 +114,7 @@ def _encode_image(images: pa.Array, *, encoding: str, quality: int) -> pa.Array:
         if shape is not None and not holds(encoding, shape[2]):
             raise ComputeError(_no_alpha(encoding, IMAGE_MODES[shape[2]]))
     views = image_views(images)
-    return pa.array([None if view is None else encoded(view, encoding, quality) for view in views], pa.binary())
+    return arrow_array([None if view is None else encoded(view, encoding, quality) for view in views], pa.binary())
 
 
 # --- size and mode ----------------------------------------------------------------------------------------------------
@@ -289,7 +289,12 @@ def _image_to_tensor(images: pa.Array) -> pa.Array:
     views = image_views(images)
     flat = np.concatenate([np.empty(0, np.uint8), *(view.reshape(-1) for view in views if view is not None)])
     shapes = [(0, 0, 0) if view is None else view.shape for view in views]
-    return ragged_rows(arrow_numbers(flat), shapes, dtype, pa.array([view is None for view in views], pa.bool_()))
+    return ragged_rows(
+        arrow_numbers(flat),
+        shapes,
+        dtype,
+        arrow_bools(np.fromiter((view is None for view in views), np.bool_, len(views))),
+    )
 
 
 @method
@@ -358,9 +363,9 @@ def _attribute_type(dtype: DataType, *, name: str) -> DataType:
 def _image_attribute(images: pa.Array, *, name: str) -> pa.Array:
     shapes = image_shapes(images)
     if name == "mode":
-        return pa.array([None if shape is None else IMAGE_MODES[shape[2]] for shape in shapes], pa.string())
+        return arrow_array([None if shape is None else IMAGE_MODES[shape[2]] for shape in shapes], pa.string())
     axis = {"height": 0, "width": 1, "channel": 2}[name]
-    return pa.array([None if shape is None else shape[axis] for shape in shapes], pa.uint32())
+    return arrow_array([None if shape is None else shape[axis] for shape in shapes], pa.uint32())
 
 
 @method

@@ -20,10 +20,11 @@ from penstock.io.files import DataFile, Paths, find_files
 from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, PartialColumn, Schema
+from penstock.types.plain import arrow_array
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 IMAGE, PATH = "image", "path"
-TASK_FILES = 64
+TASK_FILES = 32
 TASK_NBYTES = 8 * 2**20
 """Files of one task, and what they hold: a tenth of a second of work, so that all cores have some until the end."""
 REMOTE_READS = 16  # at once, by one task: a small file in a store is mostly a wait
@@ -102,7 +103,7 @@ class ImageTask:
             if kept is None:
                 yield self._batch(files, column.values)
             elif kept:
-                yield self._batch([files[row] for row in kept], column.values.take(pa.array(kept)))
+                yield self._batch([files[row] for row in kept], column.values.take(arrow_array(kept)))
 
     def _bounded(self) -> Iterator[tuple[list[DataFile], list[Found]]]:
         """Yield files and images, opened, in groups of about a batch."""
@@ -132,7 +133,7 @@ class ImageTask:
         return [row for row in range(len(files)) if row not in column.failures]
 
     def _batch(self, files: Sequence[DataFile], images: pa.Array | None) -> pa.RecordBatch:
-        made = {IMAGE: images, PATH: pa.array([str(file) for file in files], pa.string())}
+        made = {IMAGE: images, PATH: arrow_array([str(file) for file in files], pa.string())}
         return pa.RecordBatch.from_arrays([made[name] for name in self.columns], names=list(self.columns))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, OutputExists
 from penstock.io import images
 from penstock.io.images import ImageSource
 from penstock.protocols import ReadRequest
+from tests.architecture.imports import ROOT
 from tests.images.samples import difference, encoded, jpeg, picture
 
 
@@ -170,3 +173,14 @@ def test_write_is_refused_on_the_spot(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="expected an image, got string"):
         frame.write_images(str(tmp_path / "out"), "t")
     assert not (tmp_path / "out").exists()
+
+
+def test_pandas_is_not_loaded(folder: Path) -> None:
+    """It is what ``pyarrow.array`` does when it is first given a list, and takes longer than decoding a hundred images."""
+    script = (
+        "import sys, penstock as ps\n"
+        f"df = ps.read_images({str(folder)!r}, size=(8, 8), include_paths=True).collect()\n"
+        "assert len(df) == 6 and 'pandas' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
