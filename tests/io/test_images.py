@@ -176,7 +176,7 @@ def test_write_is_refused_on_the_spot(tmp_path: Path) -> None:
 
 
 def test_pandas_is_not_loaded(folder: Path) -> None:
-    """It is what ``pyarrow.array`` does when it is first given a list, and takes longer than decoding a hundred images."""
+    """``pyarrow.array`` does that when it is first given a list, and it takes as long as a hundred images."""
     script = (
         "import sys, penstock as ps\n"
         f"df = ps.read_images({str(folder)!r}, size=(8, 8), include_paths=True).collect()\n"
