@@ -79,5 +79,5 @@ $(SYSTEM): | $(TOOLS)
 $(PEERS)/.installed: Makefile
 	$(PYTHON) -m venv --without-pip $(PEERS)
 	$(PYTHON) -m pip --python $(PEERS)/bin/python install --quiet \
-	    daft==0.7.26 'ray[data]==2.60.0' numpy==2.4.6 pandas==3.1.1 pyarrow==25.0.1
+	    daft==0.7.26 'ray[data]==2.60.0' numpy==2.4.6 pandas==3.1.1 pyarrow==25.0.1 pillow==13.0.0
 	@touch $@

@@ -27,3 +27,15 @@ def fingerprint(output: Path, answer: Any) -> str:
     num_rows, total, xor = found
     names = ", ".join(f"{name} {dtype}" for name, dtype in schema)
     return f"{num_rows} rows ({names}), hash {total % 2**64:016x}{xor:016x}"
+
+
+def are_near(left: str, right: str | None, tolerance: float) -> bool:
+    """Say whether two answers are numbers by the same names, none of which differ by more than ``tolerance``.
+
+    >>> are_near('{"a": 1.0}', '{"a": 1.5}', 0.5), are_near('{"a": 1.0}', '{"b": 1.0}', 0.5)
+    (True, False)
+    """
+    if not tolerance or right is None:
+        return left == right
+    first, second = json.loads(left), json.loads(right)
+    return first.keys() == second.keys() and all(abs(first[name] - second[name]) <= tolerance for name in first)

@@ -17,7 +17,7 @@ ROW_GROUP_ROWS = 125_000
 
 def prepare(workload: Workload, scale: float, data: Path) -> tuple[Path | None, int]:
     """Return the folder of the workload's input, making it if it is not there, and its number of rows."""
-    if workload.dataset is None or workload.make_batch is None:
+    if workload.dataset is None or (workload.make_batch is None and workload.make_files is None):
         return None, 0
     num_rows = max(NUM_FILES, int(workload.num_rows * scale))
     folder = data / f"{workload.dataset}-{num_rows}"
@@ -28,6 +28,9 @@ def prepare(workload: Workload, scale: float, data: Path) -> tuple[Path | None, 
         bounds = [num_rows * i // NUM_FILES for i in range(NUM_FILES + 1)]
         for i in range(NUM_FILES):
             rng = np.random.default_rng([SEED, i])
+            if workload.make_files is not None:
+                workload.make_files(rng, half_made, bounds[i], bounds[i + 1] - bounds[i])
+                continue
             _write_file(half_made / f"part-{i}.parquet", workload, rng, bounds[i], bounds[i + 1])
         half_made.rename(folder)
     return folder, num_rows
@@ -46,7 +49,7 @@ def _write_file(path: Path, workload: Workload, rng: np.random.Generator, start:
 
 def warm(folder: Path | None) -> None:
     """Read the input through once, so that no engine pays for a cold page cache."""
-    for path in folder.glob("*.parquet") if folder else ():
+    for path in folder.iterdir() if folder else ():
         with path.open("rb") as file:
             while file.read(1 << 24):
                 pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from dataclasses import asdict
@@ -69,7 +70,7 @@ def _document(results: list[WorkloadResult], machine: dict[str, Any]) -> dict[st
                 "num_rows": result.num_rows,
                 "engines": {
                     name: {
-                        "runs": [asdict(run) for run in engine.runs],
+                        "runs": [{**asdict(run), "fingerprint": shortened(run.fingerprint)} for run in engine.runs],
                         "output": result.output_word(name),
                         **{
                             metric: {"median": engine.median(metric), "min": engine.minimum(metric)}
@@ -131,3 +132,8 @@ def _figure(median: float | None, minimum: float | None, spec: str) -> str:
 
 def _ratio(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def shortened(text: str) -> str:
+    """Return a fingerprint, or of a long one its hash: a thousand numbers say nothing to a reader."""
+    return text if len(text) <= 200 else f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"

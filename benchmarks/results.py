@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import median
 
+from benchmarks.compare import are_near
 from benchmarks.workload import Target, Workload
 
 REFERENCE = "penstock"
@@ -105,7 +106,11 @@ class WorkloadResult:
         others = [e for e in self.engines if e != engine and not self.engines[e].error]
         if not others:
             return "nothing to compare"
-        return "equal" if result.fingerprints == {self.expected} else "DIFFERENT"
+        if result.fingerprints == {self.expected}:
+            return "equal"
+        tolerance = self.workload.tolerance
+        is_near = all(are_near(found, self.expected, tolerance) for found in result.fingerprints)
+        return f"equal within {tolerance:g}" if is_near else "DIFFERENT"
 
     @property
     def is_sound(self) -> bool:

@@ -48,6 +48,8 @@ class Workload:
     num_rows: int = 0
     make_batch: Callable[[Any, int, int], Any] | None = None
     serving: Callable[[int], AbstractContextManager[dict[str, str]]] | None = None
+    make_files: Callable[[Any, Path, int, int], None] | None = None
+    tolerance: float = 0.0
 
 
 def load(name: str) -> Workload:
@@ -57,8 +59,10 @@ def load(name: str) -> Workload:
     - a function for each engine that can do it: `penstock(run)`, `daft(run)`, `ray_data(run)`, `plain(run)`. It imports
       its engine inside, writes Parquet under `run.output` or returns a JSON value, which is compared;
     - `TARGETS`: tuples `(metric, at_most, engine or None)`; `MIN_REPEAT`, where a median of three says too little;
-    - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset;
-    - `serving(num_rows)`, where it needs a server: a context manager that gives the environment to reach it with.
+    - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset; or
+      `make_files(rng, folder, start, num_rows)` in its place, where that is files of its own kind;
+    - `serving(num_rows)`, where it needs a server: a context manager that gives the environment to reach it with;
+    - `TOLERANCE`, where the answer is numbers by name that may differ by as much.
 
     They are plain values, so that a measured process loads nothing but its engine.
     """
@@ -73,6 +77,8 @@ def load(name: str) -> Workload:
         num_rows=getattr(module, "NUM_ROWS", 0),
         make_batch=getattr(module, "make_batch", None),
         serving=getattr(module, "serving", None),
+        make_files=getattr(module, "make_files", None),
+        tolerance=getattr(module, "TOLERANCE", 0.0),
     )
 
 

@@ -16,6 +16,10 @@ _UNITS = {**_DECIMAL, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
+MAX_IMAGE_PIXELS = 89_478_485
+"""What an image may claim to be: a quarter of a gigabyte in colour. It is the number from which Pillow warns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What a query may use of the machine.
@@ -23,10 +27,12 @@ class Config:
     ``memory_limit`` bounds the bytes of data in flow; ``0`` means a quarter of the machine's memory.
     ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one a core.
     ``allow_local_files`` and ``allow_private_urls`` say what URLs in the data may lead to (``File``, ``download``).
+    ``max_image_pixels`` bounds the images that are decoded; a header that claims more makes the row an error.
     """
 
     memory_limit: int = 0
     num_threads: int = 0
+    max_image_pixels: int = MAX_IMAGE_PIXELS
     progress: bool = True
     cache_dir: str = ""
     temp_dir: str = ""
@@ -81,10 +87,10 @@ def _parsed(name: str, value: Any) -> Any:
     match name, value:
         case "memory_limit", _:
             return parse_bytes(value)
-        case "num_threads", int() | str() if not isinstance(value, bool) and str(value).strip("-").isdecimal():
+        case "num_threads" | "max_image_pixels", int() | str() if _is_whole(value):
             return int(value)
-        case "num_threads", _:
-            raise InvalidArgumentError(f"num_threads={value!r} is not a whole number")
+        case "num_threads" | "max_image_pixels", _:
+            raise InvalidArgumentError(f"{name}={value!r} is not a whole number")
         case "progress" | "allow_local_files" | "allow_private_urls", bool():
             return value
         case "progress" | "allow_local_files" | "allow_private_urls", _:
@@ -101,6 +107,10 @@ def _parsed(name: str, value: Any) -> Any:
             raise InvalidArgumentError(f"{name}={value!r} is not a path")
 
 
+def _is_whole(value: int | str) -> bool:
+    return not isinstance(value, bool) and str(value).strip("-").isdecimal()
+
+
 def updated(config: Config, settings: dict[str, Any]) -> Config:
     """Return ``config`` with ``settings`` changed; an unknown name or a bad value is refused."""
     names = [f.name for f in fields(Config)]
@@ -112,6 +122,8 @@ def updated(config: Config, settings: dict[str, Any]) -> Config:
     changed = replace(config, **{name: _parsed(name, value) for name, value in settings.items() if value is not None})
     if changed.memory_limit < 0 or changed.num_threads < 0:
         raise InvalidArgumentError("memory_limit and num_threads cannot be negative; use 0 for the default")
+    if changed.max_image_pixels < 1:
+        raise InvalidArgumentError(f"max_image_pixels={changed.max_image_pixels} must be at least 1")
     return changed
 
 

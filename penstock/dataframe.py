@@ -828,6 +828,28 @@ class DataFrame:
         )  # fmt: skip
         return (self.with_column(NAMESPACE, namespace) if name is None else self).write_sink(sink)
 
+    @refusing_unknown("write_images")
+    def write_images(
+        self,
+        path: str,
+        column: str,
+        file_format: str = "png",
+        *,
+        quality: int = 90,
+        mode: WriteMode = "create",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Run the query and write the images of a column into a folder, a file each; null has none.
+
+        ``file_format`` and ``quality`` are those of ``encode_image``, ``mode`` that of ``write_parquet``.
+        """
+        from penstock.functions.image import encode_image
+        from penstock.io.images import image_sink
+
+        encoded = encode_image(col(column), file_format, quality=quality).alias(column)
+        rows = self.select(encoded).where(col(column).not_null())
+        return rows.write_sink(image_sink(path, file_format, mode=mode, storage_options=storage_options))
+
     def write_sink(self, sink: Sink) -> DataFrame:
         """Run the query and put its rows into a sink of your own; returns what its ``commit`` says."""
         if not isinstance(sink, Sink):

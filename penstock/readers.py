@@ -215,6 +215,47 @@ def read_text(
 
 
 @_refusing_unknown
+def read_images(
+    path: Paths,
+    *,
+    size: tuple[int, int] | None = None,
+    mode: str | None = "RGB",
+    include_paths: bool = False,
+    scaled: bool = True,
+    ignore_corrupt_files: bool = False,
+    storage_options: StorageOptions = None,
+) -> DataFrame:
+    """Read image files (JPEG, PNG, WebP, GIF, BMP, TIFF) into the column ``image``, upright as EXIF says.
+
+    ``size`` is the height and width to resize to: with a ``mode``, a batch of images is then one array. ``mode`` of
+    None keeps each image's own. ``include_paths`` adds the column ``path``. ``scaled`` is as in ``decode_image``, and
+    paths and the other options are as in ``read_parquet``.
+
+    >>> import numpy as np
+    >>> folder = getfixture("tmp_path") / "images"
+    >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image"))
+    >>> _ = df.write_images(str(folder), "image")
+    >>> ps.read_images(folder, size=(8, 8)).schema["image"].dtype
+    image[RGB; 8x8]
+    """
+    from penstock.images.decoder import checked_decoder
+    from penstock.io.images import ImageSource
+
+    decoder = checked_decoder("read_images", mode, size, is_scaled=scaled)
+    return DataFrame(
+        Scan(
+            ImageSource(
+                path,
+                decoder,
+                include_paths=include_paths,
+                ignore_corrupt_files=ignore_corrupt_files,
+                storage_options=storage_options,
+            )
+        )
+    )
+
+
+@_refusing_unknown
 def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
     """List files: the columns are ``path``, ``size`` in bytes, and ``num_rows``, which is null.
 

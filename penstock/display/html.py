@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from penstock.display.cells import cell_text, clipped
 from penstock.display.extent import ends, format_footer, require_positive
+from penstock.display.thumbnails import thumbnail_html
 from penstock.observe.text import ELLIPSIS, format_count, visible_text
 from penstock.types import DataType, Schema
 
@@ -60,10 +61,12 @@ def _header_html(name: str, dtype: str, side: str) -> str:
 
 
 def cell_html(value: pa.Scalar, dtype: DataType, max_width: int = 100) -> str:
-    """Return the content of one cell. What a type deserves beyond text, such as thumbnails, belongs here."""
+    """Return the content of one cell: a picture where it is an image, text otherwise."""
     if not value.is_valid:
         return '<span style="opacity:.5;font-style:italic">None</span>'
     text = cell_text(value, max_width)
+    if dtype.is_image() and (picture := thumbnail_html(value.as_py(), html.escape(text.strip("<>")))):
+        return picture
     if dtype.is_extension() and text.startswith("<"):
         return f'<code style="background:transparent;color:inherit;opacity:.7">{html.escape(text)}</code>'
     if len(text) <= max_width:

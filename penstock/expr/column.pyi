@@ -121,6 +121,8 @@ class Expression:
         """Put texts, or binaries, one after the other; null if one of them is."""
     def contains(self, substr: str | Expression) -> Expression:
         """Say whether text contains ``substr``."""
+    def convert_image(self, mode: str) -> Expression:
+        """Change the mode to ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, transparency dropped or added as none."""
     def convert_time_zone(self, to_timezone: str, from_timezone: str | None = None) -> Expression:
         """Show the same moment in another timezone; a timestamp without one is first taken as local to ``from_timezone``."""
     def cos(self) -> Expression:
@@ -137,6 +139,8 @@ class Expression:
         self, patterns: str | Sequence[str], *, whole_words: bool = False, case_sensitive: bool = True
     ) -> Expression:
         """Count how often one of the patterns, taken literally, appears; where two fit, the longer one counts."""
+    def crop(self, bbox: tuple[int, int, int, int] | Expression) -> Expression:
+        """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four; cut where the image ends."""
     def csc(self) -> Expression:
         """Return the cosecant of an angle in radians."""
     def date(self) -> Expression:
@@ -149,6 +153,14 @@ class Expression:
         """Return the day of the week, from 0 for Monday to 6 for Sunday."""
     def day_of_year(self) -> Expression:
         """Return the day of the year, from 1 to 366."""
+    def decode_image(
+        self,
+        on_error: Literal["raise", "null", "log", "ignore"] = "raise",
+        mode: str | None = "RGB",
+        *,
+        scaled: bool = True,
+    ) -> Expression:
+        """Turn the bytes of JPEG, PNG, WebP, GIF, BMP and TIFF files into images, upright as EXIF says."""
     def degrees(self) -> Expression:
         """Turn radians into degrees."""
     def deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
@@ -166,6 +178,8 @@ class Expression:
         storage_options: Mapping[str, Any] | None = None,
     ) -> Expression:
         """Read the file at each path or URL: local, ``http(s)://``, ``s3://``, ``gs://``, ``az://``, ``hf://``."""
+    def encode_image(self, image_format: str, *, quality: int = ...) -> Expression:
+        """Turn images into the bytes of files: ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff``."""
     def endswith(self, suffix: str | Expression) -> Expression:
         """Say whether text ends with ``suffix``."""
     def euclidean_distance(self, right: Vector) -> Expression:
@@ -204,8 +218,22 @@ class Expression:
         """Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."""
     def ilike(self, pattern: str | Expression) -> Expression:
         """Match SQL's LIKE without regard to case."""
+    def image_attribute(self, name: Literal["width", "height", "channel", "mode"]) -> Expression:
+        """Return ``width``, ``height``, ``channel`` (how many there are) or ``mode`` of images."""
+    def image_channel(self) -> Expression:
+        """Return how many channels images have: 1 to 4."""
     def image_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.ImageFile`` of each path or URL, or of bytes."""
+    def image_hash(self, *, method: str = "phash", hash_size: int = 8, segments: int = 3) -> Expression:
+        """Return a hash of what each image looks like, as bytes: the fewer bits differ, the more two images look alike."""
+    def image_height(self) -> Expression:
+        """Return the height of images in pixels."""
+    def image_mode(self) -> Expression:
+        """Return the mode of images: ``L``, ``LA``, ``RGB`` or ``RGBA``."""
+    def image_to_tensor(self) -> Expression:
+        """Give images as tensors of uint8: of one shape where all images have one, without a copy."""
+    def image_width(self) -> Expression:
+        """Return the width of images in pixels."""
     def is_inf(self) -> Expression:
         """Say whether a number is infinite; null for null."""
     def is_nan(self) -> Expression:
@@ -333,6 +361,8 @@ class Expression:
         """Replace every occurrence of ``search``, taken literally."""
     def replace_time_zone(self, timezone: str | None = None) -> Expression:
         """Keep the local time and give it another timezone, or none."""
+    def resize(self, w: int, h: int) -> Expression:
+        """Scale images to ``w`` by ``h`` pixels, whatever their proportions."""
     def reverse(self) -> Expression:
         """Put the characters in reverse order."""
     def right(self, nchars: int | Expression) -> Expression:

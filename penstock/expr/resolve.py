@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.nodes import (
@@ -57,18 +58,28 @@ def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
         case ListApply(_, body, verb):
             return _list_apply_dtype(expr, dtypes[0], body, verb)
         case UdfCall(udf):
+            if udf.check is not None:
+                with _naming(expr, dtypes):
+                    udf.check(*dtypes)
             return udf.return_dtype
-        case Call(function, args, options):
-            try:
+        case Call(function, _, options):
+            with _naming(expr, dtypes):
                 return lookup(function).resolve(*dtypes, **dict(options))
-            except TypeMismatchError as exc:
-                given = ", ".join(f"{describe(arg)} is {dtype}" for arg, dtype in zip(args, dtypes, strict=True))
-                raise TypeMismatchError(f"{describe(expr)}: {exc}" + (f" ({given})" if given else "")) from None
         case Unnest() | Star():
             raise InvalidArgumentError(
                 f"{describe(expr)} gives several columns; use it alone in select or with_columns"
             )
     raise AssertionError(f"no type rule for {type(expr).__name__}")
+
+
+@contextmanager
+def _naming(expr: Expr, dtypes: list[DataType]) -> Iterator[None]:
+    """Add to an error what the expression is and what it was given."""
+    try:
+        yield
+    except TypeMismatchError as exc:
+        given = ", ".join(f"{describe(arg)} is {dtype}" for arg, dtype in zip(expr.children, dtypes, strict=True))
+        raise TypeMismatchError(f"{describe(expr)}: {exc}" + (f" ({given})" if given else "")) from None
 
 
 def _list_apply_dtype(expr: Expr, dtype: DataType, body: Expr, verb: str) -> DataType:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from penstock.types import DataType
 
 OnError = Literal["raise", "log", "ignore"]
-BatchSize = int | Literal["auto"] | None
+BatchSize = int | Literal["auto", "paced"] | None
+"""``paced`` is for functions of ours: batches cut so that each takes a moment, as rows are for functions of rows."""
 
 ASYNC_ROWS_AT_ONCE = 256
 """Calls of an async function that wait at once where the user gives no number: each may hold a socket, and 1,024 open
@@ -79,6 +80,9 @@ class UdfSpec:
     resources: Resources = Resources()
     policy: Policy = Policy()
     task_nbytes: int | None = None  # about what one task may give, where rows may be of any size
+    pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
+    has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
+    check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
 
     @property
     def is_stateful(self) -> bool:

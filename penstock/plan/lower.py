@@ -181,6 +181,8 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
     is_batch = spec.is_batch if isinstance(spec, UdfSpec) else spec.verb == "map_batches"
     if isinstance(spec.batch_size, int):
         return Exactly(spec.batch_size)
+    if spec.batch_size == "paced":
+        return Paced()
     if is_batch and spec.batch_size == "auto":
         return Measured(ASYNC_BATCH_ROWS if spec.is_async else MAX_BATCH_ROWS)
     if spec.is_async:

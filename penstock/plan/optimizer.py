@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.plan.nodes import Plan
 from penstock.plan.rules.fold_constants import fold_constants
+from penstock.plan.rules.fuse_decode_resize import fuse_decode_resize
 from penstock.plan.rules.merge_filters import merge_filters
 from penstock.plan.rules.merge_projects import merge_projects
 from penstock.plan.rules.move_filter_below_udf import move_filter_below_udf
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     pushdown_projection,
     reuse_udf_results,  # after pushdown_projection, so that no call is kept alive for the sake of another one
     merge_projects,
+    fuse_decode_resize,  # after pushdown_projection, which drops the full image where nobody asks for it
 )
 
 MAX_PASSES = 50  # a pass that changes nothing ends the loop much earlier; this only bounds a rule that oscillates

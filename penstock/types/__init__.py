@@ -11,6 +11,7 @@ from penstock.types.convert import to_arrow_array, to_batch
 from penstock.types.datatype import DataType
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
 from penstock.types.normalize import normalize, normalize_batch
+from penstock.types.partial import PartialColumn
 from penstock.types.schema import Field, Schema
 from penstock.types.series import Series
 from penstock.types.supertype import supertype
@@ -22,6 +23,7 @@ __all__ = [
     "Field",
     "FileType",
     "ImageType",
+    "PartialColumn",
     "PythonType",
     "Schema",
     "Series",

@@ -101,6 +101,24 @@ class FileArray(pa.ExtensionArray):  # type: ignore[misc]
         return [_file(media, path, content) if is_valid else None for is_valid, path, content in rows]
 
 
+class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
+    """A column of images of several shapes; its Python values are read-only views of the column's memory."""
+
+    def to_pylist(self, **_: Any) -> list[np.ndarray[Any, Any] | None]:
+        data, *lengths = (self.storage.field(name) for name in ("data", "height", "width", "channels"))
+        _, offsets, content = data.buffers()
+        if not len(self) or offsets is None:
+            return [None] * len(self)
+        bounds = np.frombuffer(offsets, np.int64, len(self) + 1, data.offset * 8).tolist()
+        pixels = np.frombuffer(content or b"", np.uint8)
+        pixels.flags.writeable = False
+        rows = zip(self.is_valid().to_pylist(), *(column.to_pylist() for column in lengths), strict=True)
+        return [
+            pixels[bounds[row] : bounds[row + 1]].reshape(shape) if is_valid else None
+            for row, (is_valid, *shape) in enumerate(rows)
+        ]
+
+
 class _Parametric(pa.ExtensionType):  # type: ignore[misc]
     """What the types share: their parameters are their identity, and travel as JSON."""
 
@@ -236,7 +254,7 @@ class ImageType(_Parametric):
         return ImageScalar
 
     def __arrow_ext_class__(self) -> type[pa.ExtensionArray]:
-        return pa.ExtensionArray if self.shape is None else FixedShapeArray
+        return ImageArray if self.shape is None else FixedShapeArray
 
 
 class FileType(_Parametric):

@@ -12,6 +12,7 @@ from penstock.expr.arrays import repeat
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, Literal, PythonValue, UdfCall, unalias
 from penstock.types import Schema, Series
+from penstock.udf.pil_images import as_pil, pil_arguments
 
 
 class Arguments:
@@ -24,6 +25,8 @@ class Arguments:
         self._constants = {i: _constant(e) for i, e in enumerate(self._exprs) if isinstance(e, (Literal, PythonValue))}
         self._computed = [Alias(expr, str(i)) for i, expr in enumerate(self._exprs) if i not in self._constants]
         self._column_names = [expr.child.name for expr in self._computed]
+        images = set() if call.udf.is_batch else pil_arguments(call)
+        self._wants_pil = [i in images for i in range(len(self._exprs)) if i not in self._constants]
         self._schema: pa.Schema | None = None
         self._program: Program | None = None
 
@@ -39,7 +42,13 @@ class Arguments:
 
         It is a ``map`` over lists, so that nothing of ours runs between two calls.
         """
-        lists = iter([Series(array).to_pylist() for array in self.arrays(batch)])
+        columns = zip(self.arrays(batch), self._wants_pil, strict=True)
+        lists = iter(
+            [
+                as_pil(Series(array).to_pylist()) if wants_pil else Series(array).to_pylist()
+                for array, wants_pil in columns
+            ]
+        )
         values: list[Any] = [
             itertools.repeat(self._constants[i]) if i in self._constants else next(lists)
             for i in range(len(self._exprs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from penstock.expr.udf import UdfSpec
 from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
 from penstock.storage.urls import redacted
-from penstock.types import to_arrow_array
+from penstock.types import PartialColumn, to_arrow_array
 from penstock.udf.arguments import Arguments
 from penstock.udf.failures import row_error_of
 from penstock.udf.instances import Lease
@@ -51,14 +51,25 @@ class UdfHandler:
         is_final = self._sizes.is_too_much if self._spec.is_batch else never
         self._function = retrying(function, self._spec.policy, context.is_cancelled, is_final)
 
-    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        if self._spec.has_cut:
+            args, kwargs = self._arguments.series(item)
+            lengths = self._spec.target.cut(*args, **kwargs)  # type: ignore[attr-defined]
+            if len(lengths) > 1:
+                starts = itertools.accumulate(lengths, initial=0)
+                parts = ((item.slice(start, length), start) for start, length in zip(starts, lengths, strict=False))
+                return (self._in_turn(part, first_row + start) for part, start in parts)
+        return self._in_turn(item, first_row)
+
+    def _in_turn(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Return what a batch gives, once nobody else uses the instance."""
         with self._lease.lock:
             return self._processed(item, first_row)
 
     def _processed(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
         if self._spec.is_batch:
-            column = self._call_batch(item)
+            column = self._call_batch(item, first_row)
         else:
             results = self._call_rows(item)
             if self._spec.is_generator:
@@ -72,7 +83,7 @@ class UdfHandler:
     def close(self) -> None:
         self._lease.close()
 
-    def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
+    def _call_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         parts, columns = self._sizes.parts(batch), list[pa.Array]()
         for part in parts:
             if self._is_cancelled():
@@ -88,6 +99,9 @@ class UdfHandler:
                     columns += self._failures.part(part, parts, exc)
             else:
                 parts.worked()
+                if isinstance(result, PartialColumn):
+                    self._failures.rows(part, first_row + sum(map(len, columns)), result.failures)
+                    result = result.values
                 columns += self._failures.taken(result, part, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
@@ -133,6 +147,16 @@ class Failures:
         if self.spec.policy.on_error == "raise":
             raise row_error(self.spec, self._arguments.at(batch, row), exc) from exc
         self.note(batch, row, exc)
+
+    def rows(self, part: pa.RecordBatch, first_row: int, failures: Mapping[int, Exception]) -> None:
+        """Raise an error that names the first of the rows, or record them all; those of a batch function of ours."""
+        for row, exc in sorted(failures.items()):
+            if self.spec.policy.on_error == "raise":
+                raise UdfError(
+                    f"{self.spec.name} failed on row {first_row + row} of its input: {str(exc) or type(exc).__name__}. "
+                    'To go on with null for such rows, set on_error="null"; df.errors() then lists them.'
+                ) from exc
+            self.note(part, row, exc)
 
     def part(self, part: pa.RecordBatch, parts: Parts, exc: Exception) -> list[pa.Array]:
         """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""

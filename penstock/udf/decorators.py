@@ -30,6 +30,7 @@ from penstock.udf.options import (
     make_policy,
     refusing_unknown,
 )
+from penstock.udf.pil_images import pil_parameters
 
 _SEVERAL = (
     collections.abc.Iterator,
@@ -95,6 +96,7 @@ def make_spec(
             timeout_s=options.timeout,
             can_stop=is_async or bool(options.use_process) or options.gpus > 0,
         ),
+        pil_parameters=pil_parameters(function, is_method=method is not None),
     )
 
 

@@ -110,6 +110,19 @@ def test_async_functions_wait_together(on_ray: None) -> None:
     assert met.to_pydict() == {"x": [-x for x in range(20)]}
 
 
+def test_images_are_decoded_in_workers_and_bad_ones_listed(on_ray: None, tmp_path: Path) -> None:
+    from tests.images.samples import jpeg, picture
+
+    for number in range(5):
+        (tmp_path / f"{number}.jpg").write_bytes(jpeg(picture()))
+    images = ps.read_images(tmp_path, size=(8, 8)).to_pydict()["image"]
+    assert [image.shape for image in images] == [(8, 8, 3)] * 5
+    data = [jpeg(picture()), b"junk"]
+    decoded = ps.from_pydict({"b": data}).select(ps.col("b").decode_image("null").resize(8, 8)).collect()
+    assert [image is None for image in decoded.to_pydict()["b"]] == [False, True]
+    assert "not an image" in decoded.errors().to_pydict()["message"][0]
+
+
 def test_limit_stops_work_that_is_under_way(on_ray: None, tmp_path: Path) -> None:
     flag = tmp_path / "second batch is under way"
 

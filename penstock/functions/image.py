@@ -1,0 +1,406 @@
+"""Images: decode, encode, resize, crop, convert, hash, and what is known of them.
+
+``decode_image`` is planned as a UDF is: its batches are cut so that each takes a moment, its workers share the cores,
+and a row that fails is raised or recorded as that of a UDF. The others are kernels on image columns.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError, did_you_mean
+from penstock.expr.arrays import broadcast, on_arrays
+from penstock.expr.column import Expression, call, lit, method
+from penstock.expr.nodes import UdfCall
+from penstock.expr.signatures import BINARY, BYTES, STRING, UINT32, Kind, strict, takes
+from penstock.expr.udf import OnError, Policy, UdfSpec
+from penstock.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
+from penstock.images.encode import DEFAULT_QUALITY, encoded, encoding_of, holds
+from penstock.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
+from penstock.images.packages import require_images
+from penstock.images.pixels import converted, cropped, resize_into
+from penstock.types import DataType
+from penstock.types.arrays import ragged_rows
+from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
+from penstock.types.images import ImageRoom, Shape, arrow_bools, image_shapes, image_views
+from penstock.types.plain import arrow_array, arrow_numbers
+
+IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
+BOX = Kind("a list of x, y, width and height", lambda d: d.is_list() and d.inner.is_integer())
+
+_ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "log": "log", "ignore": "ignore"}
+_ATTRIBUTES = ("width", "height", "channel", "mode")
+
+
+# --- decode and encode ------------------------------------------------------------------------------------------------
+
+
+@method
+def decode_image(
+    bytes: Expression,
+    on_error: Literal["raise", "null", "log", "ignore"] = "raise",
+    mode: str | None = "RGB",
+    *,
+    scaled: bool = True,
+) -> Expression:
+    """Turn the bytes of JPEG, PNG, WebP, GIF, BMP and TIFF files into images, upright as EXIF says.
+
+    ``mode`` is ``L``, ``LA``, ``RGB`` or ``RGBA``, or None to keep each image's own. Of an animation it is the first
+    frame. Bytes that are no image stop the query, or with ``on_error="null"`` give null and are listed by
+    ``df.errors()``. Where a ``resize`` follows, a JPEG is decoded at a reduced size, which is faster and changes pixels
+    by a few shades; ``scaled=False`` decodes all of it first. ``ps.set_config(max_image_pixels=...)`` bounds sizes.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df = df.select(encode_image(ps.col("image"), "png")).select(decode_image(ps.col("image")))
+    >>> df.to_pydict()["image"][0].shape
+    (2, 3, 3)
+    """
+    if on_error not in _ON_ERROR:
+        raise InvalidArgumentError(f"decode_image: on_error={on_error!r} is not known; use 'raise', 'null' or 'log'")
+    decoder = checked_decoder("decode_image", mode, is_scaled=scaled)
+    return Expression(UdfCall(_decode_spec(decoder, _ON_ERROR[on_error]), (lit(bytes)._node,)))
+
+
+@functools.lru_cache(maxsize=64)  # specs are compared by identity, and equal calls are to be made once
+def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
+    return UdfSpec(
+        name="decode_image",
+        target=decoder,
+        return_dtype=decoder.dtype,
+        is_batch=True,
+        batch_size="paced",
+        has_cut=True,
+        policy=Policy(on_error),
+        check=BYTES.check,
+    )
+
+
+@method
+def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT_QUALITY) -> Expression:
+    """Turn images into the bytes of files: ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff``.
+
+    ``quality``, 1 to 100, counts for JPEG and WebP. JPEG and BMP have no transparency: convert such images first.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df.select(encode_image(ps.col("image"), "png")).to_pydict()["image"][0][:4]
+    b'\\x89PNG'
+    """
+    require_images("encode_image")
+    encoding = encoding_of(image_format, "encode_image: image_format")
+    if isinstance(quality, bool) or not 1 <= quality <= 100:
+        raise InvalidArgumentError(f"encode_image: quality={quality!r} must be a whole number from 1 to 100")
+    return call("encode_image", image, encoding=encoding, quality=quality)
+
+
+def _encoded_type(dtype: DataType, *, encoding: str, **_: Any) -> DataType:
+    if dtype.is_image() and dtype.mode is not None and not holds(encoding, IMAGE_CHANNELS[dtype.mode]):
+        raise TypeMismatchError(_no_alpha(encoding, dtype.mode))
+    return BINARY
+
+
+def _no_alpha(encoding: str, mode: str) -> str:
+    opaque = mode.removesuffix("A")
+    return f'{encoding} has no transparency, and the images are {mode}; use .convert_image("{opaque}") first'
+
+
+@strict("encode_image", takes(IMAGE, returns=_encoded_type))
+@on_arrays
+def _encode_image(images: pa.Array, *, encoding: str, quality: int) -> pa.Array:
+    for shape in image_shapes(images):
+        if shape is not None and not holds(encoding, shape[2]):
+            raise ComputeError(_no_alpha(encoding, IMAGE_MODES[shape[2]]))
+    views = image_views(images)
+    return arrow_array([None if view is None else encoded(view, encoding, quality) for view in views], pa.binary())
+
+
+# --- size and mode ----------------------------------------------------------------------------------------------------
+
+
+@method
+def resize(image: Expression, w: int, h: int) -> Expression:
+    """Scale images to ``w`` by ``h`` pixels, whatever their proportions.
+
+    What shrinks is averaged over the pixels that fall together, what grows is interpolated. Images of one mode are from
+    here on one ``(n, height, width, channels)`` array for a batch function, without a copy.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df.select(resize(ps.col("image"), 8, 4)).schema["image"].dtype
+    image[RGB; 4x8]
+    """
+    require_images("resize")
+    check_size("resize", w=w, h=h)
+    return call("resize", image, w=w, h=h)
+
+
+def _resized_type(dtype: DataType, *, w: int, h: int) -> DataType:
+    return DataType.image(dtype.mode if dtype.is_image() else None, h, w)
+
+
+@strict("resize", takes(IMAGE, returns=_resized_type))
+@on_arrays
+def _resize(images: pa.Array, *, w: int, h: int) -> pa.Array:
+    shapes = [None if shape is None else (h, w, shape[2]) for shape in image_shapes(images)]
+    room = ImageRoom(shapes, _resized_type(DataType(images.type), w=w, h=h))
+    for row, view in enumerate(image_views(images)):
+        if view is not None:
+            resize_into(view, room[row])
+    return room.column()
+
+
+@method
+def crop(image: Expression, bbox: tuple[int, int, int, int] | Expression) -> Expression:
+    """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four; cut where the image ends.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df.select(crop(ps.col("image"), (25, 5, 10, 10))).to_pydict()["image"][0].shape
+    (10, 5, 3)
+    """
+    require_images("crop")
+    if isinstance(bbox, Expression):
+        return call("crop_by", image, bbox)
+    given: Any = bbox
+    box = tuple(given) if isinstance(given, (tuple, list)) else ()
+    if len(box) != 4 or not all(isinstance(length, int) for length in box):
+        raise InvalidArgumentError(f"crop: bbox={given!r} must be four whole numbers: x, y, width, height")
+    _check_box(box)
+    return call("crop", image, bbox=box)
+
+
+def _check_box(box: tuple[int, int, int, int]) -> None:
+    if min(box[:2]) < 0 or min(box[2:]) < 1:
+        raise InvalidArgumentError(
+            f"crop: bbox={box!r} must have x and y of at least 0, width and height of at least 1"
+        )
+
+
+def _cropped_type(dtype: DataType, *, bbox: tuple[int, int, int, int]) -> DataType:
+    if not dtype.is_image() or dtype.shape is None:
+        return DataType.image(dtype.mode if dtype.is_image() else None)
+    height, width, _ = cropped(np.empty(dtype.shape, np.uint8), bbox).shape
+    if not height or not width:
+        raise TypeMismatchError(_outside(bbox, dtype.arrow.shape))
+    return DataType.image(dtype.mode, height, width)
+
+
+def _outside(box: tuple[int, ...], shape: Shape) -> str:
+    return f"crop: the box at x={box[0]}, y={box[1]} lies outside of an image of {shape[1]} x {shape[0]} pixels"
+
+
+@strict("crop", takes(IMAGE, returns=_cropped_type))
+@on_arrays
+def _crop(images: pa.Array, *, bbox: tuple[int, int, int, int]) -> pa.Array:
+    return _cropped(images, [bbox] * len(images), _cropped_type(DataType(images.type), bbox=bbox))
+
+
+def _cropped_by_type(dtype: DataType, _: DataType) -> DataType:
+    return DataType.image(dtype.mode if dtype.is_image() else None)
+
+
+@strict("crop_by", takes(IMAGE, BOX, returns=_cropped_by_type))
+def _crop_by(images: Any, boxes: Any) -> Any:
+    images, boxes = broadcast(images, boxes)
+    return _cropped(images, [_box(row) for row in boxes.to_pylist()], _cropped_by_type(DataType(images.type), BINARY))
+
+
+def _box(row: list[int] | None) -> tuple[int, int, int, int] | None:
+    if row is None or None in row:
+        return None
+    if len(row) != 4:
+        raise ComputeError(f"crop: a box has four numbers, x, y, width and height; got {row!r}")
+    box = row[0], row[1], row[2], row[3]
+    _check_box(box)
+    return box
+
+
+def _cropped(images: pa.Array, boxes: list[Any], dtype: DataType) -> pa.Array:
+    views = [
+        None if view is None or box is None else cropped(view, box)
+        for view, box in zip(image_views(images), boxes, strict=True)
+    ]
+    for row, view in enumerate(views):
+        if view is not None and not view.size:
+            raise ComputeError(_outside(boxes[row], image_shapes(images)[row] or (0, 0, 0)))
+    return _filled(views, dtype)
+
+
+def _filled(views: list[Any], dtype: DataType) -> pa.Array:
+    """Return images as a column."""
+    room = ImageRoom([None if view is None else view.shape for view in views], dtype)
+    for row, view in enumerate(views):
+        if view is not None:
+            room[row][:] = view
+    return room.column()
+
+
+@method
+def convert_image(image: Expression, mode: str) -> Expression:
+    """Change the mode to ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, transparency dropped or added as none.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df.select(convert_image(ps.col("image"), "L")).to_pydict()["image"][0].shape
+    (2, 3, 1)
+    """
+    require_images("convert_image")
+    if mode is None:
+        raise InvalidArgumentError(f"convert_image: give a mode, one of {', '.join(IMAGE_CHANNELS)}")
+    check_mode("convert_image", mode)
+    return call("convert_image", image, mode=mode)
+
+
+def _converted_type(dtype: DataType, *, mode: str) -> DataType:
+    return DataType.image(mode, *((dtype.arrow.height, dtype.arrow.width) if dtype.is_image() else (None, None)))
+
+
+@strict("convert_image", takes(IMAGE, returns=_converted_type))
+@on_arrays
+def _convert_image(images: pa.Array, *, mode: str) -> pa.Array:
+    views = [None if view is None else converted(view, IMAGE_CHANNELS[mode]) for view in image_views(images)]
+    return _filled(views, _converted_type(DataType(images.type), mode=mode))
+
+
+# --- what is known of them --------------------------------------------------------------------------------------------
+
+
+@method
+def image_to_tensor(image: Expression) -> Expression:
+    """Give images as tensors of uint8: of one shape where all images have one, without a copy.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df.select(image_to_tensor(ps.col("image").resize(4, 4))).schema["image"].dtype
+    tensor[uint8; 4x4x3]
+    """
+    return call("image_to_tensor", image)
+
+
+def _tensor_type(dtype: DataType) -> DataType:
+    return DataType.tensor(DataType.uint8(), dtype.shape if dtype.is_image() else None)
+
+
+@strict("image_to_tensor", takes(IMAGE, returns=_tensor_type))
+@on_arrays
+def _image_to_tensor(images: pa.Array) -> pa.Array:
+    dtype = _tensor_type(DataType(images.type))
+    if dtype.shape is not None:
+        return pa.ExtensionArray.from_storage(dtype.arrow, images.storage)
+    views = image_views(images)
+    flat = np.concatenate([np.empty(0, np.uint8), *(view.reshape(-1) for view in views if view is not None)])
+    shapes = [(0, 0, 0) if view is None else view.shape for view in views]
+    return ragged_rows(
+        arrow_numbers(flat),
+        shapes,
+        dtype,
+        arrow_bools(np.fromiter((view is None for view in views), np.bool_, len(views))),
+    )
+
+
+@method
+def image_attribute(image: Expression, name: Literal["width", "height", "channel", "mode"]) -> Expression:
+    """Return ``width``, ``height``, ``channel`` (how many there are) or ``mode`` of images.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df.select(image_attribute(ps.col("image"), "mode")).to_pydict()
+    {'image': ['RGB']}
+    """
+    if name not in _ATTRIBUTES:
+        raise InvalidArgumentError(f"image_attribute: name={name!r} is not known; use one of {', '.join(_ATTRIBUTES)}")
+    return call("image_attribute", image, name=name)
+
+
+@method
+def image_width(image: Expression) -> Expression:
+    """Return the width of images in pixels.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df.select(image_width(ps.col("image"))).to_pydict()
+    {'image': [3]}
+    """
+    return image_attribute(image, "width")
+
+
+@method
+def image_height(image: Expression) -> Expression:
+    """Return the height of images in pixels.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df.select(image_height(ps.col("image"))).to_pydict()
+    {'image': [2]}
+    """
+    return image_attribute(image, "height")
+
+
+@method
+def image_channel(image: Expression) -> Expression:
+    """Return how many channels images have: 1 to 4.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df.select(image_channel(ps.col("image"))).to_pydict()
+    {'image': [3]}
+    """
+    return image_attribute(image, "channel")
+
+
+@method
+def image_mode(image: Expression) -> Expression:
+    """Return the mode of images: ``L``, ``LA``, ``RGB`` or ``RGBA``.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 1), np.uint8)]}).select(ps.col("image").cast("image[L]"))
+    >>> df.select(image_mode(ps.col("image"))).to_pydict()
+    {'image': ['L']}
+    """
+    return image_attribute(image, "mode")
+
+
+def _attribute_type(dtype: DataType, *, name: str) -> DataType:
+    return STRING if name == "mode" else UINT32
+
+
+@strict("image_attribute", takes(IMAGE, returns=_attribute_type))
+@on_arrays
+def _image_attribute(images: pa.Array, *, name: str) -> pa.Array:
+    shapes = image_shapes(images)
+    if name == "mode":
+        return arrow_array([None if shape is None else IMAGE_MODES[shape[2]] for shape in shapes], pa.string())
+    axis = {"height": 0, "width": 1, "channel": 2}[name]
+    return arrow_array([None if shape is None else shape[axis] for shape in shapes], pa.uint32())
+
+
+@method
+def image_hash(image: Expression, *, method: str = "phash", hash_size: int = 8, segments: int = 3) -> Expression:
+    """Return a hash of what each image looks like, as bytes: the fewer bits differ, the more two images look alike.
+
+    ``phash`` keeps the low frequencies of the whole image and withstands most changes; ``phash_simple`` takes them row
+    by row. ``dhash`` and ``dhash_vertical`` compare neighbours, ``ahash`` each part with the mean, ``whash`` the low
+    band of a wavelet transform. ``crop_resistant`` has a ``dhash`` for each of ``segments`` squared tiles. A hash has
+    ``hash_size`` squared bits.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((9, 9, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> len(df.select(image_hash(ps.col("image"))).to_pydict()["image"][0])
+    8
+    """
+    require_images("image_hash")
+    if method not in METHODS:
+        known = ", ".join(METHODS)
+        raise InvalidArgumentError(
+            f"image_hash: method={method!r} is not known; use one of {known}.{did_you_mean(method, METHODS)}"
+        )
+    for name, number in (("hash_size", hash_size), ("segments", segments)):
+        if isinstance(number, bool) or number not in range(1, 257):
+            raise InvalidArgumentError(f"image_hash: {name}={number!r} must be a whole number from 1 to 256")
+    if method == "whash" and hash_size & (hash_size - 1):
+        raise InvalidArgumentError(f"image_hash: hash_size={hash_size} must be a power of 2 for 'whash'")
+    return call("image_hash", image, method=method, hash_size=hash_size, segments=segments)
+
+
+def _hash_type(_: DataType, **options: Any) -> DataType:
+    return DataType.fixed_size_binary(num_hash_bytes(**options))
+
+
+@strict("image_hash", takes(IMAGE, returns=_hash_type))
+@on_arrays
+def _image_hash(images: pa.Array, **options: Any) -> pa.Array:
+    hashes = [None if view is None else hash_of(view, **options) for view in image_views(images)]
+    return pa.array(hashes, pa.binary(num_hash_bytes(**options)))

@@ -1,0 +1,74 @@
+"""Decode images at the size they are wanted in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import cast
+
+from penstock.expr.nodes import Call, ColumnRef, Expr, Star, UdfCall, Unnest, rewrite, unalias, walk
+from penstock.images.decoder import ImageDecoder
+from penstock.plan.nodes import Plan, Project, UdfProject
+from penstock.plan.rules.substitution import named
+
+
+def fuse_decode_resize(plan: Plan) -> Plan:
+    """Let decode_image resize as well, where its result is read by nothing but resizes to one size.
+
+    Project(UdfProject(x, decode_image(b) as i), [a, resize(i, 8, 8) as s])
+        ->  Project(UdfProject(x, decode_image_resized(b) as i), [a, i as s])
+
+    A full image then never exists: a JPEG is decoded at a fraction of its size, which changes pixels by a few shades,
+    unless the user said ``scaled=False``. It applies below select lists and below other UDF calls.
+    """
+    match plan:
+        case Project(UdfProject() as decoding, exprs) if (size := _only_size(decoding, exprs)) is not None:
+            fused = _resizing(decoding, size)
+            return Project(fused, tuple(_without_resize(expr, decoding.column) for expr in exprs))
+        case UdfProject(UdfProject() as decoding, call, keep=keep) if keep is not None and decoding.column not in keep:
+            size = _only_size(decoding, (call,))
+            if size is None:
+                return plan
+            changed = cast(UdfCall, _rewritten(call, decoding.column))
+            return replace(plan, child=_resizing(decoding, size), call=changed)
+        case _:
+            return plan
+
+
+def _only_size(decoding: UdfProject, exprs: Iterable[Expr]) -> tuple[int, int] | None:
+    """Return the height and width to which every use of the decoded column resizes it, if there is just one."""
+    target = decoding.call.udf.target
+    if not isinstance(target, ImageDecoder) or target.size is not None:
+        return None
+    image, sizes = ColumnRef(decoding.column), set[tuple[int, int]]()
+    for expr in exprs:
+        if isinstance(expr, (Star, Unnest)) or expr == image:
+            return None
+        for node in walk(expr):
+            if _is_resize(node, image):
+                options = dict(cast(Call, node).options)
+                sizes.add((options["h"], options["w"]))
+            elif image in node.children:
+                return None
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _is_resize(node: Expr, image: ColumnRef) -> bool:
+    return isinstance(node, Call) and node.function == "resize" and node.args == (image,)
+
+
+def _resizing(decoding: UdfProject, size: tuple[int, int]) -> UdfProject:
+    spec = decoding.call.udf
+    decoder = replace(cast(ImageDecoder, spec.target), size=size)
+    fused = replace(spec, name=f"{spec.name}_resized", target=decoder, return_dtype=decoder.dtype)
+    return replace(decoding, call=replace(decoding.call, udf=fused))
+
+
+def _without_resize(expr: Expr, column: str) -> Expr:
+    changed = named(_rewritten(expr, column), expr.name)
+    return unalias(changed) if unalias(changed) == ColumnRef(expr.name) else changed
+
+
+def _rewritten(expr: Expr, column: str) -> Expr:
+    image = ColumnRef(column)
+    return rewrite(expr, lambda node: image if _is_resize(node, image) else node)

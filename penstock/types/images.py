@@ -1,0 +1,87 @@
+"""Columns of images and the ndarrays in them: read as views of the column's memory, written into it in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.types.arrays import NDArray, fixed_rows, too_large
+from penstock.types.datatype import DataType
+from penstock.types.plain import arrow_numbers
+
+Shape = tuple[int, int, int]  # height, width, channels
+
+
+def image_views(images: pa.Array) -> list[NDArray | None]:
+    """Return each image as a read-only ``(height, width, channels)`` view of the column's memory, None for null."""
+    views: list[NDArray | None] = images.to_pylist()
+    return views
+
+
+def image_shapes(images: pa.Array) -> list[Shape | None]:
+    """Return height, width and channels of each image, None for null."""
+    if images.type.shape is not None:
+        shape: Shape = images.type.shape
+        return [shape if is_valid else None for is_valid in images.is_valid().to_pylist()]
+    columns = [images.storage.field(i).to_pylist() for i in (1, 2, 3)]
+    rows = zip(images.storage.is_valid().to_pylist(), *columns, strict=True)
+    return [(height, width, channels) if is_valid else None for is_valid, height, width, channels in rows]
+
+
+class ImageRoom:
+    """Memory for a whole column of images of known shapes, in one piece, to be filled row by row.
+
+    Whoever decodes or resizes an image writes it where it stays. ``shapes`` has None for a row that is null, and a row
+    that turns out to be so later is ``clear``ed. All rows have one shape where ``dtype`` says so.
+
+    >>> room = ImageRoom([(1, 2, 3), None], DataType.image("RGB"))
+    >>> room[0][:] = 7
+    >>> room.column().to_pylist()[0].shape
+    (1, 2, 3)
+    """
+
+    def __init__(self, shapes: Sequence[Shape | None], dtype: DataType) -> None:
+        self._dtype = dtype
+        self._shapes = [dtype.shape] * len(shapes) if dtype.shape is not None else [s or (0, 0, 0) for s in shapes]
+        self._is_null = np.fromiter((shape is None for shape in shapes), np.bool_, len(shapes))
+        self._offsets = np.zeros(len(shapes) + 1, np.int64)
+        np.cumsum([math.prod(shape) for shape in self._shapes], out=self._offsets[1:])
+        if dtype.shape is not None and self._offsets[-1] > np.iinfo(np.int32).max:
+            raise too_large("image column")
+        self._pixels = np.empty(int(self._offsets[-1]), np.uint8)
+        if dtype.shape is not None:
+            for row in np.flatnonzero(self._is_null):
+                self.clear(int(row))
+
+    def __getitem__(self, row: int) -> NDArray:
+        """Return the memory of one image, to be written."""
+        return self._pixels[self._offsets[row] : self._offsets[row + 1]].reshape(self._shapes[row])
+
+    def clear(self, row: int) -> None:
+        """Make a row null. What its memory held before, of whichever process, does not stay in it."""
+        self._is_null[row] = True
+        self[row][:] = 0
+
+    def column(self) -> pa.Array:
+        """Return the column, which takes over the memory."""
+        mask = arrow_bools(self._is_null) if self._is_null.any() else None
+        if self._dtype.shape is not None:
+            return fixed_rows(arrow_numbers(self._pixels), self._dtype.arrow, mask)
+        buffers = [None, pa.py_buffer(self._offsets), pa.py_buffer(self._pixels)]
+        data = pa.Array.from_buffers(pa.large_binary(), len(self._shapes), buffers)
+        sizes = np.array(self._shapes, np.uint32).reshape(-1, 3)
+        columns = [
+            data,
+            *(arrow_numbers(np.ascontiguousarray(sizes[:, axis])) for axis in (0, 1)),
+            arrow_numbers(sizes[:, 2].astype(np.uint8)),
+        ]
+        storage = pa.StructArray.from_arrays(columns, fields=list(self._dtype.arrow.storage_type), mask=mask)
+        return pa.ExtensionArray.from_storage(self._dtype.arrow, storage)
+
+
+def arrow_bools(values: NDArray) -> pa.Array:
+    """Return an ndarray of booleans as Arrow."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])

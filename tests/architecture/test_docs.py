@@ -1,0 +1,40 @@
+"""What the pages about parts of the package show runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.imports import ROOT
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder to work in, with a few images."""
+    from tests.images.samples import jpeg, picture
+
+    (tmp_path / "photos").mkdir()
+    for name in ("a.jpg", "b.jpg"):
+        (tmp_path / "photos" / name).write_bytes(jpeg(picture()))
+    return tmp_path
+
+
+def test_the_examples_of_the_page_on_images_run(photos: Path) -> None:
+    page = (ROOT / "docs" / "IMAGES.md").read_text()
+    script = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        cwd=photos,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_PROGRESS": "0"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "not an image" in result.stdout
+    assert len(list((photos / "thumbnails").glob("*.jpeg"))) == 2
