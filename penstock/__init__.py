@@ -7,6 +7,7 @@ from penstock.dataframe import DataFrame
 from penstock.errors import RetryAfterError
 from penstock.expr.column import Expression, col, element, lit, when
 from penstock.expr.registry import load_later
+from penstock.media_readers import read_audio, read_pdf, read_video_frames
 from penstock.protocols import ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.readers import (
     from_arrow,
@@ -78,11 +79,14 @@ __all__ = [
     "lit",
     "method",
     "range",
+    "read_audio",
     "read_csv",
     "read_json",
     "read_parquet",
+    "read_pdf",
     "read_source",
     "read_text",
+    "read_video_frames",
     "set_config",
     "set_runner_local",
     "set_runner_ray",

@@ -1,5 +1,10 @@
 """Functions of expressions. Most are methods of ``Expression`` too: ``upper(col("t"))`` is ``col("t").upper()``."""
 
+from penstock.functions.audio import (
+    audio_metadata,
+    decode_audio,
+    resample,
+)
 from penstock.functions.calendar import (
     day,
     day_of_week,
@@ -21,6 +26,9 @@ from penstock.functions.calendar import (
     total_seconds,
     week_of_year,
     year,
+)
+from penstock.functions.chunks import (
+    chunk_text,
 )
 from penstock.functions.core import (
     between,
@@ -121,6 +129,9 @@ from penstock.functions.patterns import (
     split,
     startswith,
 )
+from penstock.functions.pdf import (
+    pdf_pages,
+)
 from penstock.functions.real import (
     acos,
     arccos,
@@ -197,6 +208,11 @@ from penstock.functions.vector import (
     euclidean_distance,
     l2_normalize,
 )
+from penstock.functions.video import (
+    video_frames,
+    video_keyframes,
+    video_metadata,
+)
 
 __all__ = [
     "abs",
@@ -211,6 +227,7 @@ __all__ = [
     "asin",
     "atan",
     "atan2",
+    "audio_metadata",
     "between",
     "bitwise_and",
     "bitwise_or",
@@ -219,6 +236,7 @@ __all__ = [
     "cast",
     "cbrt",
     "ceil",
+    "chunk_text",
     "clip",
     "coalesce",
     "concat",
@@ -237,6 +255,7 @@ __all__ = [
     "day",
     "day_of_week",
     "day_of_year",
+    "decode_audio",
     "degrees",
     "deserialize",
     "dot_product",
@@ -309,6 +328,7 @@ __all__ = [
     "normalize",
     "not_nan",
     "not_null",
+    "pdf_pages",
     "pow",
     "power",
     "quarter",
@@ -323,6 +343,7 @@ __all__ = [
     "repeat",
     "replace",
     "replace_time_zone",
+    "resample",
     "reverse",
     "right",
     "round",
@@ -367,6 +388,9 @@ __all__ = [
     "try_deserialize",
     "unnest",
     "upper",
+    "video_frames",
+    "video_keyframes",
+    "video_metadata",
     "week_of_year",
     "when",
     "year",

@@ -16,8 +16,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("expr",),
     ("plan",),
     ("udf", "io", "execution", "observe"),
-    ("ai", "runners"),
-    ("functions", "dataframe", "readers", "sql", "llm", "display", "torch_datasets", "testing"),
+    ("ai", "runners", "media"),
+    ("functions", "dataframe", "readers", "media_readers", "sql", "llm", "display", "torch_datasets", "testing"),
     ("__init__", "cli"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}
@@ -32,7 +32,8 @@ FORBIDDEN = {"ai": {"io", "execution", "observe"}}
 # everywhere else the import stands inside the function that uses it.
 HEAVY = {
     *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "pandas", "PIL", "cv2"),
-    *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "pyarrow.dataset"),
+    *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "soxr", "pypdfium2"),
+    *("pyarrow.dataset",),
 }
 OWN_FILE: dict[str, set[str]] = {
     "penstock.runners.ray": {"ray"},

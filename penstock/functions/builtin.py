@@ -1,0 +1,54 @@
+"""Functions that run as UDFs do, in a stage of their own: a file that fails is its row's error and no more."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.expr.column import Expression, to_expr
+from penstock.expr.nodes import UdfCall
+from penstock.expr.udf import BatchSize, UdfSpec
+from penstock.types import DataType
+from penstock.udf.decorators import make_spec
+from penstock.udf.options import Options
+
+MediaOnError = Literal["raise", "null", "log"]
+_POLICIES = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
+
+
+def builtin_call(
+    name: str,
+    function: Callable[..., Any],
+    dtype: DataType,
+    *args: Any,
+    on_error: str = "raise",
+    batch_size: BatchSize = "auto",
+    use_process: bool | None = None,
+    **options: Any,
+) -> Expression:
+    """Return the call of a function of single values; ``args`` and ``options`` are expressions or constants.
+
+    With ``on_error="null"`` a row that fails is null and is recorded, as those of ``func`` are; ``"log"`` logs it too.
+    """
+    if on_error not in _POLICIES:
+        hint = did_you_mean(str(on_error), _POLICIES)
+        raise InvalidArgumentError(f"{name}: on_error={on_error!r} is not known; use 'raise', 'null' or 'log'.{hint}")
+    spec = _spec(name, function, dtype, _POLICIES[on_error], batch_size, use_process)
+    kwargs = tuple((option, to_expr(value)) for option, value in options.items())
+    return Expression(UdfCall(spec, tuple(map(to_expr, args)), kwargs))
+
+
+@functools.cache  # specs are compared by identity: two equal calls then share one column
+def _spec(
+    name: str,
+    function: Callable[..., Any],
+    dtype: DataType,
+    on_error: Any,
+    batch_size: BatchSize,
+    use_process: bool | None,
+) -> UdfSpec:
+    options = Options(return_dtype=dtype, on_error=on_error, batch_size=batch_size, use_process=use_process)
+    return replace(make_spec(function, options), name=name)
