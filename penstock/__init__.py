@@ -25,6 +25,7 @@ from penstock.readers import (
     read_text,
 )
 from penstock.runners import set_runner_local, set_runner_ray
+from penstock.storage.file import AudioFile, File, ImageFile, VideoFile
 from penstock.types import DataType, Field, Schema, Series
 from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method
@@ -48,10 +49,13 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "ActorPoolStrategy",
+    "AudioFile",
     "DataFrame",
     "DataType",
     "Expression",
     "Field",
+    "File",
+    "ImageFile",
     "ReadRequest",
     "ReadTask",
     "RetryAfterError",
@@ -60,6 +64,7 @@ __all__ = [
     "Sink",
     "Source",
     "TaskPoolStrategy",
+    "VideoFile",
     "Writer",
     "cls",
     "coalesce",

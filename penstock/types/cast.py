@@ -40,11 +40,10 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType, safe: bool) -> pa.
         return encode(array.to_pylist(), dtype)
     if source.is_file() and dtype.is_string():
         return array.storage.flatten()[0]
-    if source.is_string() and dtype.is_file():
-        data = pa.nulls(len(array), pa.binary())
-        fields = list(dtype.arrow.storage_type)
-        storage = pa.StructArray.from_arrays([array, data], fields=fields, mask=array.is_null())
-        return pa.ExtensionArray.from_storage(dtype.arrow, storage)
+    if source.is_file() and dtype.is_file():
+        return pa.ExtensionArray.from_storage(dtype.arrow, array.storage)
+    if (source.is_string() or source.is_binary()) and dtype.is_file():
+        return _files(array, dtype, source.is_string())
     if source.is_image() or dtype.is_image() or source.is_tensor() or dtype.is_tensor():
         return _cast_shaped(array, source, dtype)
     if dtype.is_embedding():
@@ -59,6 +58,16 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType, safe: bool) -> pa.
             raise
         # Arrow casts no extension types inside lists and structs; such columns are rare enough to go by rows.
         return encode(array.to_pylist(), dtype)
+
+
+def _files(array: pa.Array, dtype: DataType, is_path: bool) -> pa.Array:
+    """Return paths, or contents, as files."""
+    fields = list(dtype.arrow.storage_type)
+    absent = pa.nulls(len(array), pa.binary() if is_path else pa.string())
+    content = array if is_path else array.cast(pa.binary())
+    columns = [content, absent] if is_path else [absent, content]
+    storage = pa.StructArray.from_arrays(columns, fields=fields, mask=array.is_null())
+    return pa.ExtensionArray.from_storage(dtype.arrow, storage)
 
 
 def _cast_shaped(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:

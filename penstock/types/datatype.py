@@ -186,9 +186,9 @@ class DataType:
         return DataType(ImageType(mode, height, width))
 
     @staticmethod
-    def file() -> DataType:
-        """References to files, by path or in memory."""
-        return DataType(FileType())
+    def file(media: str | None = None) -> DataType:
+        """References to files, by path or in memory; ``media`` is ``image``, ``audio`` or ``video`` if all hold that."""
+        return DataType(FileType(media))
 
     @staticmethod
     def python() -> DataType:

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import did_you_mean
+from penstock.storage.file import File
 from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS
@@ -256,13 +257,15 @@ def _encode_file(values: Sequence[Any], dtype: DataType) -> pa.Array:
 
 
 def _file(value: Any) -> dict[str, Any]:
+    if isinstance(value, File):
+        return {"path": value.path, "data": None if value.path is not None else value.read()}
     if isinstance(value, str | os.PathLike):
         return {"path": os.fspath(value), "data": None}
     if isinstance(value, bytes | bytearray | memoryview):
         return {"path": None, "data": bytes(value)}
     if isinstance(value, Mapping) and set(value) <= {"path", "data"}:
         return dict(value)
-    raise TypeError("a file is a path, bytes, or a dict of path and data")
+    raise TypeError("a file is a File, a path, bytes, or a dict of path and data")
 
 
 def _mask(values: Sequence[Any]) -> pa.Array:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.storage.file import FILE_CLASSES, File
 
 IMAGE_CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 """The channels of each image mode; every mode has 8 bits a channel."""
@@ -63,10 +64,14 @@ class ImageScalar(pa.ExtensionScalar):  # type: ignore[misc]
 
 
 class FileScalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """One file; its Python value is ``{"path": str | None, "data": bytes | None}``."""
+    """One file; its Python value is a ``File``, of the class that its type names."""
 
-    def as_py(self, **_: Any) -> dict[str, Any] | None:
-        return None if self.value is None else dict(self.value.as_py())
+    def as_py(self, **_: Any) -> File | None:
+        return None if self.value is None else _file(self.type.media, **self.value.as_py())
+
+
+def _file(media: str | None, path: str | None, data: bytes | None) -> File:
+    return FILE_CLASSES[media](data if data is not None else path or "")
 
 
 class PythonScalar(pa.ExtensionScalar):  # type: ignore[misc]
@@ -84,6 +89,16 @@ class FixedShapeArray(pa.ExtensionArray):  # type: ignore[misc]
         column = _ndarray(self.storage.flatten()).reshape(-1, *self.type.shape)
         rows = (column[row, ...] for row in range(len(column)))
         return [next(rows) if is_valid else None for is_valid in self.is_valid().to_pylist()]
+
+
+class FileArray(pa.ExtensionArray):  # type: ignore[misc]
+    """A column of files; its Python values are ``File`` objects."""
+
+    def to_pylist(self, **_: Any) -> list[File | None]:
+        media = self.type.media
+        paths, data = (column.to_pylist() for column in self.storage.flatten())
+        rows = zip(self.is_valid().to_pylist(), paths, data, strict=True)
+        return [_file(media, path, content) if is_valid else None for is_valid, path, content in rows]
 
 
 class _Parametric(pa.ExtensionType):  # type: ignore[misc]
@@ -225,17 +240,30 @@ class ImageType(_Parametric):
 
 
 class FileType(_Parametric):
-    """References to files: a path or URL, or ``data`` for a file that lives in memory only."""
+    """References to files: a path or URL, or ``data`` for a file that lives in memory only.
 
-    def __init__(self) -> None:
+    ``media`` says what all of them hold: ``image``, ``audio``, ``video``, or None for anything.
+    """
+
+    def __init__(self, media: str | None = None) -> None:
+        if media not in FILE_CLASSES:
+            known = ", ".join(repr(name) for name in FILE_CLASSES)
+            raise InvalidArgumentError(f"Unknown kind of file {media!r}; known: {known}.")
+        self.media = media
         super().__init__(pa.struct([("path", pa.string()), ("data", pa.binary())]), "penstock.file")
+
+    def _parameters(self) -> dict[str, Any]:
+        return {} if self.media is None else {"media": self.media}
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> FileType:
-        return cls()
+        return cls(json.loads(serialized or b"{}").get("media"))
 
     def __arrow_ext_scalar_class__(self) -> type[pa.ExtensionScalar]:
         return FileScalar
+
+    def __arrow_ext_class__(self) -> type[pa.ExtensionArray]:
+        return FileArray
 
 
 class PythonType(_Parametric):

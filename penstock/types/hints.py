@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
+from penstock.storage.file import File
 from penstock.types.datatype import DataType
 from penstock.types.supertype import supertype
 
@@ -164,8 +165,8 @@ def _from_class(cls: type, seen: tuple[type, ...]) -> DataType:
             return dtype
     if cls.__module__.startswith("PIL.") and any(base.__name__ == "Image" for base in cls.__mro__):
         return DataType.image()
-    if cls.__module__.partition(".")[0] == "penstock" and any(base.__name__ == "File" for base in cls.__mro__):
-        return DataType.file()
+    if issubclass(cls, File):
+        return DataType.file(cls.media)
     return DataType.python()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
+from penstock.storage.file import File
 from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, is_pil_image
@@ -51,7 +52,7 @@ def needs_inference(value: Any) -> bool:
     return (
         arrays.is_array(value)
         or is_pil_image(value)
-        or isinstance(value, enum.Enum)
+        or isinstance(value, enum.Enum | File)
         or dataclasses.is_dataclass(cls)
         or is_named_tuple(cls)
         or is_pydantic_model(cls)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.storage.file import FILE_CLASSES
 from penstock.types.datatype import DataType
 
 SIMPLE = {
@@ -71,9 +72,12 @@ ALIASES = {
 }
 """Other names for types: those of Python, NumPy, Arrow and SQL, which counts bits as Python does (``int`` has 64)."""
 
+FILES = {"file" if media is None else f"{media}_file": media for media in FILE_CLASSES}
+"""The types of files by name, with what they hold."""
+
 PARAMETRIC = (
     *("fixed_size_binary", "timestamp", "time", "duration", "decimal128", "decimal256"),
-    *("list", "fixed_size_list", "struct", "map", "embedding", "tensor", "image", "file", "python"),
+    *("list", "fixed_size_list", "struct", "map", "embedding", "tensor", "image", *FILES, "python"),
 )
 
 _SHOWN = {arrow_type: name for name, arrow_type in SIMPLE.items()}
@@ -118,7 +122,7 @@ def format_dtype(dtype: DataType) -> str:
             parts.append(f"{arrow.height or '?'}x{arrow.width or '?'}")
         return f"image[{'; '.join(parts)}]" if parts else "image"
     if dtype.is_file():
-        return "file"
+        return f"{arrow.media}_file" if arrow.media else "file"
     return "python" if dtype.is_python() else str(arrow)
 
 
@@ -201,8 +205,10 @@ class _Parser:
             if closing:
                 self._integer()  # varchar(20): the length is no part of our type
             return DataType(SIMPLE[name])
-        if name in ("file", "python"):
-            return DataType.file() if name == "file" else DataType.python()
+        if name in FILES:
+            return DataType.file(FILES[name])
+        if name == "python":
+            return DataType.python()
         if name in ("time", "duration", "timestamp"):
             return self._temporal(name, closing)
         if name == "image":

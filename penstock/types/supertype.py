@@ -46,6 +46,8 @@ def supertype(a: DataType, b: DataType) -> DataType | None:
         return DataType.tensor(inner, a.shape if a.shape == b.shape else None) if inner else None
     if a.is_image() and b.is_image():
         return DataType.image(*(_same(getattr(a.arrow, n), getattr(b.arrow, n)) for n in ("mode", "height", "width")))
+    if a.is_file() and b.is_file():
+        return DataType.file()
     if _is_vector(a) and _is_vector(b):
         return _vector(a, b)
     return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +13,8 @@ import pyarrow as pa
 from penstock.expr.arrays import repeat
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, Literal, PythonValue, UdfCall, unalias
-from penstock.types import Schema, Series
+from penstock.storage.file import File
+from penstock.types import DataType, Schema, Series, cast
 
 
 class Arguments:
@@ -24,6 +27,8 @@ class Arguments:
         self._constants = {i: _constant(e) for i, e in enumerate(self._exprs) if isinstance(e, (Literal, PythonValue))}
         self._computed = [Alias(expr, str(i)) for i, expr in enumerate(self._exprs) if i not in self._constants]
         self._column_names = [expr.child.name for expr in self._computed]
+        hints = _file_hints(call)
+        self._file_dtypes = [hints.get(i) for i in range(len(self._exprs)) if i not in self._constants]
         self._schema: pa.Schema | None = None
         self._program: Program | None = None
 
@@ -65,10 +70,37 @@ class Arguments:
         if self._program is None or not batch.schema.equals(self._schema):
             self._schema = batch.schema
             self._program = Program(self._computed, Schema.from_arrow(batch.schema))
-        return [
+        arrays = [
             repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
             for value in self._program.values(batch)
         ]
+        return [_as_files(array, dtype) for array, dtype in zip(arrays, self._file_dtypes, strict=True)]
+
+
+def _as_files(array: pa.Array, dtype: DataType | None) -> pa.Array:
+    """Return paths, or bytes, as files where the parameter is annotated with ``File``."""
+    found = DataType(array.type)
+    can_be_file = found.is_string() or found.is_binary() or found.is_file()
+    return array if dtype is None or not can_be_file else cast(array, dtype)
+
+
+def _file_hints(call: UdfCall) -> dict[int, DataType]:
+    """Return the type of each argument whose parameter is annotated with ``File`` or a class of it."""
+    spec = call.udf
+    function = spec.target if spec.method is None else getattr(spec.target, spec.method)
+    try:
+        hints = typing.get_type_hints(function)
+        names = list(inspect.signature(function).parameters)[0 if spec.method is None else 1 :]
+    except (NameError, TypeError, ValueError):  # names only a type checker knows, or a function of C
+        return {}
+    given = [*names[: len(call.args)], *(name for name, _ in call.kwargs)]
+    dtypes = {number: _file_dtype(hints.get(name)) for number, name in enumerate(given)}
+    return {number: dtype for number, dtype in dtypes.items() if dtype is not None}
+
+
+def _file_dtype(hint: Any) -> DataType | None:
+    kinds = [arg for arg in typing.get_args(hint) or (hint,) if isinstance(arg, type) and issubclass(arg, File)]
+    return DataType.from_hint(kinds[0]) if kinds else None
 
 
 def _constant(expr: Literal | PythonValue) -> Any:

@@ -16,6 +16,7 @@ from hypothesis import given, settings, strategies as st
 from penstock import functions as f
 from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.column import col
+from penstock.storage.file import File
 from penstock.types import DataType, to_arrow_array
 from tests.expr.evaluating import batch_of, evaluate, resolved, run
 
@@ -83,7 +84,7 @@ NOON = dt.datetime(2024, 7, 3, 12)
         ([[1], []], "list[list[float64]]", [[1.0], []]),
         ({"x": 1, "y": "2"}, "struct[y: int64, z: bool]", {"y": 2, "z": None}),
         ({"x": 1, "y": [None, 0.5]}, "string", '{"x":1,"y":[null,0.5]}'),
-        ("a/b.txt", "file", {"path": "a/b.txt", "data": None}),
+        ("a/b.txt", "file", File("a/b.txt")),
         (1, "python", 1),
         ({"x": [1]}, "python", {"x": [1]}),
     ],

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from penstock.errors import TypeMismatchError
+from penstock.storage.file import File
 from penstock.types import DataType, Series, cast, default_numpy, to_arrow_array, to_batch
 
 D = DataType
@@ -167,7 +168,7 @@ def test_python_values_of_a_given_type(values: list[Any], dtype: Any, expected: 
         return
     rows = Series(convert(values, dtype)).to_pylist()
     if dtype == "file":
-        expected = [{"path": "/a", "data": None}, {"path": "/b", "data": None}, {"path": None, "data": b"x"}]
+        expected = [File("/a"), File("/b"), File(b"x")]
     assert rows == expected
 
 
@@ -190,7 +191,7 @@ def test_python_values_of_a_given_type(values: list[Any], dtype: Any, expected: 
         ([np.zeros((2, 2, 3))], "image", "uint8"),
         ([b"\x89PNG"], "image", "decode_image"),
         ([np.zeros((2, 2, 3), np.uint8)], "image[L]", r"shape \(2, 2, 3\)"),
-        ([5], "file", "a file is a path"),
+        ([5], "file", "a file is a File, a path"),
         ([1], "null", "expected null"),
         (np.zeros((2, 3)), "embedding[float32; 4]", r"array of shape \(2, 3\)"),
         (np.array([1.5]), "int64", "cannot turn float64 into int64"),
@@ -339,7 +340,7 @@ class TestToBatch:
         ([[[1, 2], [3, 4]]], "list[list[int64]]", "tensor[int8; 2x2]", [[[1, 2], [3, 4]]]),
         ([[[[1]]], None], "image[L; 1x1]", "image", [[[[1]]], None]),
         ([[[[1, 2, 3]]]], "image", "tensor[uint8]", [[[[1, 2, 3]]]]),
-        (["/a", None], "string", "file", [{"path": "/a", "data": None}, None]),
+        (["/a", None], "string", "file", [File("/a"), None]),
         (["/a", None], "file", "string", ["/a", None]),
         ([{"a": 1}, None], "struct[a: int64]", "python", [{"a": 1}, None]),
         ([1, None], "python", "int8", [1, None]),

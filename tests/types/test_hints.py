@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pydantic
 import pytest
 
+from penstock.storage.file import File, VideoFile
 from penstock.types import DataType
 
 D = DataType
@@ -147,9 +148,9 @@ def test_hints(hint: Any, dtype: DataType) -> None:
 def test_images_and_files_are_known_by_name() -> None:
     pil_image = type("Image", (), {"__module__": "PIL.Image"})
     png_image = type("PngImageFile", (pil_image,), {"__module__": "PIL.PngImagePlugin"})
-    file = type("File", (), {"__module__": "penstock.file"})
     assert D.from_hint(pil_image) == D.from_hint(png_image) == D.image()
-    assert D.from_hint(file) == D.from_hint(type("ImageFile", (file,), {"__module__": "penstock.file"})) == D.file()
+    assert D.from_hint(File) == D.from_hint(type("Mine", (File,), {})) == D.file()
+    assert D.from_hint(VideoFile) == D.file("video")
     assert D.from_hint(type("File", (), {"__module__": "elsewhere"})) == D.python()
 
 

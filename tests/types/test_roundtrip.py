@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from penstock.storage.file import File, VideoFile
 from penstock.types import DataType, Series, to_arrow_array
 
 D = DataType
@@ -67,7 +68,8 @@ CASES: list[tuple[DataType, st.SearchStrategy[Any]]] = [
     (D.image("RGB", 2, 3), ndarrays(np.uint8, (2, 3, 3))),
     (D.image("L", 2, 1), ndarrays(np.uint8, (2, 1, 1))),
     (D.image(), images),
-    (D.file(), st.fixed_dictionaries({"path": st.none() | words, "data": st.none() | st.binary(max_size=3)})),
+    (D.file(), st.builds(File, words | st.binary(max_size=3))),
+    (D.list(D.file("video")), st.lists(st.builds(VideoFile, words), max_size=2)),
     (D.python(), st.one_of(small, words, st.sets(small), st.tuples(small, words), st.complex_numbers(allow_nan=False))),
     (D.list(D.embedding(D.float32(), 2)), st.lists(st.none() | ndarrays(np.float32, (2,)), max_size=3)),
     (D.list(D.image()), st.lists(images, max_size=2)),

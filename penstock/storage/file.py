@@ -1,0 +1,201 @@
+"""``File``: one file, wherever it lies, read when it is asked for."""
+
+from __future__ import annotations
+
+import io
+import mimetypes
+import os
+import posixpath
+import shutil
+import tempfile
+from collections.abc import Mapping
+from typing import IO, Any, BinaryIO, ClassVar, cast
+
+from penstock.errors import InvalidArgumentError, PathNotFoundError
+from penstock.storage.mime import SNIFF_NBYTES, UNKNOWN, sniff
+from penstock.storage.urls import redacted
+
+BUFFER_NBYTES = 2**20  # of an open remote file: the least that one request reads
+COPY_NBYTES = 8 * 2**20
+
+
+class File:
+    """A file at a path or URL, or one that lives in memory. Nothing is read before it is asked for.
+
+    On a remote store an open file reads ranges, so seeking in a large one fetches only what is looked at. A File is
+    small, immutable and picklable; functions that annotate a parameter with ``File`` get one for a path.
+
+    >>> file = File(b"%PDF-1.7 ...")
+    >>> file.size(), file.mime_type(), file.read()
+    (12, 'application/pdf', b'%PDF-1.7 ...')
+    >>> File("s3://bucket/a/photo.jpg").name
+    'photo.jpg'
+    """
+
+    __slots__ = ("_data", "_options", "_path")
+
+    media: ClassVar[str | None] = None
+    """What the file holds: ``image``, ``audio``, ``video``, or None where it may be anything."""
+
+    def __init__(
+        self, source: str | os.PathLike[str] | bytes | File, *, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        """``source`` is a path, a URL, or the content itself; ``storage_options`` are as in ``read_parquet``."""
+        self._path: str | None = None
+        self._data: bytes | None = None
+        self._options = None if storage_options is None else dict(storage_options)
+        if isinstance(source, File):
+            self._path, self._data = source._path, source._data
+            self._options = self._options or source._options
+        elif isinstance(source, bytes | bytearray | memoryview):
+            self._data = bytes(source)
+        elif isinstance(source, str | os.PathLike):
+            self._path = os.fspath(source)
+        else:
+            raise InvalidArgumentError(f"A File comes from a path, a URL or bytes; got {type(source).__name__}.")
+
+    @property
+    def path(self) -> str | None:
+        """The path or URL as it was given; None for a file that lives in memory."""
+        return self._path
+
+    @property
+    def name(self) -> str:
+        """The last part of the path; empty for a file that lives in memory."""
+        if self._path is None:
+            return ""
+        is_web = self._path.startswith(("http://", "https://"))
+        path = self._path.partition("#")[0].partition("?")[0] if is_web else self._path
+        return posixpath.basename(path)
+
+    def open(self, buffer_size: int | None = None) -> BinaryIO:
+        """Open the file for reading at any position. Use it in a ``with`` statement, or close it.
+
+        ``buffer_size`` is the least that one request to a remote store reads.
+        """
+        if self._data is not None:
+            return io.BytesIO(self._data)
+        store, key = self._store()
+        return store.open(key, buffer_size or BUFFER_NBYTES)
+
+    def read(self) -> bytes:
+        """Return the whole content."""
+        if self._data is not None:
+            return self._data
+        store, key = self._store()
+        return store.read(key)
+
+    def size(self) -> int:
+        """Return the length of the content in bytes, without reading it."""
+        if self._data is not None:
+            return len(self._data)
+        store, key = self._store()
+        return store.size(key)
+
+    def exists(self) -> bool:
+        """Return whether there is such a file. A store that refuses or does not answer is an error, not a no."""
+        if self._data is not None:
+            return True
+        try:
+            self.size()
+        except PathNotFoundError:
+            return False
+        return True
+
+    def mime_type(self) -> str:
+        """Return the MIME type: by the first bytes, else by the name; ``application/octet-stream`` if neither tells."""
+        guess = None
+        if self._data is not None:
+            guess = sniff(self._data)
+        elif self.exists():
+            with self.open(buffer_size=SNIFF_NBYTES) as file:
+                guess = sniff(file.read(SNIFF_NBYTES))
+        return guess or mimetypes.guess_type(self.name)[0] or UNKNOWN
+
+    def to_tempfile(self, buffer_size: int = COPY_NBYTES) -> IO[bytes]:
+        """Return a temporary copy on the local disk, open at its start, for libraries that want a path.
+
+        Its ``name`` is the path, with the ending of the original. It is deleted when it is closed.
+
+        >>> with File(b"hello").to_tempfile() as copy:
+        ...     open(copy.name).read()
+        'hello'
+        """
+        from penstock.config import get_config
+
+        suffix = posixpath.splitext(self.name)[1]
+        copy = tempfile.NamedTemporaryFile(prefix="penstock-", suffix=suffix, dir=get_config().temp_dir or None)
+        try:
+            with self.open(buffer_size) as content:
+                shutil.copyfileobj(content, copy, buffer_size)
+            copy.flush()
+            copy.seek(0)
+        except BaseException:
+            copy.close()
+            raise
+        return cast(IO[bytes], copy)
+
+    def as_image(self) -> ImageFile:
+        """Return the same file as an ``ImageFile``."""
+        return ImageFile(self)
+
+    def as_audio(self) -> AudioFile:
+        """Return the same file as an ``AudioFile``."""
+        return AudioFile(self)
+
+    def as_video(self) -> VideoFile:
+        """Return the same file as a ``VideoFile``."""
+        return VideoFile(self)
+
+    def _store(self) -> tuple[Any, str]:
+        from penstock.storage.stores import open_store
+
+        assert self._path is not None
+        return open_store(self._path, self._options)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and (self._path, self._data) == (
+            cast(File, other)._path,
+            cast(File, other)._data,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._path, self._data))
+
+    def __str__(self) -> str:
+        return f"<{len(self._data)} bytes>" if self._data is not None else redacted(self._path or "")
+
+    def __repr__(self) -> str:
+        shown = f"<{len(self._data)} bytes>" if self._data is not None else repr(str(self))
+        return f"{type(self).__name__}({shown})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self._path, self._data, self._options)
+
+
+def _restored(kind: type[File], path: str | None, data: bytes | None, options: dict[str, Any] | None) -> File:
+    return kind(data if data is not None else path or "", storage_options=options)
+
+
+class ImageFile(File):
+    """A file that holds an encoded image."""
+
+    __slots__ = ()
+    media = "image"
+
+
+class AudioFile(File):
+    """A file that holds sound."""
+
+    __slots__ = ()
+    media = "audio"
+
+
+class VideoFile(File):
+    """A file that holds a video."""
+
+    __slots__ = ()
+    media = "video"
+
+
+FILE_CLASSES: dict[str | None, type[File]] = {kind.media: kind for kind in (File, ImageFile, AudioFile, VideoFile)}

@@ -1,0 +1,55 @@
+"""What a path or URL says, and how it is shown without its secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
+_SECRET = re.compile(
+    r"(?i)(?<=[?&;])([^=&#;]*(?:sig(?:nature)?|token|secret|key|password|passwd|credential|auth)[^=&#;]*=)[^&#]*"
+)
+_USERINFO = re.compile(r"(?<=://)[^/?#@\s]*@")
+
+
+def scheme_of(path: str) -> str:
+    """Return the scheme of a URL in lower case; ``file`` for a path.
+
+    >>> scheme_of("S3://bucket/key"), scheme_of("/tmp/a"), scheme_of("a.txt")
+    ('s3', 'file', 'file')
+    """
+    found = _SCHEME.match(path)
+    return found[1].lower() if found else "file"
+
+
+def local_path(path: str) -> str | None:
+    """Return the path on this machine that ``path`` or a ``file://`` URL names; None for any other URL.
+
+    >>> local_path("file:///tmp/a%20b"), local_path("s3://bucket/key")
+    ('/tmp/a b', None)
+    """
+    if scheme_of(path) != "file":
+        return None
+    if _SCHEME.match(path) is None:
+        return os.path.expanduser(path)
+    rest = path[len("file://") :]
+    host, slash, tail = rest.partition("/")
+    # file://localhost/x is the URL's own spelling; file://x/y and file://~/y are what people write for a path.
+    return unquote(slash + tail) if host == "localhost" else os.path.expanduser(unquote(rest))
+
+
+def redacted(text: str) -> str:
+    """Return text with the secrets of the URLs in it struck out: user names and passwords, signatures and tokens.
+
+    >>> redacted("GET https://me:pw@host/a?X-Amz-Signature=abc&part=1 failed")
+    'GET https://***@host/a?X-Amz-Signature=***&part=1 failed'
+    """
+    if "://" not in text:
+        return text
+    return _SECRET.sub(r"\1***", _USERINFO.sub("***@", text))
+
+
+def without_fragment(url: str) -> str:
+    """Return a web URL as it is sent to its server."""
+    return urlunsplit(urlsplit(url)._replace(fragment=""))
