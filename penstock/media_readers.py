@@ -46,7 +46,9 @@ def read_audio(
     """
     from penstock.io.file_source import FileSource
     from penstock.media.formats import AudioFormat
+    from penstock.media.opening import require
 
+    require("soundfile", "audio", "read_audio")
     if sample_rate is not None:
         check_whole("read_audio", "sample_rate", sample_rate, 1)
     source = FileSource(
@@ -89,8 +91,10 @@ def read_video_frames(
     """
     from penstock.io.file_source import FileSource
     from penstock.media.formats import VideoFramesFormat
+    from penstock.media.opening import require
     from penstock.media.video import FrameChoice
 
+    require("av", "video", "read_video_frames")
     choice = FrameChoice(start_time, end_time, sample_interval_seconds, is_key_frame, image_width, image_height)
     source = FileSource(
         VideoFramesFormat(choice), path, ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options
@@ -124,7 +128,12 @@ def read_pdf(
     files = find_files(path, (".pdf",), storage_options)
     paths = pa.table({"path": pa.array([str(file) for file in files], pa.string())})
     df = DataFrame(Scan(MemorySource.from_table(paths, f"read_pdf({files[0]})")))
-    options: dict[str, Any] = {"password": password, "on_error": on_error, "use_process": use_process}
+    options: dict[str, Any] = {
+        "password": password,
+        "on_error": on_error,
+        "use_process": use_process,
+        "storage_options": storage_options,
+    }
     if images:
         ranges = page_ranges(col("path"), PAGES_PER_TASK, **options)
         df = df.select("path", ranges.alias("range").explode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import wave
 from collections.abc import Sequence
@@ -75,7 +76,7 @@ def write_clip(
 
 def grey(number: int) -> int:
     """Return the value of every pixel of a frame of ``write_clip``."""
-    return 8 * (number % 31)
+    return 12 * (number % 21)
 
 
 def write_pdf(path: Path, texts: Sequence[str], *, page_size: tuple[int, int] = PAGE_SIZE) -> str:
@@ -104,7 +105,44 @@ def pdf_bytes(texts: Sequence[str], *, page_size: tuple[int, int] = PAGE_SIZE) -
     return _assembled(objects)
 
 
-def _assembled(objects: Sequence[str]) -> bytes:
+def locked_pdf_bytes(text: str, password: str) -> bytes:
+    """Return a PDF of one page that asks for a password: by RC4 with 40 bits, which every reader knows."""
+    padding = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
+    padded = (password.encode() + padding)[:32]
+    owner = _rc4(hashlib.md5(padded).digest()[:5], padded)
+    permissions = -4
+    key = hashlib.md5(padded + owner + permissions.to_bytes(4, "little", signed=True) + b"id").digest()[:5]
+    user = _rc4(key, padding)
+    number_of_content = 5
+    content_key = hashlib.md5(key + number_of_content.to_bytes(3, "little") + b"\0\0").digest()[:10]
+    content = _rc4(content_key, f"BT /F1 8 Tf 10 80 Td ({text}) Tj ET".encode()).decode("latin-1")
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 100] /Resources << /Font << /F1 3 0 R >> >> "
+        f"/Contents {number_of_content} 0 R >>",
+        f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        f"<< /Filter /Standard /V 1 /R 2 /O <{owner.hex()}> /U <{user.hex()}> /P {permissions} >>",
+    ]
+    return _assembled(objects, f"/Encrypt 6 0 R /ID [<{b'id'.hex()}> <{b'id'.hex()}>]")
+
+
+def _rc4(key: bytes, data: bytes) -> bytes:
+    state, j = list(range(256)), 0
+    for i in range(256):
+        j = (j + state[i] + key[i % len(key)]) % 256
+        state[i], state[j] = state[j], state[i]
+    out, i, j = bytearray(), 0, 0
+    for byte in data:
+        i = (i + 1) % 256
+        j = (j + state[i]) % 256
+        state[i], state[j] = state[j], state[i]
+        out.append(byte ^ state[(state[i] + state[j]) % 256])
+    return bytes(out)
+
+
+def _assembled(objects: Sequence[str], trailer: str = "") -> bytes:
     """Return numbered objects as a file, with the table of where each begins."""
     content, offsets = b"%PDF-1.4\n", []
     for number, body in enumerate(objects, start=1):
@@ -113,6 +151,6 @@ def _assembled(objects: Sequence[str]) -> bytes:
     table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
     end = (
         f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}"
-        f"trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(content)}\n%%EOF\n"
+        f"trailer << /Size {len(objects) + 1} /Root 1 0 R {trailer} >>\nstartxref\n{len(content)}\n%%EOF\n"
     )
     return content + end.encode()

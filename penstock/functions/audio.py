@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.expr.column import Expression, method
 from penstock.functions.builtin import MediaOnError, builtin_call
 from penstock.media import audio
+from penstock.media.opening import require
 from penstock.udf.options import check_whole
 
 FILES_PER_TASK = 8  # a decoded file may be large
@@ -20,6 +21,7 @@ def audio_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
     >>> ps.from_pydict({"a": [path]}).select(audio_metadata(ps.col("a"))).to_pydict()
     {'a': [{'sample_rate': 8000, 'channels': 1, 'frames': 8000, 'format': 'WAV', 'subtype': 'PCM_16'}]}
     """
+    require("soundfile", "audio", "audio_metadata")
     return builtin_call("audio_metadata", audio.metadata, audio.METADATA, file_expr, on_error=on_error)
 
 
@@ -40,6 +42,8 @@ def decode_audio(
     >>> df.to_pydict()["a"][0]["amplitude"].shape
     (1, 16000)
     """
+    require("soundfile", "audio", "decode_audio")
+    require("soxr", "audio", "decode_audio")
     if sample_rate is not None:
         check_whole("decode_audio", "sample_rate", sample_rate, 1)
     return builtin_call(
@@ -67,6 +71,8 @@ def resample(
     >>> df.to_pydict()["a"][0].shape
     (16000,)
     """
+    require("soundfile", "audio", "resample")
+    require("soxr", "audio", "resample")
     check_whole("resample", "sample_rate", sample_rate, 1)
     return builtin_call(
         "resample",

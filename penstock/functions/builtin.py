@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, to_expr
-from penstock.expr.nodes import UdfCall
+from penstock.expr.nodes import Expr, PythonValue, UdfCall
 from penstock.expr.udf import BatchSize, UdfSpec
 from penstock.types import DataType
 from penstock.udf.decorators import make_spec
@@ -27,18 +27,21 @@ def builtin_call(
     on_error: str = "raise",
     batch_size: BatchSize = "auto",
     use_process: bool | None = None,
+    secrets: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Expression:
     """Return the call of a function of single values; ``args`` and ``options`` are expressions or constants.
 
-    With ``on_error="null"`` a row that fails is null and is recorded, as those of ``func`` are; ``"log"`` logs it too.
+    ``secrets`` are options that no plan and no error shows. With ``on_error="null"`` a row that fails is null and is
+    recorded, as those of ``func`` are; ``"log"`` logs it too.
     """
     if on_error not in _POLICIES:
         hint = did_you_mean(str(on_error), _POLICIES)
         raise InvalidArgumentError(f"{name}: on_error={on_error!r} is not known; use 'raise', 'null' or 'log'.{hint}")
     spec = _spec(name, function, dtype, _POLICIES[on_error], batch_size, use_process)
-    kwargs = tuple((option, to_expr(value)) for option, value in options.items())
-    return Expression(UdfCall(spec, tuple(map(to_expr, args)), kwargs))
+    kwargs: dict[str, Expr] = {option: to_expr(value) for option, value in options.items()}
+    kwargs |= {option: PythonValue(value) for option, value in (secrets or {}).items() if value is not None}
+    return Expression(UdfCall(spec, tuple(map(to_expr, args)), tuple(kwargs.items())))
 
 
 @functools.cache  # specs are compared by identity: two equal calls then share one column

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.expr.column import Expression, method
 from penstock.functions.builtin import MediaOnError, builtin_call
 from penstock.media import video
+from penstock.media.opening import require
 from penstock.types import DataType
 
 
@@ -20,6 +21,7 @@ def video_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
     >>> found["width"], found["height"], found["fps"], found["duration"], found["frame_count"]
     (64, 48, 10.0, 2.0, 20)
     """
+    require("av", "video", "video_metadata")
     return builtin_call("video_metadata", video.metadata, video.METADATA, file_expr, on_error=on_error)
 
 
@@ -48,6 +50,7 @@ def video_frames(
     >>> df.select(ps.col("v").unnest()).select("frame_time", "is_key_frame").to_pydict()
     {'frame_time': [0.0, 0.7, 1.4], 'is_key_frame': [True, False, False]}
     """
+    require("av", "video", "video_frames")
     choice = video.FrameChoice(0.0, None, sample_interval_seconds, is_key_frame, width, height)
     return builtin_call(
         "video_frames",
@@ -82,6 +85,7 @@ def video_keyframes(
     >>> [image.shape for image in df.to_pydict()["v"]]
     [(48, 64, 3), (48, 64, 3), (48, 64, 3)]
     """
+    require("av", "video", "video_keyframes")
     choice = video.FrameChoice(width=width, height=height)
     return builtin_call(
         "video_keyframes",

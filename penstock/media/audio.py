@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError
-from penstock.media.ffmpeg import first_stream, load_av, open_container
+from penstock.media.ffmpeg import duration_s, first_stream, load_av, open_container
 from penstock.media.opening import opened, shown
 from penstock.types import DataType
 
@@ -121,7 +121,7 @@ def _open_with_ffmpeg(stream: BinaryIO, name: str, refusal: str) -> Iterator[Sou
         yield Sound(
             sample_rate=track.sample_rate,
             channels=track.channels,
-            frames=round(float(track.duration * track.time_base) * track.sample_rate) if track.duration else 0,
+            frames=round((duration_s(container, track) or 0) * track.sample_rate),
             format=container.format.name,
             subtype=track.codec_context.name,
             blocks=_decoded_frames(container, track),

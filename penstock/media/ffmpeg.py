@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 BUFFER_NBYTES = 2**18  # read at a time; FFmpeg's own 32 KiB calls Python eight times as often
 
+MICROSECONDS = 1_000_000  # FFmpeg's unit for a whole container
+
 # A playlist (HLS, DASH, concat) names other files and URLs. No protocol is allowed, so none of them is opened.
 CLOSED = {"protocol_whitelist": "none"}
 
@@ -42,6 +44,13 @@ class _Stream:
 
     def __init__(self, stream: BinaryIO) -> None:
         self.read, self.seek, self.tell = stream.read, stream.seek, stream.tell
+
+
+def duration_s(container: Any, stream: Any) -> float | None:
+    """Return how long a stream takes, by its own word or that of its container; None where neither says."""
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base)
+    return container.duration / MICROSECONDS if container.duration else None
 
 
 def first_stream(container: Any, kind: str, name: str) -> Any:

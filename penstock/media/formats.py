@@ -42,7 +42,7 @@ class AudioFormat:
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with reading(file):
-            row = to_arrow_array([decode(_source(file), self.sample_rate, self.mono)], DECODED, what=str(file))
+            row = to_arrow_array([decode(file, self.sample_rate, self.mono)], DECODED, what=str(file))
         yield pa.RecordBatch.from_struct_array(row)
 
 
@@ -66,7 +66,7 @@ class VideoFramesFormat:
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         has_pixels = "data" in schema.names
-        with reading(file), chosen_frames(_source(file), self.choice) as frames:
+        with reading(file), chosen_frames(file, self.choice) as frames:
             batch = _FrameBatch(self.choice, has_pixels, str(file))
             for frame in frames:
                 batch.add(frame)
@@ -123,7 +123,3 @@ class _FrameBatch:
             columns["data"] = to_arrow_array(images, data, what=f"frames of {self._path!r}")
         self._clear()
         return pa.record_batch(columns)
-
-
-def _source(file: DataFile) -> Any:
-    return file.path

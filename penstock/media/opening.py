@@ -1,56 +1,53 @@
-"""A file to decode, however a column holds it: a path or URL, the bytes themselves, or a ``File``."""
+"""A file to decode, however it comes: as a ``File``, a path or URL, the bytes themselves, or found by a scan."""
 
 from __future__ import annotations
 
-import io
+import importlib.util
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, BinaryIO
+from collections.abc import Mapping
+from typing import Any, BinaryIO, cast
 
-from penstock.errors import PathNotFoundError, ReadError, TypeMismatchError
+from penstock.errors import MissingExtraError, TypeMismatchError
+from penstock.io.files import DataFile
+from penstock.storage.file import File
+
+FileLike = File | DataFile | str | os.PathLike[str] | bytes
 
 
-@contextmanager
-def opened(source: Any) -> Iterator[BinaryIO]:
+def opened(source: FileLike, storage_options: Mapping[str, Any] | None = None) -> BinaryIO:
     """Open a file for reading at any position.
 
     A decoder is given this stream and never a name: FFmpeg would take a name that comes from the data as the URL of any
     protocol it knows.
     """
-    path, data = path_and_data(source)
-    if data is not None:
-        yield io.BytesIO(data)
-        return
-    assert path is not None
-    with _opened_path(path) as stream:
-        yield stream
+    if isinstance(source, DataFile):
+        return open(source.path, "rb") if source.storage.is_local else cast(BinaryIO, source.open_file())
+    return _file(source, storage_options).open()
 
 
-@contextmanager
-def _opened_path(path: str) -> Iterator[BinaryIO]:
-    try:
-        stream = open(path, "rb")  # noqa: SIM115 - closed below; here only what opening raises is translated
-    except FileNotFoundError as exc:
-        raise PathNotFoundError(f"File {path!r} does not exist.") from exc
-    except OSError as exc:
-        raise ReadError(f"Cannot read {path!r}: {os.strerror(exc.errno or 0)}") from exc
-    with stream:
-        yield stream
+def content_of(source: FileLike, storage_options: Mapping[str, Any] | None = None) -> bytes:
+    """Return the whole content of a file."""
+    if isinstance(source, DataFile):
+        with opened(source) as stream:
+            return stream.read()
+    return _file(source, storage_options).read()
 
 
-def path_and_data(source: Any) -> tuple[str | None, bytes | None]:
-    """Return where a file lies, or its bytes where it lies in memory."""
-    if isinstance(source, Mapping):  # a File column's value
-        source = source["data"] if source.get("data") is not None else source.get("path")
-    if isinstance(source, str | os.PathLike):
-        return os.fspath(source), None
-    if isinstance(source, bytes | bytearray | memoryview):
-        return None, bytes(source)
-    raise TypeMismatchError(f"expected a File, bytes, or a path; got {type(source).__name__} {source!r:.80}")
-
-
-def shown(source: Any) -> str:
+def shown(source: FileLike) -> str:
     """Return a file as an error names it."""
-    path, data = path_and_data(source)
-    return repr(path) if data is None else f"a file of {len(data)} bytes"
+    if isinstance(source, DataFile):
+        return repr(str(source))
+    file = _file(source, None)
+    return f"a file of {file.size()} bytes" if file.path is None else repr(str(file))
+
+
+def _file(source: Any, storage_options: Mapping[str, Any] | None) -> File:
+    if isinstance(source, File | str | os.PathLike | bytes):
+        return File(source, storage_options=storage_options)
+    raise TypeMismatchError(f"expected a File, a path or bytes; got {type(source).__name__} {source!r:.80}")
+
+
+def require(package: str, extra: str, feature: str) -> None:
+    """Raise MissingExtraError unless a package is there; it is not imported."""
+    if importlib.util.find_spec(package) is None:
+        raise MissingExtraError(package, extra, feature)

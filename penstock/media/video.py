@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.config import available_cpus
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
-from penstock.media.ffmpeg import first_stream, open_container
+from penstock.media.ffmpeg import duration_s, first_stream, open_container
 from penstock.media.opening import opened, shown
 from penstock.types import DataType
 from penstock.udf.options import check_whole
@@ -105,12 +105,10 @@ class Frame:
         scaled = self.decoded.reformat(width=choice.width, height=choice.height, format="rgb24")
         plane = scaled.planes[0]
         # A row in FFmpeg's memory is padded to a multiple of some bytes.
-        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[
-            : scaled.height, : scaled.width * 3
-        ]
+        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[:, : scaled.width * 3]
         if out is None:
             out = np.empty((scaled.height, scaled.width, 3), np.uint8)
-        out.reshape(scaled.height, -1)[:] = rows
+        out.reshape(scaled.height, -1)[:] = rows[: scaled.height]
         return out
 
 
@@ -121,7 +119,7 @@ def metadata(source: Any) -> dict[str, Any] | None:
     with opened(source) as stream, open_container(stream, shown(source)) as container:
         video = first_stream(container, "video", shown(source))
         rate = video.average_rate or video.guessed_rate
-        duration = _duration_s(container, video)
+        duration = duration_s(container, video)
         guessed = round(duration * float(rate)) if duration is not None and rate else None
         return {
             "width": video.width,
@@ -131,12 +129,6 @@ def metadata(source: Any) -> dict[str, Any] | None:
             "frame_count": video.frames or guessed,
             "time_base": float(video.time_base) if video.time_base else None,
         }
-
-
-def _duration_s(container: InputContainer, video: VideoStream) -> float | None:
-    if video.duration and video.time_base:
-        return float(video.duration * video.time_base)
-    return container.duration / 1_000_000 if container.duration else None
 
 
 def frames(
