@@ -22,6 +22,7 @@ class Config:
 
     ``memory_limit`` bounds the bytes of data in flow; ``0`` means a quarter of the machine's memory.
     ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one a core.
+    ``allow_local_files`` and ``allow_private_urls`` say what URLs in the data may lead to (``File``, ``download``).
     """
 
     memory_limit: int = 0
@@ -30,6 +31,8 @@ class Config:
     cache_dir: str = ""
     temp_dir: str = ""
     runner: str = "local"
+    allow_local_files: bool = True
+    allow_private_urls: bool = True
 
     @property
     def memory_bytes(self) -> int:
@@ -82,11 +85,11 @@ def _parsed(name: str, value: Any) -> Any:
             return int(value)
         case "num_threads", _:
             raise InvalidArgumentError(f"num_threads={value!r} is not a whole number")
-        case "progress", bool():
+        case "progress" | "allow_local_files" | "allow_private_urls", bool():
             return value
-        case "progress", _:
+        case "progress" | "allow_local_files" | "allow_private_urls", _:
             if str(value).lower() not in _SWITCH:
-                raise InvalidArgumentError(f"progress={value!r} is neither on nor off; use True or False")
+                raise InvalidArgumentError(f"{name}={value!r} is neither on nor off; use True or False")
             return _SWITCH[str(value).lower()]
         case "runner", _:
             if value not in ("local", "ray"):

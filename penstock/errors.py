@@ -8,7 +8,9 @@
     |-- ComputeError                a value cannot be computed: an overflow, text that does not parse
     |-- ReadError                   an input cannot be read
     |   |-- PathNotFoundError
-    |   `-- CorruptFileError
+    |   |-- CorruptFileError
+    |   |-- ForbiddenUrlError       a URL that came with the data leads where it may not
+    |   `-- StoreUnavailableError   a store does not answer, or asks to come back later
     |-- WriteError                  an output cannot be written
     |   `-- OutputExistsError
     |-- UdfError                    user code failed on a row or a batch
@@ -67,6 +69,18 @@ class PathNotFoundError(ReadError, FileNotFoundError):
 
 class CorruptFileError(ReadError):
     """A file exists but its content cannot be parsed; the message names file and line or row group."""
+
+
+class ForbiddenUrlError(ReadError, PermissionError):
+    """A URL leads to a local file or a private address, and the settings forbid that."""
+
+
+class StoreUnavailableError(ReadError):
+    """A store does not answer, breaks off, or asks to come back later: worth another try."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class WriteError(PenstockError, OSError):

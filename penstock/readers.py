@@ -225,7 +225,7 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
 
     files = find_files(path, storage_options=storage_options, descend=False)
     columns = [
-        pa.array([str(file) for file in files], pa.string()),
+        pa.array([file.url for file in files], pa.string()),
         pa.array([file.size for file in files], pa.int64()),
         pa.nulls(len(files), pa.int64()),
     ]

@@ -243,7 +243,7 @@ class FileSource:
         found = partition_values(file.path) if self._has_hive else {}
         constants = {key: partition_scalar(found.get(key), dtype) for key, dtype in self._partition_types.items()}
         if self._path_column:
-            constants[self._path_column] = pa.scalar(str(file))
+            constants[self._path_column] = pa.scalar(file.url)
         return constants
 
     def _files_for(self, predicate: pc.Expression | None) -> Sequence[DataFile]:

@@ -8,32 +8,49 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, MissingExtraError, PathNotFoundError, did_you_mean
+from penstock.errors import InvalidArgumentError, PathNotFoundError, did_you_mean
+from penstock.storage.objects import KINDS
+from penstock.storage.options import StorageOptions
+from penstock.storage.urls import local_path, redacted
+
+if TYPE_CHECKING:
+    from penstock.storage.ranges import RangeFile
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
+_WEB = ("http", "https")
 _MAGIC = re.compile(r"[*?\[]")
-_EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3"), "hf": ("huggingface_hub", "huggingface")}
 
 
 @dataclass(frozen=True)
 class Storage:
     """Where files live, as data that travels: the file system itself is opened where it is used.
 
-    ``protocol`` is ``file`` for the local disk; any other goes through fsspec with ``options``.
+    ``protocol`` is ``file`` for the local disk; object stores and web servers are read by ``penstock.storage``, any
+    other by fsspec with ``options``, whose secrets are not shown.
     """
 
     protocol: str = "file"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=StorageOptions)
 
     @property
     def is_local(self) -> bool:
         return self.protocol == "file"
+
+    @property
+    def is_web(self) -> bool:
+        """Whether files are only reached by their whole address: nothing can be listed."""
+        return self.protocol in _WEB
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether ``penstock.storage`` reads it over the network."""
+        return self.is_web or self.protocol in KINDS
 
     def open(self) -> Any:
         """Return the ``pyarrow.fs.FileSystem``."""
@@ -41,26 +58,26 @@ class Storage:
 
         if self.is_local:
             return pyarrow.fs.LocalFileSystem()
-        import fsspec
+        if self.is_ours:
+            from penstock.storage.arrow import arrow_filesystem
 
-        try:
-            filesystem = fsspec.filesystem(self.protocol, **self.options)
-        except ImportError as exc:
-            if self.protocol in _EXTRAS:
-                raise MissingExtraError(*_EXTRAS[self.protocol], f"Reading {self.protocol}:// paths") from exc
-            raise InvalidArgumentError(f"{self.protocol}:// paths need a package that is missing: {exc}") from exc
-        except ValueError as exc:
-            raise InvalidArgumentError(f"{self.protocol}:// is not a protocol that fsspec knows: {exc}") from exc
-        return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem))
+            return arrow_filesystem(self.protocol, self.options)
+        from penstock.storage.other import fsspec_filesystem
 
-    def shown(self, path: str) -> str:
+        return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fsspec_filesystem(self.protocol, self.options)))
+
+    def url_of(self, path: str) -> str:
         """Return ``path`` as users write it."""
         return path if self.is_local else f"{self.protocol}://{path}"
+
+    def shown(self, path: str) -> str:
+        """Return ``path`` as users write it, without the secrets that a URL may hold."""
+        return redacted(self.url_of(path))
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One input file. ``path`` is as its file system knows it; ``str()`` gives it as users write it."""
+    """One input file. ``path`` is as its file system knows it, ``url`` as users write it; ``str()`` is to be shown."""
 
     storage: Storage
     path: str
@@ -68,6 +85,19 @@ class DataFile:
 
     def __str__(self) -> str:
         return self.storage.shown(self.path)
+
+    @property
+    def url(self) -> str:
+        return self.storage.url_of(self.path)
+
+    def open_ranges(self) -> RangeFile:
+        """Open a file that ``penstock.storage`` reads, to read parts of it that are known beforehand."""
+        from penstock.storage.access import ANYTHING
+        from penstock.storage.stores import open_store
+
+        store, key = open_store(self.url, self.storage.options, ANYTHING)
+        opened: RangeFile = store.open_ranges(key)  # type: ignore[attr-defined]
+        return opened
 
     def open_file(self) -> pa.NativeFile:
         """Open for reading at any position."""
@@ -112,13 +142,14 @@ def find_files(
 def _find(name: str, suffixes: Sequence[str], options: Mapping[str, Any], descend: bool) -> list[DataFile]:
     storage, path = _split_url(name, options)
     filesystem = storage.open()
+    is_pattern = bool(_MAGIC.search(path)) and not storage.is_web
     info = filesystem.get_file_info(path)
     if _is_file(info):
         found = [info]
     elif _is_folder(info):
         found = _folder_files(filesystem, path, suffixes)
     else:
-        matches = list(_expand(filesystem, path)) if _MAGIC.search(path) else []
+        matches = list(_expand(filesystem, path)) if is_pattern else []
         files = [match for match in matches if _is_file(match)]
         for match in matches if descend else ():
             if _is_folder(match):
@@ -133,10 +164,11 @@ def _find(name: str, suffixes: Sequence[str], options: Mapping[str, Any], descen
 def _split_url(name: str, options: Mapping[str, Any]) -> tuple[Storage, str]:
     """Return the storage a user's path lies in, and the path within it."""
     url = _URL.match(name)
-    if url is None or url[1] == "file":
-        local = os.path.expanduser(name if url is None else name[url.end() :])
-        return Storage(), os.path.abspath(local)
-    return Storage(url[1], dict(options)), name[url.end() :].rstrip("/")
+    local = local_path(name)
+    if url is None or local is not None:
+        return Storage(), os.path.abspath(local or name)
+    protocol, path = url[1].lower(), name[url.end() :]
+    return Storage(protocol, StorageOptions(options)), path if protocol in _WEB else path.rstrip("/")
 
 
 def _path_of(info: Any) -> str:
@@ -164,7 +196,9 @@ def _children(filesystem: Any, folder: str) -> list[Any]:
 
 
 def _folder_files(filesystem: Any, folder: str, suffixes: Sequence[str]) -> list[Any]:
-    files = sorted(_walk_files(filesystem, folder), key=_path_of)
+    is_ours = filesystem.type_name.startswith("py::penstock+")
+    found = _listed_files(filesystem, folder) if is_ours else _walk_files(filesystem, folder)
+    files = sorted(found, key=_path_of)
     matching = [info for info in files if info.path.lower().endswith(tuple(suffixes))]
     return matching or files
 
@@ -176,6 +210,16 @@ def _walk_files(filesystem: Any, folder: str) -> Iterator[Any]:
         if _is_folder(info):
             yield from _walk_files(filesystem, info.path)
         else:
+            yield info
+
+
+def _listed_files(filesystem: Any, folder: str) -> Iterator[Any]:
+    """Yield the files below a folder of an object store, which lists a thousand with one request."""
+    import pyarrow.fs
+
+    for info in filesystem.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True)):
+        below = info.path[len(folder) :].strip("/").split("/")
+        if not any(is_hidden(name) for name in below):
             yield info
 
 
@@ -224,7 +268,10 @@ def _not_found(storage: Storage, filesystem: Any, name: str, path: str, is_empty
     """Return what to tell the user: the path, the nearest name beside it, or how far the path does exist."""
     if is_empty_folder:
         return f"Folder {name!r} holds no files (names that begin with '_' or '.' are passed over)."
-    what = f"No file matches {name!r}" if _MAGIC.search(path) else f"Path {name!r} does not exist"
+    is_pattern = bool(_MAGIC.search(path)) and not storage.is_web
+    what = f"No file matches {redacted(name)!r}" if is_pattern else f"Path {redacted(name)!r} does not exist"
+    if storage.is_web:
+        return f"{what}; a web server has no folders or patterns, so name each file."
     parent, missing = posixpath.dirname(path), posixpath.basename(path)
     while parent.strip("/") and (_MAGIC.search(parent) or not _is_folder(filesystem.get_file_info(parent))):
         parent, missing = posixpath.dirname(parent), posixpath.basename(parent)

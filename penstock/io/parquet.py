@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CorruptFileError, InvalidArgumentError
+from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_per_batch
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
+from penstock.storage.ranges import RangeFile
 
 ROW_GROUP_ROWS = 2**20
 ROW_GROUP_NBYTES = 32 * 2**20
@@ -22,6 +23,7 @@ COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
 _SMALL_NBYTES = 2**20  # too little to be worth the threads
 _STREAM_NBYTES = 16 * 2**20  # of a larger file, no more than this is read ahead of what is decoded
+_PREFETCH_NBYTES = 128 * 2**20  # what a task reads at once over the network; of more, a column at a time
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,12 @@ class ParquetFormat:
             batch_rows = rows_per_batch(sum(group.num_rows for group in sizes), nbytes)
             columns = [name for name in schema.names if name in parquet.schema_arrow.names]
             is_small = nbytes < _SMALL_NBYTES
+            if isinstance(parquet.handle, RangeFile):
+                _prefetch(parquet.handle, metadata, groups, set(columns))
             try:
                 yield from parquet.iter_batches(batch_rows, list(groups), columns, use_threads=not is_small)
+            except PenstockError:
+                raise
             except (OSError, pa.ArrowInvalid) as exc:
                 raise _with_row_group(file, parquet, groups, columns, exc) from exc
 
@@ -66,16 +72,38 @@ def _opened(file: DataFile) -> Iterator[Any]:
     """Open a file such that it is read as a stream: Arrow's defaults buffer whole row groups ahead."""
     import pyarrow.parquet as pq
 
-    with reading(file), file.open_file() as handle:
-        if handle.size() == 0:
+    class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
+        """A Parquet file that knows the file it reads."""
+
+        def __init__(self, handle: Any, **options: Any) -> None:
+            super().__init__(handle, **options)
+            self.handle = handle
+
+    with reading(file), file.open_ranges() if file.storage.is_ours else file.open_file() as handle:
+        size = handle.nbytes if isinstance(handle, RangeFile) else handle.size()
+        if size == 0:
             raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty, it has not even a Parquet footer.")
-        if handle.size() <= _STREAM_NBYTES:
-            yield pq.ParquetFile(handle, pre_buffer=not file.storage.is_local)
+        if size <= _STREAM_NBYTES or file.storage.is_ours:
+            yield OpenParquet(handle, pre_buffer=not (file.storage.is_local or file.storage.is_ours))
             return
         metadata = pq.read_metadata(handle)
         # Every column of a row group has a buffer of its own; together they stay small.
         buffer_nbytes = max(_STREAM_NBYTES // max(metadata.num_columns, 1), 64 * 1024)
-        yield pq.ParquetFile(handle, metadata=metadata, pre_buffer=not file.storage.is_local, buffer_size=buffer_nbytes)
+        yield OpenParquet(handle, metadata=metadata, pre_buffer=not file.storage.is_local, buffer_size=buffer_nbytes)
+
+
+def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: set[str]) -> None:
+    """Read the parts of some columns and row groups in one go: over a network, waiting costs more than reading."""
+    ranges = []
+    for group in map(metadata.row_group, groups):
+        for number in range(group.num_columns):
+            chunk = group.column(number)
+            if chunk.path_in_schema.partition(".")[0] in columns:
+                start = chunk.dictionary_page_offset or chunk.data_page_offset
+                start = min(start, chunk.data_page_offset)
+                ranges.append((start, start + chunk.total_compressed_size))
+    if sum(end - start for start, end in ranges) <= _PREFETCH_NBYTES:
+        handle.prefetch(ranges)
 
 
 def _runs(metadata: Any, groups: Sequence[int]) -> Iterator[FilePart]:

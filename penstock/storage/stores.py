@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping
-from typing import Any, BinaryIO, Protocol
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, Protocol, cast
 
 from penstock.errors import PathNotFoundError, ReadError
-from penstock.storage.urls import local_path, redacted
+from penstock.storage.access import ANYTHING, Access, configured_access
+from penstock.storage.limits import Limits
+from penstock.storage.objects import KINDS, ObjectStore
+from penstock.storage.options import environment
+from penstock.storage.urls import local_path, scheme_of
 
 
 class Store(Protocol):
     """Reads the files of one place. Thread-safe; keys are as ``open_store`` gives them.
 
-    A file that is not there raises PathNotFoundError, everything else that goes wrong ReadError.
+    A file that is not there raises PathNotFoundError, everything else that goes wrong another ReadError.
     """
 
     def size(self, key: str) -> int:
@@ -25,7 +31,15 @@ class Store(Protocol):
         ...
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
-        """Open for reading at any position."""
+        """Open for reading at any position; a request reads at least ``buffer_size`` bytes."""
+        ...
+
+
+class AsyncStore(Store, Protocol):
+    """A store that also reads for coroutines; web servers have ``HttpClient`` instead, which belongs to one loop."""
+
+    async def fetch(self, key: str, limits: Limits) -> bytes:
+        """Return the whole content, within limits."""
         ...
 
 
@@ -40,13 +54,21 @@ class LocalStore:
 
     def read(self, key: str) -> bytes:
         with self.open(key, -1) as file:
-            return file.read()
+            try:
+                return file.read()
+            except OSError as exc:
+                raise local_error(key, exc) from exc
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
         try:
             return open(key, "rb")
         except OSError as exc:
             raise local_error(key, exc) from exc
+
+    async def fetch(self, key: str, limits: Limits) -> bytes:
+        size = self.size(key)
+        async with limits.admitted(size, key):
+            return await asyncio.get_running_loop().run_in_executor(None, self.read, key)
 
 
 def local_error(path: str, exc: OSError) -> ReadError:
@@ -56,9 +78,60 @@ def local_error(path: str, exc: OSError) -> ReadError:
     return ReadError(f"Cannot read {path!r}: {exc.strerror or exc}")
 
 
-def open_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
-    """Return the store that a path or URL lies in, and its key there."""
+_LOCAL = LocalStore()
+_stores: dict[Any, Any] = {}
+_lock = threading.Lock()
+
+
+def open_store(
+    path: str, options: Mapping[str, Any] | None = None, access: Access | None = None
+) -> tuple[Store, str]:
+    """Return the store that a path or URL from the data lies in, and its key there.
+
+    ``access`` says what the path may lead to; None is what the settings say.
+    """
+    rule = configured_access() if access is None else access
+    if rule != ANYTHING:
+        rule.check(path)
+    if scheme_of(path) in ("http", "https"):
+        from penstock.storage.http import HttpStore
+
+        made = _shared(("http", rule), options, lambda given: HttpStore(rule, given))
+        return cast(Store, made), path
+    return async_store(path, options)
+
+
+def async_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[AsyncStore, str]:
+    """Return the store that a path, unless it is one on a web server, lies in, and its key there."""
     local = local_path(path)
     if local is not None:
-        return LocalStore(), local
-    raise ReadError(f"Cannot read {redacted(path)!r}: this kind of store is not supported yet.")
+        return _LOCAL, local
+    scheme = scheme_of(path)
+    rest = path[len(scheme) + len("://") :]
+    if scheme in KINDS:
+        bucket, _, key = rest.partition("/")
+        return object_store(scheme, bucket, options), key
+    from penstock.storage.other import FsspecStore
+
+    return _shared((scheme,), options, lambda given: FsspecStore(scheme, given)), rest
+
+
+def object_store(scheme: str, bucket: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
+    """Return the client of a bucket."""
+    made = _shared((scheme, bucket), options, lambda given: ObjectStore(scheme, bucket, given))
+    return cast(ObjectStore, made)
+
+
+def _shared(
+    place: tuple[Any, ...], options: Mapping[str, Any] | None, make: Callable[[Mapping[str, Any]], Any]
+) -> Any:
+    """Return the store for a place and options, made when it is first asked for."""
+    given = dict(options or {})
+    key = (*place, repr(sorted(given.items(), key=lambda item: item[0])), environment())
+    made = _stores.get(key)
+    if made is None:
+        with _lock:
+            made = _stores.get(key)
+            if made is None:
+                made = _stores[key] = make(given)
+    return made

@@ -1,0 +1,112 @@
+"""What a URL that came with the data may reach.
+
+A column of URLs that others filled in can name files of this machine (``file:///etc/passwd``) and servers that only this
+machine sees (``http://169.254.169.254/``). By default both are allowed, since paths of local files and of servers inside
+a company's network are what most columns hold. ``ps.set_config(allow_local_files=False, allow_private_urls=False)``
+forbids them for ``File`` and ``download``; ``download(allow=...)`` for one column. Paths given to readers are the
+user's own and are not checked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.config import get_config
+from penstock.errors import ForbiddenUrlError, InvalidArgumentError
+from penstock.storage.urls import local_path, redacted
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A rule for URLs. With ``prefixes`` only what lies below one of them is allowed, wherever that is."""
+
+    allow_local: bool = True
+    allow_private: bool = True
+    prefixes: tuple[str, ...] | None = None
+
+    def check(self, path: str) -> None:
+        """Refuse a path or URL that may not be read."""
+        local = local_path(path)
+        if self.prefixes is not None:
+            if not any(_is_below(path, local, prefix) for prefix in self.prefixes):
+                raise ForbiddenUrlError(
+                    f"{redacted(path)!r} may not be read: only what lies below {', '.join(self.prefixes)} is allowed "
+                    "(download(allow=...))."
+                )
+        elif local is not None and not self.allow_local:
+            raise ForbiddenUrlError(
+                f"{path!r} is a local file, and those are forbidden here (allow_local_files=False, or allow='public')."
+            )
+
+    def check_address(self, address: str, url: str) -> None:
+        """Refuse to connect to an address that is not of the public internet, unless that is allowed."""
+        if not self.allow_private and is_private(address):
+            raise ForbiddenUrlError(
+                f"{redacted(url)!r} leads to the private address {address}, and those are forbidden here "
+                "(allow_private_urls=False, or allow='public')."
+            )
+
+
+ANYTHING = Access()
+
+
+def configured_access() -> Access:
+    """Return the rule that the settings make."""
+    config = get_config()
+    return Access(config.allow_local_files, config.allow_private_urls)
+
+
+def access_from(allow: Any) -> Access:
+    """Return the rule for ``allow``: None is the settings', ``any``, ``public``, or the prefixes that are allowed."""
+    if allow is None:
+        return configured_access()
+    if allow == "any":
+        return ANYTHING
+    if allow == "public":
+        return Access(allow_local=False, allow_private=False)
+    prefixes = [allow] if isinstance(allow, str) else list(allow) if isinstance(allow, Iterable) else []
+    if not prefixes or not all(isinstance(prefix, str) and ("/" in prefix) for prefix in prefixes):
+        raise InvalidArgumentError(
+            f"allow={allow!r} is not known; use 'any', 'public', or a list of prefixes such as "
+            "['s3://bucket/', 'https://images.example.com/']."
+        )
+    return Access(prefixes=tuple(prefixes))
+
+
+def is_private(address: str) -> bool:
+    """Return whether an IP address is anything but one of the public internet.
+
+    >>> [is_private(ip) for ip in ("127.0.0.1", "10.1.2.3", "169.254.169.254", "::ffff:127.0.0.1", "8.8.8.8")]
+    [True, True, True, True, False]
+    """
+    ip: IpAddress = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+        if inner is None and ip in ipaddress.ip_network("64:ff9b::/96"):
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_private(str(inner))
+    return not ip.is_global or ip.is_multicast
+
+
+def _is_below(path: str, local: str | None, prefix: str) -> bool:
+    """Return whether a path lies below a prefix; ``https://a.com`` is no prefix of ``https://a.com.evil.org``."""
+    base = local_path(prefix)
+    if (base is None) != (local is None):
+        return False
+    if base is not None and local is not None:
+        real, root = os.path.realpath(local), os.path.realpath(base)
+        return real == root or real.startswith(root.rstrip("/") + "/")
+    if ".." in path.replace("%2e", ".").replace("%2E", ".").split("?")[0].split("/"):
+        return False
+    scheme, _, rest = prefix.partition("://")
+    found_scheme, _, found = path.partition("://")
+    if scheme.lower() != found_scheme.lower():
+        return False
+    return found == rest or (found.startswith(rest) and (rest == "" or rest.endswith("/") or found[len(rest)] in "/?#"))

@@ -1,0 +1,239 @@
+"""Files on web servers, over one pool of connections kept alive.
+
+Redirects are followed here and not by the client, so that each hop is checked; the address is checked when it is
+connected to, so that a name cannot point elsewhere between the check and the use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import functools
+import ipaddress
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urljoin, urlsplit
+
+from penstock.errors import PathNotFoundError, PenstockError, ReadError, StoreUnavailableError
+from penstock.storage.access import ANYTHING, Access
+from penstock.storage.limits import Limits
+from penstock.storage.loop import at_end, wait_for
+from penstock.storage.options import scrubbed, secrets_of
+from penstock.storage.ranges import RangeFile, buffered
+from penstock.storage.retry import with_retries
+from penstock.storage.urls import redacted, without_fragment
+
+if TYPE_CHECKING:
+    import aiohttp
+
+MAX_REDIRECTS = 10
+CONNECT_S = 10.0
+READ_S = 60.0  # between two pieces of an answer
+CHUNK_NBYTES = 256 * 1024
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+_NO_HEAD = (400, 403, 404, 405, 501)  # what servers say that answer GET but not HEAD
+
+
+class HttpClient:
+    """A pool of connections for the coroutines of one loop. Close it on that loop."""
+
+    def __init__(self, access: Access = ANYTHING, headers: Mapping[str, str] | None = None) -> None:
+        self._access = access
+        self._headers = dict(headers or {})
+        self._session: aiohttp.ClientSession | None = None
+
+    async def fetch(self, url: str, limits: Limits) -> bytes:
+        """Return the whole content; tried again where the server fails or breaks off."""
+        return await with_retries(lambda: self._fetch(url, limits))
+
+    async def read_range(self, url: str, start: int, end: int) -> bytes:
+        """Return a part of the content."""
+
+        async def read() -> bytes:
+            async with self._response("GET", url, {"Range": f"bytes={start}-{end - 1}"}) as response:
+                content = await response.read()
+                # A server may ignore the range and send all of it.
+                return content if response.status == 206 else content[start:end]
+
+        return await with_retries(read)
+
+    async def info(self, url: str) -> tuple[int | None, bool]:
+        """Return the size, None if the server does not say, and whether it serves ranges."""
+
+        async def ask() -> tuple[int | None, bool]:
+            async with self._response("HEAD", url, {}, _NO_HEAD) as response:
+                if response.status < 400:
+                    length = response.headers.get("Content-Length")
+                    can_seek = response.headers.get("Accept-Ranges", "").lower() == "bytes"
+                    if length is not None and can_seek:
+                        return int(length), True
+            async with self._response("GET", url, {"Range": "bytes=0-0"}, (416,)) as response:
+                total = response.headers.get("Content-Range", "").rpartition("/")[2]
+                if response.status in (206, 416) and total.isdecimal():
+                    return int(total), True
+                length = response.headers.get("Content-Length")
+                return (None if length is None else int(length)), False
+
+        return await with_retries(ask)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _fetch(self, url: str, limits: Limits) -> bytes:
+        async with self._response("GET", url, {}) as response:
+            length = response.content_length
+            async with limits.admitted(length, redacted(url)):
+                if length is not None and "Content-Encoding" not in response.headers:
+                    return await response.read()
+                content = bytearray()
+                async for chunk in response.content.iter_chunked(CHUNK_NBYTES):
+                    content += chunk
+                    limits.check(len(content), redacted(url))
+                return bytes(content)
+
+    @asynccontextmanager
+    async def _response(
+        self, method: str, url: str, headers: Mapping[str, str], accepted: tuple[int, ...] = ()
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, follow redirects, and give the answer if it is a success or one of ``accepted``."""
+        import aiohttp
+
+        session = self._opened()
+        target, wanted = without_fragment(url), {**self._headers, **headers}
+        try:
+            for _ in range(MAX_REDIRECTS + 1):
+                self._check(target, url)
+                async with session.request(method, target, headers=wanted, allow_redirects=False) as response:
+                    location = response.headers.get("Location")
+                    if response.status not in _REDIRECTS or location is None:
+                        _check_status(response, url, accepted)
+                        yield response
+                        return
+                    onward = without_fragment(urljoin(target, location))
+                    if urlsplit(onward).netloc != urlsplit(target).netloc:
+                        wanted = dict(headers)  # a token is for the server it was given for
+                    target = onward
+            raise ReadError(f"Cannot read {redacted(url)!r}: more than {MAX_REDIRECTS} redirects.")
+        except PenstockError:
+            raise
+        except aiohttp.InvalidURL:
+            raise ReadError(f"Cannot read {redacted(url)!r}: it is not a valid URL.") from None
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as exc:
+            forbidden = _cause(exc)
+            if forbidden is not None:
+                raise forbidden from None
+            reason = scrubbed(str(exc), ()) or ("timed out" if isinstance(exc, TimeoutError) else type(exc).__name__)
+            raise StoreUnavailableError(f"Cannot read {redacted(url)!r}: {reason}") from None
+
+    def _check(self, target: str, url: str) -> None:
+        parts = urlsplit(target)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ReadError(f"Cannot read {redacted(url)!r}: it leads to {redacted(target)!r}, which is no web address.")
+        self._access.check(target)
+        with suppress(ValueError):  # a name: checked when it is resolved
+            self._access.check_address(str(ipaddress.ip_address(parts.hostname)), url)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            import aiohttp
+
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, resolver=_checking_resolver(self._access)),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S),
+                headers={"User-Agent": "penstock", "Accept-Encoding": "identity"},
+                auto_decompress=True,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+
+def _checking_resolver(access: Access) -> Any:
+    import aiohttp
+
+    class CheckingResolver(aiohttp.ThreadedResolver):
+        """Gives only addresses that may be connected to."""
+
+        async def resolve(self, host: str, port: int = 0, family: Any = 0) -> Any:
+            found = await super().resolve(host, port, family)
+            for entry in found:
+                access.check_address(entry["host"], host)
+            return found
+
+    return CheckingResolver()
+
+
+def _cause(exc: BaseException | None) -> PenstockError | None:
+    """Return the error of ours that a client wrapped in its own."""
+    while exc is not None:
+        if isinstance(exc, PenstockError):
+            return exc
+        exc = exc.__cause__ or exc.__context__
+    return None
+
+
+def _check_status(response: aiohttp.ClientResponse, url: str, accepted: tuple[int, ...]) -> None:
+    status = response.status
+    if status < 300 or status in accepted:
+        return
+    shown = redacted(url)
+    if status in (404, 410):
+        raise PathNotFoundError(f"File {shown!r} does not exist: the server answers {status}.")
+    told = f"Cannot read {shown!r}: the server answers {status} {response.reason or ''}".rstrip()
+    if status in _PASSING:
+        raise StoreUnavailableError(told, retry_after_s(response.headers.get("Retry-After"), time.time()))
+    raise ReadError(told)
+
+
+def retry_after_s(header: str | None, now: float) -> float | None:
+    """Return the seconds that a ``Retry-After`` header asks for: a number, or a date.
+
+    >>> retry_after_s("3", 0.0), retry_after_s("Thu, 01 Jan 1970 00:00:05 GMT", 2.0), retry_after_s("soon", 0.0)
+    (3.0, 3.0, None)
+    """
+    if header is None:
+        return None
+    with suppress(ValueError):
+        return max(0.0, float(header))
+    with suppress(ValueError, TypeError):
+        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - now)
+    return None
+
+
+class HttpStore:
+    """Web servers, for code that blocks; a key is a whole URL. One client serves the process."""
+
+    def __init__(self, access: Access = ANYTHING, options: Mapping[str, Any] | None = None) -> None:
+        self._secrets = secrets_of(options)
+        self._client = HttpClient(access, (options or {}).get("headers"))
+        at_end(self._client.close)
+
+    def size(self, key: str) -> int:
+        size, _ = wait_for(self._client.info(key))
+        return len(self.read(key)) if size is None else size
+
+    def read(self, key: str) -> bytes:
+        return wait_for(self._client.fetch(key, Limits()))
+
+    def read_range(self, key: str, start: int, end: int) -> bytes:
+        return wait_for(self._client.read_range(key, start, end))
+
+    def open_ranges(self, key: str) -> RangeFile:
+        size, can_seek = wait_for(self._client.info(key))
+        if size is None or not can_seek:
+            content = self.read(key)
+            return RangeFile(len(content), lambda start, end: content[start:end])
+        return RangeFile(size, functools.partial(self.read_range, key))
+
+    def open(self, key: str, buffer_size: int) -> BinaryIO:
+        size, can_seek = wait_for(self._client.info(key))
+        if size is None or not can_seek:
+            import io
+
+            return io.BytesIO(self.read(key))
+        return buffered(size, functools.partial(self.read_range, key), buffer_size)

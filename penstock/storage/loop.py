@@ -1,0 +1,48 @@
+"""One event loop beside the process, for blocking calls that an async client serves."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
+
+
+def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run ``work`` on the process's loop and return its result. Not to be called from a coroutine of that loop."""
+    return asyncio.run_coroutine_threadsafe(work, _running()).result()
+
+
+def at_end(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Have ``close`` run on the loop before the process ends."""
+    _at_end.append(close)
+
+
+def _running() -> asyncio.AbstractEventLoop:
+    global _loop
+    with _lock:
+        if _loop is None:
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="penstock-storage", daemon=True)
+            thread.start()
+            atexit.register(_end, loop, thread)
+            _loop = loop
+        return _loop
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    async def wind_up() -> None:
+        for close in _at_end:
+            await close()
+
+    asyncio.run_coroutine_threadsafe(wind_up(), loop).result(timeout=5)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(timeout=5)
+    loop.close()

@@ -1,0 +1,247 @@
+"""S3, Google Cloud Storage and Azure through obstore, the Python side of Rust's ``object_store``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, BinaryIO
+
+from penstock.errors import (
+    InvalidArgumentError,
+    MissingExtraError,
+    PathNotFoundError,
+    PenstockError,
+    ReadError,
+    StoreUnavailableError,
+)
+from penstock.storage.limits import Limits
+from penstock.storage.options import client_arguments, scrubbed, secrets_of
+from penstock.storage.ranges import RangeFile, buffered
+
+KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
+"""The kind of store for each scheme."""
+
+MAX_RETRIES = 4
+RETRY_TIMEOUT = timedelta(seconds=60)
+CONNECT_TIMEOUT = timedelta(seconds=10)
+LIST_CHUNK = 1000
+MULTIPART_NBYTES = 16 * 2**20  # a larger file is uploaded in parts
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a listing says of a file, or of a folder, whose size is None."""
+
+    key: str
+    size: int | None
+
+
+class ObjectStore:
+    """One bucket, or container, of an object store. Thread-safe; holds one pool of connections."""
+
+    def __init__(self, scheme: str, bucket: str, options: Mapping[str, Any]) -> None:
+        self.root = f"{scheme}://{bucket}"
+        self._secrets = secrets_of(options)
+        self._client = _make_client(KINDS[scheme], self.root, options, self._secrets)
+
+    # --- read ---
+
+    def size(self, key: str) -> int:
+        import obstore
+
+        with self._translated(key):
+            return int(obstore.head(self._client, key)["size"])
+
+    def read(self, key: str) -> bytes:
+        import obstore
+
+        with self._translated(key):
+            return bytes(obstore.get(self._client, key).bytes())
+
+    def read_range(self, key: str, start: int, end: int) -> bytes:
+        import obstore
+
+        with self._translated(key):
+            return bytes(obstore.get_range(self._client, key, start=start, end=end))
+
+    def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Return several parts, read at the same time; those that lie close together by one request."""
+        import obstore
+
+        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+        with self._translated(key):
+            return [memoryview(part) for part in obstore.get_ranges(self._client, key, starts=starts, ends=ends)]
+
+    def open(self, key: str, buffer_size: int) -> BinaryIO:
+        return buffered(self.size(key), lambda start, end: self.read_range(key, start, end), buffer_size)
+
+    def open_ranges(self, key: str) -> RangeFile:
+        """Open without a buffer, for those who say beforehand which parts they will read."""
+        return RangeFile(
+            self.size(key),
+            lambda start, end: self.read_range(key, start, end),
+            lambda ranges: self.read_ranges(key, ranges),
+        )
+
+    async def fetch(self, key: str, limits: Limits) -> bytes:
+        """Return the whole content; the size is known, and admitted, before it is read."""
+        import obstore
+
+        with self._translated(key):
+            response = await obstore.get_async(self._client, key)
+            async with limits.admitted(response.meta["size"], f"{self.root}/{key}"):
+                return bytes(await response.bytes_async())
+
+    # --- list ---
+
+    def list_folder(self, prefix: str) -> Iterator[Entry]:
+        """Yield the files and folders directly below ``prefix``, which is a folder."""
+        import obstore
+
+        with self._translated(prefix):
+            found = obstore.list_with_delimiter(self._client, prefix or None)
+        for folder in found["common_prefixes"]:
+            yield Entry(folder.rstrip("/"), None)
+        for item in found["objects"]:
+            yield Entry(item["path"], item["size"])
+
+    def list_below(self, prefix: str) -> Iterator[Entry]:
+        """Yield every file below ``prefix``, however deep: one request for a thousand of them."""
+        import obstore
+
+        with self._translated(prefix):
+            for chunk in obstore.list(self._client, prefix or None, chunk_size=LIST_CHUNK):
+                for item in chunk:
+                    yield Entry(item["path"], item["size"])
+
+    def has_any(self, prefix: str) -> bool:
+        """Return whether ``prefix`` is a folder with anything in it."""
+        import obstore
+
+        with self._translated(prefix):
+            stream = iter(obstore.list(self._client, prefix or None, chunk_size=1))
+            return any(len(chunk) for chunk in [next(stream, ())])
+
+    # --- write ---
+
+    def put(self, key: str, content: bytes | BinaryIO) -> None:
+        """Store content under a key at once: it is never seen in part."""
+        import obstore
+
+        with self._translated(key):
+            is_large = not isinstance(content, bytes) and os.fstat(content.fileno()).st_size > MULTIPART_NBYTES
+            obstore.put(self._client, key, content, use_multipart=is_large, chunk_size=MULTIPART_NBYTES // 2)
+
+    async def put_async(self, key: str, content: bytes) -> None:
+        import obstore
+
+        with self._translated(key):
+            await obstore.put_async(self._client, key, content, use_multipart=len(content) > MULTIPART_NBYTES)
+
+    async def copy_async(self, source: str, target: str) -> None:
+        """Copy within the store, by the server."""
+        import obstore
+
+        with self._translated(source):
+            await obstore.copy_async(self._client, source, target)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove what is there of ``keys``."""
+        import obstore
+
+        if keys:
+            with self._translated(keys[0]):
+                obstore.delete(self._client, list(keys))
+
+    def modified(self, key: str) -> Any:
+        """Return when a key was last written, by the store's clock."""
+        import obstore
+
+        with self._translated(key):
+            return obstore.head(self._client, key)["last_modified"]
+
+    # --- inside ---
+
+    def __repr__(self) -> str:
+        return f"<store {self.root}>"
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        """Turn what the client raises into our errors, without the secrets that a server may repeat in its answer."""
+        from obstore import exceptions as raised
+
+        where = f"{self.root}/{key}"
+        try:
+            yield
+        except PenstockError:
+            raise
+        except (FileNotFoundError, raised.NotFoundError):
+            raise PathNotFoundError(f"File {where!r} does not exist.") from None
+        except (PermissionError, raised.PermissionDeniedError, raised.UnauthenticatedError) as exc:
+            raise ReadError(
+                f"{self.root} refuses access to {key!r}: {self._told(exc)} Give storage_options={{'key': ..., "
+                "'secret': ...}, set the environment variables of the store, or storage_options={'anon': True} for "
+                "public data."
+            ) from None
+        except raised.GenericError as exc:
+            raise StoreUnavailableError(f"Cannot reach {where!r}: {self._told(exc)}") from None
+        except (raised.BaseError, ValueError, OSError) as exc:
+            raise ReadError(f"Cannot read {where!r}: {self._told(exc)}") from None
+
+    def _told(self, exc: Exception) -> str:
+        """Return the first line of what a client says, scrubbed; the rest is the client's internals."""
+        text = str(exc).partition("\n\nDebug source")[0].partition("\n")[0]
+        shown = scrubbed(text, self._secrets)
+        return shown if shown.endswith(".") else f"{shown}."
+
+
+def _make_client(kind: str, root: str, options: Mapping[str, Any], secrets: tuple[str, ...]) -> Any:
+    try:
+        from obstore import exceptions, store
+    except ImportError as exc:
+        raise MissingExtraError("obstore", kind_extra(kind), f"Reading {root}") from exc
+    arguments = client_arguments(kind, options)
+    config = arguments["config"]
+    client = {"connect_timeout": CONNECT_TIMEOUT, **arguments["client_options"]}
+    endpoint = str(config.get("endpoint") or _endpoint_in_environment(kind) or "")
+    if endpoint.startswith("http://"):
+        client.setdefault("allow_http", True)
+    retry = {"max_retries": MAX_RETRIES, "retry_timeout": RETRY_TIMEOUT, **arguments["retry_config"]}
+    try:
+        return store.from_url(  # type: ignore[call-overload]
+            root, config=config, client_options=client, retry_config=retry, **_credentials(kind, config)
+        )
+    except exceptions.UnknownConfigurationKeyError as exc:
+        raise InvalidArgumentError(f"storage_options for {root}: {scrubbed(str(exc).partition(chr(10))[0], secrets)}") from None
+    except (exceptions.BaseError, ValueError, TypeError) as exc:
+        raise InvalidArgumentError(
+            f"storage_options for {root}: {scrubbed(str(exc).partition(chr(10))[0], secrets)}"
+        ) from None
+
+
+def kind_extra(kind: str) -> str:
+    return {"s3": "s3", "gs": "gcs", "az": "azure"}[kind]
+
+
+def _endpoint_in_environment(kind: str) -> str | None:
+    names = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "az": ("AZURE_STORAGE_ENDPOINT",)}
+    return next((os.environ[name] for name in names.get(kind, ()) if os.environ.get(name)), None)
+
+
+def _credentials(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provider that reads AWS profiles, where one is set up and boto3 is there to read it."""
+    has_own = "access_key_id" in config or "aws_access_key_id" in config or config.get("skip_signature")
+    if kind != "s3" or has_own or os.environ.get("AWS_ACCESS_KEY_ID"):
+        return {}
+    file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.expanduser("~/.aws/credentials")
+    if not os.environ.get("AWS_PROFILE") and not os.path.exists(file):
+        return {}
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+
+        return {"credential_provider": Boto3CredentialProvider()}
+    except (ImportError, ValueError):
+        return {}

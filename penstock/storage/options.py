@@ -1,0 +1,95 @@
+"""``storage_options``: one set of short names for all object stores, and what must not be shown of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import InvalidArgumentError
+from penstock.storage.urls import redacted
+
+# From our names, which are those of fsspec's file systems, to the client's.
+_NAMES: dict[str, dict[str, str]] = {
+    "s3": {
+        "key": "access_key_id",
+        "secret": "secret_access_key",
+        "token": "session_token",
+        "endpoint_url": "endpoint",
+        "anon": "skip_signature",
+    },
+    "gs": {"token": "bearer_token", "key": "service_account_key", "endpoint_url": "base_url", "anon": "skip_signature"},
+    "az": {
+        "key": "account_key",
+        "account": "account_name",
+        "sas_token": "sas_key",
+        "endpoint_url": "endpoint",
+        "anon": "skip_signature",
+    },
+}
+_CLIENT = (
+    *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "pool_idle_timeout"),
+    *("pool_max_idle_per_host", "proxy_url", "read_timeout", "timeout", "user_agent"),
+)
+_RETRY = ("max_retries", "retry_timeout")
+_ENVIRONMENT = ("AWS_", "GOOGLE_", "AZURE_")
+_OPEN = ("endpoint", "endpoint_url", "region", "bucket", "anon", "skip_signature", "account_name", "account")
+_HIDDEN_NAMES = ("KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL", "SIGNATURE", "SAS")
+
+
+def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments of a client of ``kind`` (``s3``, ``gs``, ``az``) for a user's options.
+
+    >>> client_arguments("s3", {"key": "me", "endpoint_url": "http://localhost:9000"})["config"]
+    {'access_key_id': 'me', 'endpoint': 'http://localhost:9000'}
+    """
+    if not isinstance(options, Mapping):
+        raise InvalidArgumentError(f"storage_options takes a dict of options; got {type(options).__name__}.")
+    names = _NAMES[kind]
+    config: dict[str, Any] = {}
+    client: dict[str, Any] = dict(options.get("client_options") or {})
+    retry: dict[str, Any] = dict(options.get("retry_config") or {})
+    for name, value in options.items():
+        if value is None or name in ("client_options", "retry_config"):
+            continue
+        if name in _CLIENT:
+            client[name] = value
+        elif name in _RETRY:
+            retry[name] = value
+        else:
+            config[names.get(name, name)] = value
+    return {"config": config, "client_options": client, "retry_config": retry}
+
+
+def environment() -> tuple[tuple[str, str], ...]:
+    """Return the variables that clients read, so that a change of one makes a new client."""
+    return tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)))
+
+
+def secrets_of(options: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the values that must not be shown: of options, and of the environment."""
+    hidden = [value for name, value in environment() if any(word in name for word in _HIDDEN_NAMES)]
+    for name, value in (options or {}).items():
+        if name not in _OPEN and isinstance(value, str):
+            hidden.append(value)
+    return tuple(sorted({value for value in hidden if len(value) >= 4}, key=len, reverse=True))
+
+
+def scrubbed(text: str, secrets: tuple[str, ...]) -> str:
+    """Return text without the secrets in it."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return redacted(text)
+
+
+class StorageOptions(dict[str, Any]):
+    """A user's options, which show their names only: they stand in plans, whose text is printed and logged.
+
+    >>> StorageOptions({"key": "AKIA123", "region": "eu-west-1"})
+    {'key': '***', 'region': 'eu-west-1'}
+    """
+
+    def __repr__(self) -> str:
+        return repr({name: value if name in _OPEN else "***" for name, value in self.items()})
+
+    __str__ = __repr__

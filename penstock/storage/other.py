@@ -1,0 +1,68 @@
+"""The Hugging Face hub, and any other protocol, through fsspec."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
+
+from penstock.errors import InvalidArgumentError, MissingExtraError, PathNotFoundError, PenstockError, ReadError
+from penstock.storage.limits import Limits
+from penstock.storage.options import scrubbed, secrets_of
+
+_EXTRAS = {"hf": ("huggingface_hub", "huggingface")}
+
+
+def fsspec_filesystem(protocol: str, options: Mapping[str, Any]) -> Any:
+    """Return fsspec's file system for a protocol."""
+    import fsspec
+
+    secrets = secrets_of(options)
+    try:
+        return fsspec.filesystem(protocol, **options)
+    except ImportError as exc:
+        if protocol in _EXTRAS:
+            raise MissingExtraError(*_EXTRAS[protocol], f"Reading {protocol}:// paths") from exc
+        raise InvalidArgumentError(f"{protocol}:// paths need a package that is missing: {exc}") from exc
+    except ValueError as exc:
+        told = scrubbed(str(exc), secrets)
+        raise InvalidArgumentError(f"{protocol}:// is not a protocol that fsspec knows: {told}") from None
+
+
+class FsspecStore:
+    """A store of fsspec; a key is a path without its protocol."""
+
+    def __init__(self, protocol: str, options: Mapping[str, Any]) -> None:
+        self._protocol = protocol
+        self._secrets = secrets_of(options)
+        self._filesystem = fsspec_filesystem(protocol, options)
+
+    def size(self, key: str) -> int:
+        with self._translated(key):
+            return int(self._filesystem.info(key)["size"])
+
+    def read(self, key: str) -> bytes:
+        with self._translated(key):
+            return bytes(self._filesystem.cat_file(key))
+
+    def open(self, key: str, buffer_size: int) -> BinaryIO:
+        with self._translated(key):
+            return cast(BinaryIO, self._filesystem.open(key, "rb", block_size=buffer_size))
+
+    async def fetch(self, key: str, limits: Limits) -> bytes:
+        size = await asyncio.to_thread(self.size, key)
+        async with limits.admitted(size, f"{self._protocol}://{key}"):
+            return await asyncio.to_thread(self.read, key)
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        where = f"{self._protocol}://{key}"
+        try:
+            yield
+        except PenstockError:
+            raise
+        except FileNotFoundError:
+            raise PathNotFoundError(f"File {where!r} does not exist.") from None
+        except Exception as exc:  # every library behind fsspec has its own
+            raise ReadError(f"Cannot read {where!r}: {scrubbed(str(exc), self._secrets)}") from None
