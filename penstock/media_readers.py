@@ -121,22 +121,24 @@ def read_pdf(
     >>> ps.read_pdf(getfixture("booklet"), use_process=False).select("page_number", "text").to_pydict()
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
     """
-    from penstock.functions.pdf import page_ranges, pdf_pages
+    from penstock.functions.pdf import page_ranges, pages_call
     from penstock.io.files import find_files
     from penstock.io.memory import MemorySource
+    from penstock.media.opening import Reach, require
 
+    require("pypdfium2", "pdf", "read_pdf")
     files = find_files(path, (".pdf",), storage_options)
-    paths = pa.table({"path": pa.array([str(file) for file in files], pa.string())})
+    paths = pa.table({"path": pa.array([file.url for file in files], pa.string())})
     df = DataFrame(Scan(MemorySource.from_table(paths, f"read_pdf({files[0]})")))
     options: dict[str, Any] = {
         "password": password,
         "on_error": on_error,
         "use_process": use_process,
-        "storage_options": storage_options,
+        "reach": Reach(storage_options=storage_options),
     }
     if images:
         ranges = page_ranges(col("path"), PAGES_PER_TASK, **options)
         df = df.select("path", ranges.alias("range").explode())
-        options |= {"images": True, "dpi": dpi, "first": col("range")["first"], "last": col("range")["last"]}
-    pages = pdf_pages(col("path"), **options).alias("page")
-    return df.select("path", pages.explode()).select("path", col("page").unnest())
+        options |= {"first": col("range")["first"], "last": col("range")["last"]}
+    pages = pages_call(col("path"), images=images, dpi=dpi, **options)
+    return df.select("path", pages.alias("page").explode()).select("path", col("page").unnest())

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, ReadError
+from penstock.expr.arrays import elements_of
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
 from penstock.plan import nodes
@@ -182,10 +183,10 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     starts = np.cumsum(counts) - counts
     within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     indices = pa.array(np.repeat(starts, repeats) + within, mask=np.repeat(counts == 0, repeats))
-    arrays = [
-        pc.list_flatten(lists[name]).take(indices) if name in lists else batch.column(name).take(parents)
-        for name in batch.schema.names
-    ]
+    elements = {name: elements_of(array)[0] for name, array in lists.items()}
+    if not counts.all():  # else they are the column as they lie, and images are not copied
+        elements = {name: array.take(indices) for name, array in elements.items()}
+    arrays = [elements[name] if name in lists else batch.column(name).take(parents) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, method
 from penstock.functions.builtin import MediaOnError, builtin_call
 from penstock.media import pdf
-from penstock.media.opening import require
+from penstock.media.opening import Reach, require
+from penstock.storage.access import configured_access
 from penstock.types import DataType
 
 FILES_PER_TASK = 4
+MAX_DPI = 2400
 
 
 @method
@@ -26,13 +25,11 @@ def pdf_pages(
     password: str | None = None,
     on_error: MediaOnError = "raise",
     use_process: bool = True,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> Expression:
     """Take the pages out of PDFs: lists of structs of ``page_number``, from 1, ``text`` and, if asked for, ``image``.
 
     The column holds files, paths or bytes. ``first`` and ``last`` are page numbers, both included. The images are RGB,
-    ``dpi`` pixels for each inch of the page. An encrypted PDF needs ``password``; ``storage_options`` are as in
-    ``read_parquet``.
+    ``dpi`` pixels for each inch of the page. An encrypted PDF needs ``password``.
 
     PDFium, which reads them, allows one thread in a process. So this runs in worker processes, as many as there are
     cores, and a PDF that crashes one is that row's error; with ``use_process=False`` it runs here, one PDF at a time.
@@ -43,8 +40,34 @@ def pdf_pages(
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
     """
     require("pypdfium2", "pdf", "pdf_pages")
-    if images and not 1 <= dpi <= 2400:
-        raise InvalidArgumentError(f"pdf_pages: dpi={dpi!r} must lie between 1 and 2400")
+    return pages_call(
+        file_expr,
+        images=images,
+        dpi=dpi,
+        first=first,
+        last=last,
+        password=password,
+        on_error=on_error,
+        use_process=use_process,
+        reach=Reach(configured_access()),
+    )
+
+
+def pages_call(
+    file_expr: Expression,
+    *,
+    images: bool,
+    dpi: float,
+    password: str | None,
+    on_error: MediaOnError,
+    use_process: bool,
+    reach: Reach,
+    first: int | Expression | None = None,
+    last: int | Expression | None = None,
+) -> Expression:
+    """Return the call behind ``pdf_pages``; ``reach`` says what paths in the column may lead to."""
+    if images and not 1 <= dpi <= MAX_DPI:
+        raise InvalidArgumentError(f"pdf_pages: dpi={dpi!r} must lie between 1 and {MAX_DPI}")
     return builtin_call(
         "pdf_pages",
         pdf.pages,
@@ -56,7 +79,7 @@ def pdf_pages(
         first=first,
         last=last,
         dpi=dpi if images else None,
-        secrets={"password": password, "storage_options": storage_options},
+        secrets={"password": password, "reach": reach},
     )
 
 
@@ -67,7 +90,7 @@ def page_ranges(
     password: str | None,
     on_error: MediaOnError,
     use_process: bool,
-    storage_options: Mapping[str, Any] | None,
+    reach: Reach,
 ) -> Expression:
     """Return the pages of PDFs as lists of structs ``first`` and ``last``: ranges of at most ``size`` pages."""
     return builtin_call(
@@ -79,5 +102,5 @@ def page_ranges(
         batch_size=FILES_PER_TASK,
         use_process=use_process or None,
         size=size,
-        secrets={"password": password, "storage_options": storage_options},
+        secrets={"password": password, "reach": reach},
     )

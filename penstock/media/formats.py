@@ -67,7 +67,7 @@ class VideoFramesFormat:
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         has_pixels = "data" in schema.names
         with reading(file), chosen_frames(file, self.choice) as frames:
-            batch = _FrameBatch(self.choice, has_pixels, str(file))
+            batch = _FrameBatch(self.choice, has_pixels, file.url)
             for frame in frames:
                 batch.add(frame)
                 if batch.is_full:

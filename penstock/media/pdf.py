@@ -7,14 +7,14 @@ PDFium keeps global state and may be used by one thread of a process at a time, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError
-from penstock.media.opening import content_of, shown
+from penstock.media.opening import Reach, content_of, shown
 from penstock.types import DataType
 
 NDArray = np.ndarray[Any, Any]
@@ -28,6 +28,8 @@ MAX_LIST_NBYTES = 2**30
 """Page images of one PDF as one value; ``read_pdf`` has no such bound."""
 POINTS_PER_INCH = 72
 
+ANYWHERE = Reach()
+
 _lock = threading.Lock()
 
 
@@ -37,13 +39,13 @@ def pages(
     last: int | None = None,
     dpi: float | None = None,
     password: str | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    reach: Reach = ANYWHERE,
 ) -> list[dict[str, Any]] | None:
     """Return the pages from number ``first`` to ``last``, both included, as dicts; with ``dpi`` also as images."""
     if source is None:
         return None
     name = shown(source)
-    with _open_document(source, name, password, storage_options) as document:
+    with _open_document(source, name, password, reach) as document:
         numbers = range(max(first or 1, 1), min(last or len(document), len(document)) + 1)
         found: list[dict[str, Any]] = []
         nbytes = 0
@@ -59,25 +61,27 @@ def pages(
 
 
 def page_ranges(
-    source: Any, size: int, password: str | None = None, storage_options: Mapping[str, Any] | None = None
-) -> list[dict[str, int]] | None:
-    """Return the pages of a PDF as ranges of at most ``size`` pages."""
-    if source is None:
-        return None
-    with _open_document(source, shown(source), password, storage_options) as document:
-        count = len(document)
+    source: Any, size: int, password: str | None = None, reach: Reach = ANYWHERE
+) -> list[dict[str, int | None]]:
+    """Return the pages of a PDF as ranges of at most ``size`` pages.
+
+    What cannot be read is one range without bounds: whoever asks for its pages gets the error, once.
+    """
+    try:
+        with _open_document(source, shown(source), password, reach) as document:
+            count = len(document)
+    except ReadError:
+        return [{"first": None, "last": None}]
     return [{"first": first, "last": min(first + size - 1, count)} for first in range(1, count + 1, size)]
 
 
 @contextmanager
-def _open_document(
-    source: Any, name: str, password: str | None, storage_options: Mapping[str, Any] | None
-) -> Iterator[Any]:
+def _open_document(source: Any, name: str, password: str | None, reach: Reach) -> Iterator[Any]:
     try:
         import pypdfium2
     except ImportError:
         raise MissingExtraError("pypdfium2", "pdf", "Reading PDFs") from None
-    content = content_of(source, storage_options)  # here, so that nobody waits for a slow store with the lock held
+    content = content_of(source, reach)  # here, so that nobody waits for a slow store with the lock held
     with _lock:
         try:
             document = pypdfium2.PdfDocument(content, password=password)

@@ -82,6 +82,15 @@ def test_reading_images_goes_by_ranges_of_pages(tmp_path: Path) -> None:
     ]
 
 
+def test_a_broken_pdf_among_images_is_one_error(booklet: str) -> None:
+    (Path(booklet).parent / "bad.pdf").write_bytes(b"no PDF")
+    df = ps.read_pdf(Path(booklet).parent, images=True, dpi=10, on_error="null", use_process=False).collect()
+    assert df.to_pydict()["page_number"] == [None, 1, 2]
+    assert df.errors().count_rows() == 1
+    with pytest.raises(UdfError, match=r"bad\.pdf"):
+        ps.read_pdf(Path(booklet).parent, images=True, dpi=10, use_process=False).collect()
+
+
 def test_threads_take_turns() -> None:
     """PDFium crashes, or worse, when two threads are in it; here eight ask at once."""
     contents = [pdf_bytes([f"Page {page} of {number}." for page in range(20)]) for number in range(16)]
@@ -137,3 +146,14 @@ def test_pages_to_overlapping_chunks(tmp_path: Path) -> None:
     df = ps.read_pdf(tmp_path, use_process=False)
     df = df.select("page_number", chunk_text(ps.col("text"), 4, 1).explode().alias("chunk"))
     assert df.to_pydict() == {"page_number": [1, 1, 1, 2], "chunk": ["abcd", "defg", "gh", "ij"]}
+
+
+@pytest.mark.parametrize("use_process", [False, True], ids=["here", "in a process"])
+def test_what_the_settings_forbid_stays_closed(booklet: str, use_process: bool) -> None:
+    """A worker process has settings of its own; those of the user's process must reach it."""
+    with ps.config(allow_local_files=False):
+        df = ps.from_pydict({"p": [booklet]}).select(pdf_pages(ps.col("p"), use_process=use_process, on_error="null"))
+        done = df.collect()
+        assert done.to_pydict() == {"p": [None]}
+        assert done.errors().to_pydict()["error_type"] == ["ForbiddenUrlError"]
+        assert ps.read_pdf(booklet, use_process=use_process).count_rows() == 2  # this path is the user's own
