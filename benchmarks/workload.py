@@ -46,6 +46,7 @@ class Workload:
     dataset: str | None = None
     num_rows: int = 0
     make_batch: Callable[[Any, int, int], Any] | None = None
+    make_file: Callable[[Any, Path, int], None] | None = None
 
 
 def load(name: str) -> Workload:
@@ -55,7 +56,8 @@ def load(name: str) -> Workload:
     - a function for each engine that can do it: `penstock(run)`, `daft(run)`, `ray_data(run)`, `plain(run)`. It imports
       its engine inside, writes Parquet under `run.output` or returns a JSON value, which is compared;
     - `TARGETS`: tuples `(metric, at_most, engine or None)`; `MIN_REPEAT`, where a median of three says too little;
-    - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset.
+    - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset; or
+      `make_file(rng, folder, number)`, which writes one file, called `NUM_ROWS` times.
 
     They are plain values, so that a measured process loads nothing but its engine.
     """
@@ -69,6 +71,7 @@ def load(name: str) -> Workload:
         dataset=getattr(module, "DATASET", None),
         num_rows=getattr(module, "NUM_ROWS", 0),
         make_batch=getattr(module, "make_batch", None),
+        make_file=getattr(module, "make_file", None),
     )
 
 
