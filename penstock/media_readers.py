@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.dataframe import DataFrame
 from penstock.expr.column import col
 from penstock.plan.nodes import Scan
+from penstock.types.plain import arrow_array
 from penstock.udf.options import check_whole, refusing_unknown
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def read_pdf(
 
     require("pypdfium2", "pdf", "read_pdf")
     files = find_files(path, (".pdf",), storage_options)
-    paths = pa.table({"path": pa.array([file.url for file in files], pa.string())})
+    paths = pa.table({"path": arrow_array([file.url for file in files], pa.string())})
     df = DataFrame(Scan(MemorySource.from_table(paths, f"read_pdf({files[0]})")))
     options: dict[str, Any] = {
         "password": password,

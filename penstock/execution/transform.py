@@ -18,6 +18,7 @@ from penstock.plan import nodes
 from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Read, Select, Step, TakeSample, Where
 from penstock.protocols import ReadTask
 from penstock.types import DataType, Schema, supertype
+from penstock.types.plain import arrow_numbers
 
 Apply = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
@@ -179,10 +180,10 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
                 "lists exploded together must be of equal length"
             )
     repeats = np.maximum(counts, 1)
-    parents = pa.array(np.repeat(np.arange(len(counts)), repeats))
+    parents = arrow_numbers(np.repeat(np.arange(len(counts)), repeats))
     starts = np.cumsum(counts) - counts
     within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    indices = pa.array(np.repeat(starts, repeats) + within, mask=np.repeat(counts == 0, repeats))
+    indices = arrow_numbers(np.repeat(starts, repeats) + within, np.repeat(counts == 0, repeats))
     elements = {name: elements_of(array)[0] for name, array in lists.items()}
     if not counts.all():  # else they are the column as they lie, and images are not copied
         elements = {name: array.take(indices) for name, array in elements.items()}

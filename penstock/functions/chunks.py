@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.expr.arrays import on_arrays
+from penstock.expr.arrays import on_arrays, to_lists
 from penstock.expr.column import Expression, call, method
 from penstock.expr.signatures import STRING, TEXT, strict, takes
 from penstock.types import DataType
+from penstock.types.plain import arrow_array
 from penstock.udf.options import check_whole
 
 UNITS = ("characters", "words")
@@ -48,9 +49,9 @@ def chunk_text(
 def _chunk_text(texts: pa.Array, *, size: int, overlap: int, unit: str) -> pa.Array:
     cut = _character_chunks if unit == "characters" else _word_chunks
     rows = [[] if text is None else cut(text, size, overlap) for text in texts.to_pylist()]
-    chunks = pa.array([chunk for row in rows for chunk in row], pa.string())
-    offsets = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), chunks, mask=texts.is_null())
+    chunks = arrow_array([chunk for row in rows for chunk in row], pa.string())
+    lengths = np.array([len(row) for row in rows])
+    return to_lists(chunks, lengths, texts.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _character_chunks(text: str, size: int, overlap: int) -> list[str]:

@@ -16,6 +16,7 @@ from penstock.io.files import DataFile
 from penstock.media.audio import DECODED, decode
 from penstock.media.video import Frame, FrameChoice, chosen_frames, frame_fields
 from penstock.types import DataType, Schema, to_arrow_array
+from penstock.types.plain import arrow_array
 
 PATH = "path"
 MAX_BATCH_FRAMES = 1024  # of frames whose pixels nobody wants
@@ -117,7 +118,7 @@ class _FrameBatch:
         data = fields.pop("data")
         columns = {PATH: pa.repeat(pa.scalar(self._path), self.num_rows)}
         for name, dtype in fields.items():
-            columns[name] = pa.array([facts[name] for facts in self._facts], dtype.arrow)
+            columns[name] = arrow_array([facts[name] for facts in self._facts], dtype.arrow)
         if self._has_pixels:
             images = self._images if self._column is None else self._column[: self.num_rows]
             columns["data"] = to_arrow_array(images, data, what=f"frames of {self._path!r}")
