@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -90,22 +91,24 @@ def run_workload(
     folder, num_rows = prepare(workload, options.scale, DATA)
     result = WorkloadResult(workload, num_rows, {engine: EngineResult(engine) for engine in engines})
     num_rounds = max(options.repeat, workload.min_repeat)
-    for round_number in range(num_rounds):
-        # Turn the order round, so that no engine always follows the same one.
-        for engine in engines[round_number % len(engines) :] + engines[: round_number % len(engines)]:
-            if result.engines[engine].error:
-                continue  # it failed once; failing again says nothing new
-            warm(folder)
-            run = run_engine(workload, engine, pythons[engine], folder, options.timeout)
-            result.engines[engine].runs.append(run)
-            outcome = (
-                "FAILED" if run.error else f"work {run.work_s:.3f} s, process {run.wall_s:.3f} s, {run.peak_mb:.0f} MB"
-            )
-            print(f"{workload.name} {round_number + 1}/{num_rounds} {engine}: {outcome}", flush=True)
+    with nullcontext(dict[str, str]()) if workload.serving is None else workload.serving(num_rows) as served:
+        for round_number in range(num_rounds):
+            # Turn the order round, so that no engine always follows the same one.
+            for engine in engines[round_number % len(engines) :] + engines[: round_number % len(engines)]:
+                if result.engines[engine].error:
+                    continue  # it failed once; failing again says nothing new
+                warm(folder)
+                run = run_engine(workload, engine, pythons[engine], folder, options.timeout, served)
+                result.engines[engine].runs.append(run)
+                outcome = f"work {run.work_s:.3f} s, process {run.wall_s:.3f} s, {run.peak_mb:.0f} MB"
+                told = "FAILED" if run.error else outcome
+                print(f"{workload.name} {round_number + 1}/{num_rounds} {engine}: {told}", flush=True)
     return result
 
 
-def run_engine(workload: Workload, engine: str, python: str, folder: Path | None, timeout_s: float) -> RunResult:
+def run_engine(
+    workload: Workload, engine: str, python: str, folder: Path | None, timeout_s: float, served: Mapping[str, str]
+) -> RunResult:
     """Run one engine once, in a process, an environment and a scratch folder of its own."""
     if not Path(python).exists():
         return RunResult(0, 0, 0, error=f"{python} does not exist; `make bench` installs it")
@@ -117,7 +120,7 @@ def run_engine(workload: Workload, engine: str, python: str, folder: Path | None
         report = scratch / "report.json"
         command = [python, "-m", "benchmarks.child", workload.name, engine, str(folder or ""), str(output), str(report)]
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-        environment |= SETTINGS | {"TMPDIR": str(scratch), "RAY_TMPDIR": str(scratch)}
+        environment |= {**SETTINGS, **served} | {"TMPDIR": str(scratch), "RAY_TMPDIR": str(scratch)}
         os.sync()  # the last engine's writes must not be flushed in this one's time
         measured = measure(command, environment, ROOT, timeout_s)
         if error := failure(measured, report, timeout_s):

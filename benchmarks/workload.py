@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -47,6 +48,7 @@ class Workload:
     num_rows: int = 0
     make_batch: Callable[[Any, int, int], Any] | None = None
     make_file: Callable[[Any, Path, int], None] | None = None
+    serving: Callable[[int], AbstractContextManager[dict[str, str]]] | None = None
 
 
 def load(name: str) -> Workload:
@@ -57,7 +59,8 @@ def load(name: str) -> Workload:
       its engine inside, writes Parquet under `run.output` or returns a JSON value, which is compared;
     - `TARGETS`: tuples `(metric, at_most, engine or None)`; `MIN_REPEAT`, where a median of three says too little;
     - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset; or
-      `make_file(rng, folder, number)`, which writes one file, called `NUM_ROWS` times.
+      `make_file(rng, folder, number)`, which writes one file, called `NUM_ROWS` times;
+    - `serving(num_rows)`, where it needs a server: a context manager that gives the environment to reach it with.
 
     They are plain values, so that a measured process loads nothing but its engine.
     """
@@ -72,6 +75,7 @@ def load(name: str) -> Workload:
         num_rows=getattr(module, "NUM_ROWS", 0),
         make_batch=getattr(module, "make_batch", None),
         make_file=getattr(module, "make_file", None),
+        serving=getattr(module, "serving", None),
     )
 
 

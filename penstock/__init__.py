@@ -11,6 +11,7 @@ from penstock.media_readers import read_audio, read_pdf, read_video_frames
 from penstock.protocols import ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.readers import (
     from_arrow,
+    from_files,
     from_glob_path,
     from_items,
     from_numpy,
@@ -18,6 +19,7 @@ from penstock.readers import (
     from_pydict,
     from_pylist,
     range,
+    read_binary_files,
     read_csv,
     read_json,
     read_parquet,
@@ -73,6 +75,7 @@ __all__ = [
     "element",
     "format",
     "from_arrow",
+    "from_files",
     "from_glob_path",
     "from_items",
     "from_numpy",
@@ -85,6 +88,7 @@ __all__ = [
     "method",
     "range",
     "read_audio",
+    "read_binary_files",
     "read_csv",
     "read_json",
     "read_parquet",

@@ -149,6 +149,12 @@ def set_config(**settings: Any) -> None:
     _process_config = updated(_process_config, settings)
 
 
+def set_process_config(config: Config) -> None:
+    """Take all settings from another process: a worker does what its driver was told."""
+    global _process_config
+    _process_config = config
+
+
 @contextlib.contextmanager
 def config(**settings: Any) -> Iterator[Config]:
     """Change settings inside a ``with`` block only.

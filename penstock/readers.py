@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from penstock.dataframe import DataFrame
 from penstock.errors import InvalidArgumentError
+from penstock.expr.column import col
 from penstock.plan.nodes import Scan
 from penstock.protocols import Source
-from penstock.types import to_arrow_array
+from penstock.types import DataType, to_arrow_array
 from penstock.udf.options import check_known
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def read_parquet(
     values in the first 32 files; those of later ones are cast. ``schema`` overrides types and adds columns; with
     ``infer_schema=False`` it rules alone. ``columns`` reads only those named.
     ``file_path_column`` adds the path of each row's file, ``hive_partitioning`` the values in ``key=value`` folders.
-    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning. ``storage_options`` go to fsspec.
+    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning. ``storage_options`` say how to reach
+    object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``, ``anon`` (docs/FILES.md).
 
     >>> path = getfixture("tmp_path") / "numbers"
     >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(str(path))
@@ -230,6 +232,59 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
         pa.nulls(len(files), pa.int64()),
     ]
     return _from_table(pa.table(columns, names=["path", "size", "num_rows"]), "from_glob_path")
+
+
+@_refusing_unknown
+def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
+    """List files as ``ps.File`` values in the column ``file``: one path, a list, a pattern or a folder. None is read.
+
+    ``storage_options`` are remembered for the buckets of these files, so that functions can read them.
+
+    >>> folder = getfixture("tmp_path")
+    >>> _ = (folder / "a.txt").write_text("hello")
+    >>> ps.from_files(folder / "*.txt").select(ps.col("file").file_size()).to_pydict()
+    {'file': [5]}
+    """
+    from penstock.io.files import find_files
+    from penstock.storage.remembered import remember
+
+    urls = [file.url for file in find_files(path, storage_options=storage_options, descend=False)]
+    remember(urls, storage_options)
+    files = to_arrow_array(urls, DataType.file(), what="column 'file'")
+    return _from_table(pa.table([files], names=["file"]), "from_files")
+
+
+@_refusing_unknown
+def read_binary_files(
+    path: Paths,
+    *,
+    include_paths: bool = False,
+    file_path_column: str | None = None,
+    max_connections: int = 32,
+    on_error: str = "raise",
+    storage_options: StorageOptions = None,
+) -> DataFrame:
+    """Read whole files into the column ``bytes``, a row a file; paths are as in ``read_parquet``.
+
+    ``include_paths`` adds the column ``path``, ``file_path_column`` one of another name. Files are read as ``download``
+    reads them: ``max_connections`` at once, and with ``on_error="null"`` one that cannot be read is null.
+
+    >>> folder = getfixture("tmp_path")
+    >>> _ = (folder / "a.bin").write_bytes(b"hello")
+    >>> ps.read_binary_files(folder).to_pydict()
+    {'bytes': [b'hello']}
+    """
+    from penstock.functions.url import download
+    from penstock.io.files import find_files
+
+    name = file_path_column or "path"
+    if name == "bytes":
+        raise InvalidArgumentError("file_path_column='bytes' is the column of contents; choose another name.")
+    urls = [file.url for file in find_files(path, storage_options=storage_options)]
+    listing = _from_table(pa.table([pa.array(urls, pa.string())], names=[name]), "read_binary_files")
+    content = download(col(name), max_connections, on_error, allow="any", storage_options=storage_options)
+    columns = [content.alias("bytes"), *([col(name)] if include_paths or file_path_column else [])]
+    return listing.select(*columns)
 
 
 def read_source(source: Source) -> DataFrame:

@@ -20,6 +20,10 @@ class Inbox:
         self._num_gathered = 0  # for Gathered: tasks that are complete, and the bytes of the one that is not
         self._nbytes_gathering = 0
         self.rows_per_task = FIRST_PACED_ROWS  # for Paced; set by the stage as it learns what a row takes
+        # For AtMost; where the rows' size counts, it is the stage that learns how many fit.
+        self._most_rows = policy.num_rows if isinstance(policy, AtMost) else 0
+        if isinstance(policy, AtMost) and policy.nbytes is not None:
+            self._most_rows = min(FIRST_PACED_ROWS, policy.num_rows)
         self.num_rows = 0
         self.nbytes = 0
         self.is_closed = False
@@ -33,6 +37,12 @@ class Inbox:
             if self._nbytes_gathering >= self._policy.nbytes:
                 self._num_gathered += 1
                 self._nbytes_gathering = 0
+
+    def learn(self, nbytes_a_row: float) -> None:
+        """Take note of what a row gives, so that a task gives no more than it may."""
+        if isinstance(self._policy, AtMost) and self._policy.nbytes is not None:
+            fitting = int(self._policy.nbytes / max(nbytes_a_row, 1.0))
+            self._most_rows = max(1, min(fitting, self._policy.num_rows))
 
     def close(self) -> None:
         self.is_closed = True
@@ -49,8 +59,8 @@ class Inbox:
         match self._policy:
             case Exactly(num_rows):
                 return self.num_rows // num_rows or (1 if self.is_closed and self.num_rows else 0)
-            case AtMost(num_rows):
-                return max(len(self._bundles), self.num_rows // num_rows)
+            case AtMost():
+                return max(len(self._bundles), self.num_rows // self._most_rows)
             case Paced():
                 return max(len(self._bundles), self.num_rows // self.rows_per_task)
             case Gathered():
@@ -81,8 +91,8 @@ class Inbox:
         match self._policy:
             case Exactly(num_rows):
                 return min(num_rows, self.num_rows)
-            case AtMost(num_rows):
-                return min(num_rows, self._bundles[0].num_rows)
+            case AtMost():
+                return min(self._most_rows, self._bundles[0].num_rows)
             case Paced():
                 return min(self.rows_per_task, self._bundles[0].num_rows)
             case Gathered(nbytes):

@@ -155,6 +155,7 @@ class StageState:
         self.total_in += task.nbytes
         self.total_out += output.nbytes
         self.num_outputs += 1
+        self.inbox.learn(output.nbytes / max(output.num_rows, 1))
         task.outputs.append(output)
         self.nbytes_unreleased += output.nbytes
 

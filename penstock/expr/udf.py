@@ -62,6 +62,7 @@ class UdfSpec:
     batch_size: BatchSize = "auto"
     resources: Resources = Resources()
     policy: Policy = Policy()
+    task_nbytes: int | None = None  # about what one task may give, where rows may be of any size
 
     @property
     def is_stateful(self) -> bool:

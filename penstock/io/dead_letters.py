@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.io.staging import Staging
+from penstock.io.output import Output
 
 FOLDER = "_errors"
 
 
-def stage_errors(staging: Staging, errors: pa.Table) -> None:
-    """Write the rows to a file that is to be committed with the others."""
+def stage_errors(output: Output, errors: pa.Table) -> str:
+    """Write the rows to a file that is to be committed with the others, and return its name."""
     import pyarrow.parquet as pq
 
-    path = staging.data / FOLDER / f"{staging.run_id}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(errors, path)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    name = f"{FOLDER}/{output.run_id}.parquet"
+    pq.write_table(errors, output.path_for(name))
+    output.store(name)
+    return name
 
 
-def error_files(folder: Path) -> Iterator[str]:
-    """Yield the names of the files of errors below a folder of data, relative to it."""
-    for path in sorted((folder / FOLDER).glob("*.parquet")):
-        yield str(path.relative_to(folder))
+def error_files(output: Output) -> Iterator[str]:
+    """Yield the names of the files of errors that earlier runs have committed."""
+    return (name for name in output.files_in(FOLDER) if name.endswith(".parquet"))

@@ -168,7 +168,7 @@ def _split_url(name: str, options: Mapping[str, Any]) -> tuple[Storage, str]:
     if url is None or local is not None:
         return Storage(), os.path.abspath(local or name)
     protocol, path = url[1].lower(), name[url.end() :]
-    return Storage(protocol, StorageOptions(options)), path if protocol in _WEB else path.rstrip("/")
+    return Storage(protocol, StorageOptions.of(options)), path if protocol in _WEB else path.rstrip("/")
 
 
 def _path_of(info: Any) -> str:

@@ -34,10 +34,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import WriteError
+from penstock.errors import ReadError, WriteError
+from penstock.io.files import is_hidden
 
 FOLDER = "_penstock_staging"
 
@@ -61,6 +63,8 @@ def writing(path: str | Path) -> Iterator[None]:
         yield
     except WriteError:
         raise
+    except ReadError as exc:  # a store's own words, which name the path
+        raise WriteError(str(exc)) from exc
     except OSError as exc:
         raise WriteError(f"Cannot write to {str(path)!r}: {exc.strerror or exc}") from exc
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
@@ -69,11 +73,12 @@ def writing(path: str | Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Staging:
-    """The folder in which one run puts its files until they are committed."""
+    """An ``Output`` to a folder on disk: what one run makes waits in a folder beside, until it is committed."""
 
     root: Path
     run_id: str
     host: str = _HOST
+    is_in_place: ClassVar[bool] = True
 
     @property
     def folder(self) -> Path:
@@ -90,6 +95,38 @@ class Staging:
     @property
     def lock(self) -> Path:
         return self.root / FOLDER / f"{self.run_id}.{self.host}.lock"
+
+    def check(self) -> list[str]:
+        if self.root.exists() and not self.root.is_dir():
+            raise WriteError(f"Cannot write to {str(self.root)!r}: it is a file, and a write makes a folder of files.")
+        return recover(self.root)
+
+    def visible_files(self) -> Iterator[str]:
+        for folder, folders, files in os.walk(self.root):
+            folders[:] = sorted(name for name in folders if not is_hidden(name))
+            for name in sorted(files):
+                if not is_hidden(name):
+                    yield os.path.relpath(os.path.join(folder, name), self.root)
+
+    def files_in(self, folder: str) -> Iterator[str]:
+        for path in sorted((self.root / folder).glob("*")):
+            yield str(path.relative_to(self.root))
+
+    def path_for(self, name: str) -> Path:
+        path = self.data / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def store(self, name: str) -> int:
+        with (self.data / name).open("rb") as file:
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_size
+
+    def read_back(self, name: str) -> Path:
+        return self.data / name
+
+    def replace(self, name: str, newer: str) -> None:
+        (self.data / newer).replace(self.data / name)
 
     def begin(self) -> None:
         """Make the folder, and hold its lock until ``commit`` or ``abandon``."""

@@ -16,9 +16,12 @@ import pyarrow as pa
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, did_you_mean
 from penstock.io.conform import ColumnMismatchError, conform_batch, widened_schema
 from penstock.io.dead_letters import error_files, stage_errors
-from penstock.io.files import is_hidden
+from penstock.io.output import Output
 from penstock.io.partition import check_partition_column, split_by_partition
-from penstock.io.staging import Staging, begin_writeback, new_run_id, recover, writing
+from penstock.io.staging import FOLDER as STAGING_FOLDER, Staging, begin_writeback, new_run_id, writing
+from penstock.storage.objects import KINDS
+from penstock.storage.options import StorageOptions
+from penstock.storage.urls import local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
 from penstock.types.plain import arrow_array
 
@@ -85,6 +88,8 @@ class FileSink:
     rows_per_file: int | None = None
     schema: Schema | None = None
     run_id: str = field(default_factory=new_run_id)
+    storage_options: StorageOptions = field(default_factory=StorageOptions)
+    kept_errors: list[str] = field(default_factory=list, repr=False)  # the driver's: names of staged files
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -102,8 +107,12 @@ class FileSink:
         return f"{self.encoding.suffix[1:]} files to {self.root}"
 
     @property
-    def staging(self) -> Staging:
-        return Staging(Path(self.root), self.run_id)
+    def staging(self) -> Output:
+        if scheme_of(self.root) == "file":
+            return Staging(Path(self.root), self.run_id)
+        from penstock.io.remote_staging import RemoteStaging
+
+        return RemoteStaging(self.root, self.run_id, self.storage_options)
 
     def content_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns that go into the files, or refuse those that cannot be stored."""
@@ -118,25 +127,23 @@ class FileSink:
         return content
 
     def start(self) -> None:
-        root = Path(self.root)
-        with writing(root):
-            if root.exists() and not root.is_dir():
-                raise WriteError(f"Cannot write to {self.root!r}: it is a file, and a write makes a folder of files.")
-            alive = recover(root)
+        output = self.staging
+        with writing(self.root):
+            alive = output.check()
             if self.mode != "append" and alive:
                 raise WriteError(
                     f"Another write to {self.root!r} is in progress (run {alive[0]}); wait, or use mode='append'. "
-                    f"If it ran on another machine and is dead, remove {str(self.staging.folder.parent)!r}."
+                    f"If it ran on another machine and is dead, remove {os.path.join(self.root, STAGING_FOLDER)!r}."
                 )
-            if self.mode == "create" and (found := next(_visible_files(root), None)):
+            if self.mode == "create" and (found := next(output.visible_files(), None)):
                 raise OutputExistsError(
                     f"Folder {self.root!r} already holds data, such as {found!r}; "
                     "use mode='overwrite' to replace it or mode='append' to add to it."
                 )
             try:
-                self.staging.begin()
+                output.begin()
             except BaseException:
-                self.staging.abandon()
+                output.abandon()
                 raise
 
     def open(self) -> FileWriter:
@@ -144,7 +151,7 @@ class FileSink:
 
     def keep_errors(self, errors: pa.Table) -> None:
         with writing(self.root):
-            stage_errors(self.staging, errors)
+            self.kept_errors.append(stage_errors(self.staging, errors))
 
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         files = list(records)
@@ -153,11 +160,12 @@ class FileSink:
                 files = list(self._write_empty_file(self.schema.to_arrow()))
             files = self._with_one_schema(files)
             names = [file["path"] for file in files]
-            present = _visible_files(Path(self.root)) if self.mode == "overwrite" else ()
+            output = self.staging
+            present = output.visible_files() if self.mode == "overwrite" else ()
             replaced = [name for name in present if name.endswith(self.encoding.replaces)]
             if self.mode == "overwrite":
-                replaced += error_files(Path(self.root))
-            self.staging.commit([*names, *error_files(self.staging.data)], replaced)
+                replaced += error_files(output)
+            output.commit([*names, *self.kept_errors], replaced)
         columns = {
             "path": arrow_array([os.path.join(self.root, name) for name in names], pa.string()),
             "rows": arrow_array([file["rows"] for file in files], pa.int64()),
@@ -204,8 +212,8 @@ class FileSink:
 
     def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Give a staged file the types of ``schema`` and return its new record."""
-        path = self.staging.data / file["path"]
-        batches = self.encoding.stored_batches(str(path))
+        output = self.staging
+        batches = self.encoding.stored_batches(str(output.read_back(file["path"])))
         if batches is None:
             return file
         wide = StagedFile(self, f"{file['path']}.wide", schema)
@@ -216,7 +224,7 @@ class FileSink:
         finally:
             with contextlib.suppress(Exception):  # closed already, or failed: then the file will be removed
                 wide.encoder.close()
-        (self.staging.data / wide.name).replace(path)
+        output.replace(file["path"], wide.name)
         return record | {"path": file["path"]}
 
 
@@ -247,27 +255,31 @@ class StagedFile:
         self.num_rows = 0
         self.nbytes = 0
         self._schema = schema
-        self._path = sink.staging.data / name
+        self._output = sink.staging
+        self._path = self._output.path_for(name)
         self._nbytes_begun = 0
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         self.encoder = sink.encoding.open(str(self._path), schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.encoder.write(batch)
         self.num_rows += batch.num_rows
         self.nbytes += batch.nbytes
-        if self.nbytes - self._nbytes_begun >= WRITEBACK_NBYTES:
+        if self._output.is_in_place and self.nbytes - self._nbytes_begun >= WRITEBACK_NBYTES:
             self._nbytes_begun = self.nbytes
             begin_writeback(self._path)
 
     def finish(self) -> dict[str, Any]:
         self.encoder.flush()
         self.encoder.close()
-        with self._path.open("rb") as file:
-            os.fsync(file.fileno())
-            size = os.fstat(file.fileno()).st_size
+        size = self._output.store(self.name)
         schema = self._schema.serialize().to_pybytes()
         return {"path": self.name, "rows": self.num_rows, "nbytes": size, "schema": schema}
+
+    def discard(self) -> None:
+        """Give up a file that is not finished."""
+        with contextlib.suppress(Exception):  # the query has failed already
+            self.encoder.close()
+        self._path.unlink(missing_ok=True)
 
 
 class FileWriter:
@@ -298,8 +310,7 @@ class FileWriter:
 
     def close(self) -> None:
         for file in self._files.values():
-            with contextlib.suppress(Exception):  # the query has failed already; the file will be removed
-                file.encoder.close()
+            file.discard()
         self._files.clear()
 
     def _widen(self, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -365,17 +376,11 @@ def file_sink(
     """Return the sink for a folder as the user names it."""
     if not isinstance(path, str | os.PathLike):
         raise InvalidArgumentError(f"path={path!r} must name a folder, as text or a Path; got {type(path).__name__}.")
-    name = os.fspath(path)
-    if ("://" in name and not name.startswith("file://")) or storage_options:
-        raise InvalidArgumentError(f"Cannot write to {name!r}: files are written to local folders only, so far.")
-    root = os.path.abspath(os.path.expanduser(name.removeprefix("file://")))
-    return FileSink(root, encoding, mode, tuple(partition_cols), rows_per_file, schema)
-
-
-def _visible_files(root: Path) -> Iterator[str]:
-    """Yield the files that a reader of the folder would see, relative to it."""
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not is_hidden(name))
-        for name in sorted(files):
-            if not is_hidden(name):
-                yield os.path.relpath(os.path.join(folder, name), root)
+    name, options = os.fspath(path), StorageOptions.of(storage_options)
+    local = local_path(name)
+    if local is None and scheme_of(name) not in KINDS:
+        raise InvalidArgumentError(
+            f"Cannot write to {redacted(name)!r}: files are written to local folders and to s3://, gs:// and az://."
+        )
+    root = name.rstrip("/") if local is None else os.path.abspath(local)
+    return FileSink(root, encoding, mode, tuple(partition_cols), rows_per_file, schema, storage_options=options)

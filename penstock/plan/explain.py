@@ -167,7 +167,7 @@ def _inbox_details(inbox: Inbox) -> list[str]:
     match inbox:
         case Exactly(num_rows):
             return [f"batches of {num_rows}"]
-        case AtMost(num_rows):
+        case AtMost(num_rows, _):
             return [f"batches up to {num_rows}"]
         case Paced():
             return ["batches by time"]

@@ -170,7 +170,7 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
     if isinstance(spec.batch_size, int):
         return Exactly(spec.batch_size)
     if spec.is_async:
-        return AtMost(_async_rows(spec))
+        return AtMost(_async_rows(spec), spec.task_nbytes if isinstance(spec, UdfSpec) else None)
     return _WHOLE if is_batch else Paced()
 
 

@@ -122,9 +122,10 @@ class Exactly:
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """Bundles cut to at most ``num_rows``, never joined."""
+    """Bundles cut to at most ``num_rows``, never joined; to fewer where those would give more than ``nbytes``."""
 
     num_rows: int
+    nbytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

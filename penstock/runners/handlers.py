@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.config import Config, get_config, set_process_config
 from penstock.execution.revival import Revival
 from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
 from penstock.protocols import Handler, Sink, WorkerContext
+from penstock.storage.remembered import remembered, restore
 from penstock.types.plain import arrow_array
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler
@@ -26,15 +30,21 @@ RECORD = "record"  # the column that carries what a sink says of each piece it w
 
 
 def opener(work: Work) -> OpenHandler:
-    """Return a picklable function that makes the handler of ``work``."""
-    return partial(_open, work)
+    """Return a picklable function that makes the handler of ``work``, with the settings of this process."""
+    return partial(_open, work, Surroundings.here())
 
 
 def async_opener(work: CallUdf) -> OpenAsyncHandler:
     """Return a function that makes the handler of an async UDF; asyncio is only loaded by those who use it."""
     from penstock.udf.aio import AsyncUdfHandler
 
-    return lambda context: AsyncUdfHandler(work, Steps(work.steps), context)
+    surroundings = Surroundings.here()
+
+    def open_handler(context: WorkerContext) -> AsyncUdfHandler:
+        surroundings.take_over()
+        return AsyncUdfHandler(work, Steps(work.steps), context)
+
+    return open_handler
 
 
 def revival(work: CallUdf | CallBatch) -> Revival:
@@ -44,7 +54,27 @@ def revival(work: CallUdf | CallBatch) -> Revival:
     return Revival(LostBatch(work), work.spec.policy.max_retries)
 
 
-def _open(work: Work, context: WorkerContext) -> Handler:
+@dataclass(frozen=True)
+class Surroundings:
+    """What of the driver's process holds for its workers: the settings, and how to read the files of its columns."""
+
+    pid: int
+    config: Config
+    storage_options: Mapping[str, Mapping[str, Any]]
+
+    @staticmethod
+    def here() -> Surroundings:
+        return Surroundings(os.getpid(), get_config(), remembered())
+
+    def take_over(self) -> None:
+        """Make them hold in this process, unless it is the driver's own."""
+        if os.getpid() != self.pid:
+            set_process_config(self.config)
+            restore(self.storage_options)
+
+
+def _open(work: Work, surroundings: Surroundings, context: WorkerContext) -> Handler:
+    surroundings.take_over()
     match work:
         case Read():
             return ReadHandler(work)

@@ -1,10 +1,10 @@
 """What a URL that came with the data may reach.
 
-A column of URLs that others filled in can name files of this machine (``file:///etc/passwd``) and servers that only this
-machine sees (``http://169.254.169.254/``). By default both are allowed, since paths of local files and of servers inside
-a company's network are what most columns hold. ``ps.set_config(allow_local_files=False, allow_private_urls=False)``
-forbids them for ``File`` and ``download``; ``download(allow=...)`` for one column. Paths given to readers are the
-user's own and are not checked.
+A column of URLs that others filled in can name files of this machine (``file:///etc/passwd``) and servers that only
+this machine sees (``http://169.254.169.254/``). By default both are allowed, since paths of local files and of servers
+inside a company's network are what most columns hold. The settings ``allow_local_files=False`` and
+``allow_private_urls=False`` forbid them for ``File`` and ``download``, ``download(allow=...)`` for one column. Paths
+given to readers are the user's own and are not checked.
 """
 
 from __future__ import annotations

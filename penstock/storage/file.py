@@ -9,11 +9,15 @@ import posixpath
 import shutil
 import tempfile
 from collections.abc import Mapping
-from typing import IO, Any, BinaryIO, ClassVar, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError
 from penstock.storage.mime import SNIFF_NBYTES, UNKNOWN, sniff
+from penstock.storage.options import StorageOptions
 from penstock.storage.urls import redacted
+
+if TYPE_CHECKING:
+    from penstock.storage.stores import Store
 
 BUFFER_NBYTES = 2**20  # of an open remote file: the least that one request reads
 COPY_NBYTES = 8 * 2**20
@@ -43,7 +47,7 @@ class File:
         """``source`` is a path, a URL, or the content itself; ``storage_options`` are as in ``read_parquet``."""
         self._path: str | None = None
         self._data: bytes | None = None
-        self._options = None if storage_options is None else dict(storage_options)
+        self._options = None if storage_options is None else StorageOptions.of(storage_options)
         if isinstance(source, File):
             self._path, self._data = source._path, source._data
             self._options = self._options or source._options
@@ -118,13 +122,15 @@ class File:
         Its ``name`` is the path, with the ending of the original. It is deleted when it is closed.
 
         >>> with File(b"hello").to_tempfile() as copy:
-        ...     open(copy.name).read()
-        'hello'
+        ...     copy.read()
+        b'hello'
         """
         from penstock.config import get_config
 
         suffix = posixpath.splitext(self.name)[1]
-        copy = tempfile.NamedTemporaryFile(prefix="penstock-", suffix=suffix, dir=get_config().temp_dir or None)
+        copy = tempfile.NamedTemporaryFile(  # noqa: SIM115 - the caller closes it
+            prefix="penstock-", suffix=suffix, dir=get_config().temp_dir or None
+        )
         try:
             with self.open(buffer_size) as content:
                 shutil.copyfileobj(content, copy, buffer_size)
@@ -147,17 +153,14 @@ class File:
         """Return the same file as a ``VideoFile``."""
         return VideoFile(self)
 
-    def _store(self) -> tuple[Any, str]:
+    def _store(self) -> tuple[Store, str]:
         from penstock.storage.stores import open_store
 
         assert self._path is not None
         return open_store(self._path, self._options)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and (self._path, self._data) == (
-            cast(File, other)._path,
-            cast(File, other)._data,
-        )
+        return type(other) is type(self) and (self._path, self._data) == (other._path, other._data)
 
     def __hash__(self) -> int:
         return hash((self._path, self._data))

@@ -6,7 +6,6 @@ connected to, so that a name cannot point elsewhere between the check and the us
 
 from __future__ import annotations
 
-import asyncio
 import email.utils
 import functools
 import ipaddress
@@ -124,7 +123,7 @@ class HttpClient:
             raise
         except aiohttp.InvalidURL:
             raise ReadError(f"Cannot read {redacted(url)!r}: it is not a valid URL.") from None
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as exc:
+        except (TimeoutError, aiohttp.ClientError, OSError) as exc:
             forbidden = _cause(exc)
             if forbidden is not None:
                 raise forbidden from None
@@ -134,7 +133,9 @@ class HttpClient:
     def _check(self, target: str, url: str) -> None:
         parts = urlsplit(target)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ReadError(f"Cannot read {redacted(url)!r}: it leads to {redacted(target)!r}, which is no web address.")
+            raise ReadError(
+                f"Cannot read {redacted(url)!r}: it leads to {redacted(target)!r}, which is no web address."
+            )
         self._access.check(target)
         with suppress(ValueError):  # a name: checked when it is resolved
             self._access.check_address(str(ipaddress.ip_address(parts.hostname)), url)

@@ -18,7 +18,7 @@ from penstock.errors import (
     StoreUnavailableError,
 )
 from penstock.storage.limits import Limits
-from penstock.storage.options import client_arguments, scrubbed, secrets_of
+from penstock.storage.options import client_arguments, scrubbed, secrets_of, unknown_option
 from penstock.storage.ranges import RangeFile, buffered
 
 KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
@@ -131,21 +131,21 @@ class ObjectStore:
         """Store content under a key at once: it is never seen in part."""
         import obstore
 
-        with self._translated(key):
+        with self._translated(key, "write"):
             is_large = not isinstance(content, bytes) and os.fstat(content.fileno()).st_size > MULTIPART_NBYTES
             obstore.put(self._client, key, content, use_multipart=is_large, chunk_size=MULTIPART_NBYTES // 2)
 
     async def put_async(self, key: str, content: bytes) -> None:
         import obstore
 
-        with self._translated(key):
+        with self._translated(key, "write"):
             await obstore.put_async(self._client, key, content, use_multipart=len(content) > MULTIPART_NBYTES)
 
     async def copy_async(self, source: str, target: str) -> None:
         """Copy within the store, by the server."""
         import obstore
 
-        with self._translated(source):
+        with self._translated(source, "copy"):
             await obstore.copy_async(self._client, source, target)
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -153,14 +153,14 @@ class ObjectStore:
         import obstore
 
         if keys:
-            with self._translated(keys[0]):
+            with self._translated(keys[0], "delete"):
                 obstore.delete(self._client, list(keys))
 
     def modified(self, key: str) -> Any:
         """Return when a key was last written, by the store's clock."""
         import obstore
 
-        with self._translated(key):
+        with self._translated(key, "write"):
             return obstore.head(self._client, key)["last_modified"]
 
     # --- inside ---
@@ -169,7 +169,7 @@ class ObjectStore:
         return f"<store {self.root}>"
 
     @contextmanager
-    def _translated(self, key: str) -> Iterator[None]:
+    def _translated(self, key: str, verb: str = "read") -> Iterator[None]:
         """Turn what the client raises into our errors, without the secrets that a server may repeat in its answer."""
         from obstore import exceptions as raised
 
@@ -189,7 +189,7 @@ class ObjectStore:
         except raised.GenericError as exc:
             raise StoreUnavailableError(f"Cannot reach {where!r}: {self._told(exc)}") from None
         except (raised.BaseError, ValueError, OSError) as exc:
-            raise ReadError(f"Cannot read {where!r}: {self._told(exc)}") from None
+            raise ReadError(f"Cannot {verb} {where!r}: {self._told(exc)}") from None
 
     def _told(self, exc: Exception) -> str:
         """Return the first line of what a client says, scrubbed; the rest is the client's internals."""
@@ -214,12 +214,11 @@ def _make_client(kind: str, root: str, options: Mapping[str, Any], secrets: tupl
         return store.from_url(  # type: ignore[call-overload]
             root, config=config, client_options=client, retry_config=retry, **_credentials(kind, config)
         )
-    except exceptions.UnknownConfigurationKeyError as exc:
-        raise InvalidArgumentError(f"storage_options for {root}: {scrubbed(str(exc).partition(chr(10))[0], secrets)}") from None
+    except exceptions.UnknownConfigurationKeyError:
+        raise InvalidArgumentError(unknown_option(kind, config)) from None
     except (exceptions.BaseError, ValueError, TypeError) as exc:
-        raise InvalidArgumentError(
-            f"storage_options for {root}: {scrubbed(str(exc).partition(chr(10))[0], secrets)}"
-        ) from None
+        told = scrubbed(str(exc).partition("\n")[0], secrets)
+        raise InvalidArgumentError(f"storage_options for {root}: {told}") from None
 
 
 def kind_extra(kind: str) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.storage.urls import redacted
 
 # From our names, which are those of fsspec's file systems, to the client's.
@@ -31,6 +31,12 @@ _CLIENT = (
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "pool_idle_timeout"),
     *("pool_max_idle_per_host", "proxy_url", "read_timeout", "timeout", "user_agent"),
 )
+_PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_storage_"}
+_FURTHER = {
+    "s3": ("region", "virtual_hosted_style_request", "request_payer", "role_arn", "server_side_encryption"),
+    "gs": ("service_account", "application_credentials"),
+    "az": ("client_id", "client_secret", "tenant_id", "token", "use_emulator", "use_azure_cli"),
+}
 _RETRY = ("max_retries", "retry_timeout")
 _ENVIRONMENT = ("AWS_", "GOOGLE_", "AZURE_")
 _OPEN = ("endpoint", "endpoint_url", "region", "bucket", "anon", "skip_signature", "account_name", "account")
@@ -43,8 +49,6 @@ def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     >>> client_arguments("s3", {"key": "me", "endpoint_url": "http://localhost:9000"})["config"]
     {'access_key_id': 'me', 'endpoint': 'http://localhost:9000'}
     """
-    if not isinstance(options, Mapping):
-        raise InvalidArgumentError(f"storage_options takes a dict of options; got {type(options).__name__}.")
     names = _NAMES[kind]
     config: dict[str, Any] = {}
     client: dict[str, Any] = dict(options.get("client_options") or {})
@@ -59,6 +63,13 @@ def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
         else:
             config[names.get(name, name)] = value
     return {"config": config, "client_options": client, "retry_config": retry}
+
+
+def unknown_option(kind: str, config: Mapping[str, Any]) -> str:
+    """Return what to say where the client knows not all of the names in ``config``."""
+    known = sorted({*_NAMES[kind], *_NAMES[kind].values(), *_CLIENT, *_RETRY, *_FURTHER[kind]})
+    odd = [name for name in config if name.lower().removeprefix(_PREFIXES[kind]) not in known] or list(config)
+    return f"storage_options: {odd[0]!r} is not known; known: {', '.join(known)}.{did_you_mean(odd[0], known)}"
 
 
 def environment() -> tuple[tuple[str, str], ...]:
@@ -88,6 +99,13 @@ class StorageOptions(dict[str, Any]):
     >>> StorageOptions({"key": "AKIA123", "region": "eu-west-1"})
     {'key': '***', 'region': 'eu-west-1'}
     """
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None) -> StorageOptions:
+        """Return a user's options, which must be a dict; None are none."""
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidArgumentError(f"storage_options takes a dict of options; got {type(options).__name__}.")
+        return cls(options or {})
 
     def __repr__(self) -> str:
         return repr({name: value if name in _OPEN else "***" for name, value in self.items()})

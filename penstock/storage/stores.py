@@ -13,6 +13,7 @@ from penstock.storage.access import ANYTHING, Access, configured_access
 from penstock.storage.limits import Limits
 from penstock.storage.objects import KINDS, ObjectStore
 from penstock.storage.options import environment
+from penstock.storage.remembered import options_for
 from penstock.storage.urls import local_path, scheme_of
 
 
@@ -83,14 +84,13 @@ _stores: dict[Any, Any] = {}
 _lock = threading.Lock()
 
 
-def open_store(
-    path: str, options: Mapping[str, Any] | None = None, access: Access | None = None
-) -> tuple[Store, str]:
+def open_store(path: str, options: Mapping[str, Any] | None = None, access: Access | None = None) -> tuple[Store, str]:
     """Return the store that a path or URL from the data lies in, and its key there.
 
     ``access`` says what the path may lead to; None is what the settings say.
     """
     rule = configured_access() if access is None else access
+    options = options or options_for(path)
     if rule != ANYTHING:
         rule.check(path)
     if scheme_of(path) in ("http", "https"):
@@ -106,6 +106,7 @@ def async_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[As
     local = local_path(path)
     if local is not None:
         return _LOCAL, local
+    options = options or options_for(path)
     scheme = scheme_of(path)
     rest = path[len(scheme) + len("://") :]
     if scheme in KINDS:
@@ -122,9 +123,7 @@ def object_store(scheme: str, bucket: str, options: Mapping[str, Any] | None = N
     return cast(ObjectStore, made)
 
 
-def _shared(
-    place: tuple[Any, ...], options: Mapping[str, Any] | None, make: Callable[[Mapping[str, Any]], Any]
-) -> Any:
+def _shared(place: tuple[Any, ...], options: Mapping[str, Any] | None, make: Callable[[Mapping[str, Any]], Any]) -> Any:
     """Return the store for a place and options, made when it is first asked for."""
     given = dict(options or {})
     key = (*place, repr(sorted(given.items(), key=lambda item: item[0])), environment())

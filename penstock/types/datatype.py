@@ -187,7 +187,7 @@ class DataType:
 
     @staticmethod
     def file(media: str | None = None) -> DataType:
-        """References to files, by path or in memory; ``media`` is ``image``, ``audio`` or ``video`` if all hold that."""
+        """References to files, by path or in memory; ``media`` is ``image``, ``audio`` or ``video`` where all are."""
         return DataType(FileType(media))
 
     @staticmethod

@@ -17,6 +17,7 @@ from penstock.expr.arrays import repeat
 from penstock.expr.udf import UdfSpec
 from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
+from penstock.storage.urls import redacted
 from penstock.types import to_arrow_array
 from penstock.udf.arguments import Arguments
 from penstock.udf.bisect import Parts
@@ -219,5 +220,5 @@ def flattened(results: Sequence[Iterable[Any] | None]) -> tuple[list[Any], pa.Ar
 
 
 def _shortened(value: Any, width: int = 200) -> str:
-    text = repr(value)
+    text = redacted(repr(value))
     return text if len(text) <= width else text[: width - 3] + "..."

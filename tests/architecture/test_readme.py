@@ -1,4 +1,4 @@
-"""What the README shows runs, and what it links to exists."""
+"""What the README and the pages for users show runs, and what the README links to exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from tests.architecture.imports import ROOT
 
 README = (ROOT / "README.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+PAGES = README + (ROOT / "docs" / "FILES.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGES, flags=re.DOTALL)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ def test_every_function_is_documented_and_most_are_methods(name: str) -> None:
         "chunks",
         "audio",
         "core",
+        "files",
         "hashing",
         "json",
         "lists",
@@ -38,6 +39,7 @@ def test_every_function_is_documented_and_most_are_methods(name: str) -> None:
         "real",
         "temporal",
         "text",
+        "url",
         "vector",
     }:
         return

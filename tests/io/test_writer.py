@@ -109,9 +109,9 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         sink_to(tmp_path / "x").start()
 
 
-def test_remote_folders_are_refused_for_now() -> None:
-    with pytest.raises(InvalidArgumentError, match="local folders only"):
-        parquet_sink("s3://bucket/out")
+def test_web_servers_take_no_files() -> None:
+    with pytest.raises(InvalidArgumentError, match="local folders and to s3://"):
+        parquet_sink("https://host/out")
 
 
 # --- several writers, and errors ---

@@ -1,0 +1,147 @@
+"""Files as values: from paths, and what can be told of them without reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.expr.arrays import on_arrays
+from penstock.expr.column import Expression, call, lit, method
+from penstock.expr.signatures import BINARY, STRING, Kind, strict, takes
+from penstock.functions.url import _called, _spec
+from penstock.storage.access import configured_access
+from penstock.storage.mime import sniff
+from penstock.storage.remembered import remember
+from penstock.types import DataType
+
+FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
+PATH = Kind("a path, bytes or a file", lambda d: d.is_string() or d.is_binary() or d.is_file())
+
+
+@method
+def file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+    """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read.
+
+    ``storage_options`` are remembered for the whole scheme (all ``s3://`` files that no reader gave options for).
+
+    >>> ps.from_pydict({"path": ["a/b.txt"]}).select(file(ps.col("path"))).to_pydict()
+    {'path': [File('a/b.txt')]}
+    """
+    return _as_file(expr, None, storage_options)
+
+
+@method
+def image_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+    """Make a ``ps.ImageFile`` of each path or URL, or of bytes.
+
+    >>> ps.from_pydict({"path": ["a/b.png"]}).select(image_file(ps.col("path"))).to_pydict()
+    {'path': [ImageFile('a/b.png')]}
+    """
+    return _as_file(expr, "image", storage_options)
+
+
+@method
+def audio_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+    """Make a ``ps.AudioFile`` of each path or URL, or of bytes.
+
+    >>> ps.from_pydict({"path": ["a/b.mp3"]}).select(audio_file(ps.col("path"))).to_pydict()
+    {'path': [AudioFile('a/b.mp3')]}
+    """
+    return _as_file(expr, "audio", storage_options)
+
+
+@method
+def video_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+    """Make a ``ps.VideoFile`` of each path or URL, or of bytes.
+
+    >>> ps.from_pydict({"path": ["a/b.mp4"]}).select(video_file(ps.col("path"))).to_pydict()
+    {'path': [VideoFile('a/b.mp4')]}
+    """
+    return _as_file(expr, "video", storage_options)
+
+
+def _as_file(expr: Expression, media: str | None, options: Mapping[str, Any] | None) -> Expression:
+    remember([f"{scheme}://" for scheme in ("s3", "gs", "az", "hf", "http", "https")], options)
+    return call("as_file", expr, media=media)
+
+
+@strict("as_file", takes(PATH, returns=lambda *_, media: DataType.file(media)))
+@on_arrays
+def _as_file_kernel(paths: pa.Array, *, media: str | None) -> pa.Array:
+    from penstock import types
+
+    return types.cast(paths, DataType.file(media))
+
+
+@method
+def file_path(expr: Expression) -> Expression:
+    """Return the path or URL of each file; null for one that lives in memory.
+
+    >>> ps.from_pydict({"f": [ps.File("a/b.txt")]}).select(file_path(ps.col("f"))).to_pydict()
+    {'f': ['a/b.txt']}
+    """
+    return call("file_path", expr)
+
+
+@strict("file_path", takes(FILE, returns=STRING))
+@on_arrays
+def _file_path(files: pa.Array) -> pa.Array:
+    return files.storage.flatten()[0]
+
+
+@method
+def file_size(expr: Expression) -> Expression:
+    """Return the size of each file, or of the file at each path, in bytes.
+
+    >>> ps.from_pydict({"f": [ps.File(b"hello")]}).select(file_size(ps.col("f"))).to_pydict()
+    {'f': [5]}
+    """
+    return _inspected("file_size", "size", expr, DataType.int64())
+
+
+@method
+def file_exists(expr: Expression) -> Expression:
+    """Say whether there is such a file.
+
+    >>> ps.from_pydict({"path": ["/no/such/file"]}).select(file_exists(ps.col("path"))).to_pydict()
+    {'path': [False]}
+    """
+    return _inspected("file_exists", "exists", expr, DataType.bool())
+
+
+def _inspected(name: str, how: str, expr: Expression, dtype: DataType) -> Expression:
+    from penstock.storage.transfer import Inspector
+
+    return _called(_spec(name, Inspector, how, (configured_access(), None), dtype, 32, "raise"), lit(expr))
+
+
+@method
+def guess_mime_type(expr: Expression) -> Expression:
+    r"""Return the MIME type of bytes, or of files, by their first bytes; null where those do not tell.
+
+    >>> ps.from_pydict({"data": [b"%PDF-1.7", b"hello"]}).select(guess_mime_type(ps.col("data"))).to_pydict()
+    {'data': ['application/pdf', None]}
+    """
+    return call("guess_mime_type", expr)
+
+
+def _sniffable(dtype: DataType) -> bool:
+    return dtype.is_binary() or dtype.is_file()
+
+
+@strict("guess_mime_type", takes(Kind("binary or a file", _sniffable, "read paths with download()"), returns=STRING))
+@on_arrays
+def _guess_mime_type(contents: pa.Array) -> pa.Array:
+    if not DataType(contents.type).is_file():
+        return pa.array(
+            [None if row is None else sniff(row) for row in contents.cast(BINARY.arrow).to_pylist()], pa.string()
+        )
+    from concurrent.futures import ThreadPoolExecutor
+
+    from penstock.storage.transfer import Inspector
+
+    with ThreadPoolExecutor(16) as threads:
+        sniffed = threads.map(Inspector(configured_access(), None).sniff_file, contents.to_pylist())
+        return pa.array(list(sniffed), pa.string())

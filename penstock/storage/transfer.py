@@ -1,0 +1,157 @@
+"""Downloads and uploads of many files at once: what the functions ``download`` and ``upload`` call for each row.
+
+An object of each class is built in a worker and used by the coroutines of its loop only: they share connections and
+one bound on the bytes that are under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import InvalidArgumentError, WriteError
+from penstock.storage.access import Access
+from penstock.storage.file import File
+from penstock.storage.http import HttpClient
+from penstock.storage.limits import ByteBudget, Limits
+from penstock.storage.mime import SNIFF_NBYTES, sniff
+from penstock.storage.objects import KINDS, ObjectStore
+from penstock.storage.remembered import options_for
+from penstock.storage.stores import AsyncStore, async_store, object_store
+from penstock.storage.urls import local_path, redacted, scheme_of
+
+
+class Downloader:
+    """Reads whole files. ``access`` says what may be read, ``max_bytes`` how large a file may be."""
+
+    def __init__(
+        self, access: Access, options: Mapping[str, Any] | None, max_bytes: int | None, budget_nbytes: int
+    ) -> None:
+        self._access = access
+        self._options = options
+        self._limits = Limits(ByteBudget(budget_nbytes), max_bytes)
+        self._web = HttpClient(access, (options or {}).get("headers"))
+        self._stores: dict[str, AsyncStore] = {}  # by bucket: to find a client takes as long as a small request
+
+    async def fetch(self, source: Any) -> bytes | None:
+        """Return the content of a path, a URL or a File; None for None."""
+        if source is None:
+            return None
+        path, options = _path_of(source, self._options)
+        if path is None:
+            content: bytes = source.read()
+            return content
+        self._access.check(path)
+        if path.startswith(("http://", "https://")):
+            return await self._web.fetch(path, self._limits)
+        store, key = self._store(path, options)
+        return await store.fetch(key, self._limits)
+
+    async def close(self) -> None:
+        await self._web.close()
+
+    def _store(self, path: str, options: Mapping[str, Any] | None) -> tuple[AsyncStore, str]:
+        scheme, _, rest = path.partition("://")
+        bucket, _, key = rest.partition("/")
+        if scheme not in KINDS or options is not self._options:
+            return async_store(path, options)
+        known = self._stores.get(f"{scheme}://{bucket}")
+        if known is None:
+            known = self._stores[f"{scheme}://{bucket}"] = async_store(path, options)[0]
+        return known, key
+
+
+class Inspector:
+    """Looks at files without reading them whole."""
+
+    def __init__(self, access: Access, options: Mapping[str, Any] | None) -> None:
+        self._access = access
+        self._options = options
+
+    async def size(self, source: Any) -> int | None:
+        return None if source is None else await asyncio.to_thread(self._file(source).size)
+
+    async def exists(self, source: Any) -> bool | None:
+        return None if source is None else await asyncio.to_thread(self._file(source).exists)
+
+    def sniff_file(self, source: Any) -> str | None:
+        """Return the MIME type of a file by its first bytes."""
+        if source is None:
+            return None
+        with self._file(source).open(buffer_size=SNIFF_NBYTES) as content:
+            return sniff(content.read(SNIFF_NBYTES))
+
+    def _file(self, source: Any) -> File:
+        path, options = _path_of(source, self._options)
+        if path is None:
+            return File(source)
+        self._access.check(path)
+        return File(path, storage_options=options)
+
+
+class Uploader:
+    """Writes contents to files; each appears whole or not at all."""
+
+    def __init__(self, folder: str | None, options: Mapping[str, Any] | None) -> None:
+        self._folder = folder
+        self._options = options
+
+    async def put(self, content: Any, target: str | None = None) -> str | None:
+        """Write one content and return where: at ``target``, or in the folder under a name of its own."""
+        if content is None:
+            return None
+        path = target if self._folder is None else f"{self._folder.rstrip('/')}/{uuid.uuid4()}"
+        if not path:
+            raise WriteError("upload has no place for a row: its location is null.")
+        data = _bytes_of(content)
+        local = local_path(path)
+        if local is not None:
+            await asyncio.to_thread(_write_local, os.path.abspath(local), data)
+            return path
+        scheme, rest = scheme_of(path), path.partition("://")[2]
+        if scheme not in KINDS:
+            raise WriteError(
+                f"Cannot upload to {redacted(path)!r}: only local folders, s3://, gs:// and az:// take files."
+            )
+        bucket, _, key = rest.partition("/")
+        store: ObjectStore = object_store(scheme, bucket, self._options or options_for(path))
+        await store.put_async(key, data)
+        return path
+
+
+def _path_of(source: Any, options: Mapping[str, Any] | None) -> tuple[str | None, Mapping[str, Any] | None]:
+    """Return the path of what a column holds, with the options to read it; no path for what lives in memory."""
+    if isinstance(source, str):
+        return source, options
+    if isinstance(source, File):
+        return source.path, source._options or options
+    raise InvalidArgumentError(f"a path, a URL or a File is needed, got {type(source).__name__}")
+
+
+def _bytes_of(content: Any) -> bytes:
+    match content:
+        case bytes():
+            return content
+        case str():
+            return content.encode()
+        case File():
+            return content.read()
+        case _:
+            raise InvalidArgumentError(f"upload takes bytes, text or Files; got {type(content).__name__}")
+
+
+def _write_local(path: str, data: bytes) -> None:
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=".penstock-", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise

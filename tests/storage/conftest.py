@@ -1,0 +1,81 @@
+"""Real servers on loopback: an S3 API in a process of its own, and a web server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.storage.objects import ObjectStore
+from penstock.storage.stores import object_store
+from tests.storage.web import Web, start_web
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Bucket:
+    """A bucket of its own for a test."""
+
+    name: str
+    options: dict[str, Any]
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.name}"
+
+    @property
+    def store(self) -> ObjectStore:
+        return object_store("s3", self.name, self.options)
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted(entry.key for entry in self.store.list_below(""))
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.storage.s3_server"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        port = next(line for line in server.stdout if line.strip().isdecimal()).strip()
+        yield f"http://127.0.0.1:{port}"
+        server.stdin.close()
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> Bucket:
+    import boto3
+
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    options = {"key": "AKIATESTKEY", "secret": "very-secret-value", "endpoint_url": s3_endpoint, "region": "us-east-1"}
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_endpoint,
+        aws_access_key_id=options["key"],
+        aws_secret_access_key=options["secret"],
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket=name)
+    client.close()
+    return Bucket(name, options)
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    served, server = start_web()
+    yield served
+    served.release.set()
+    server.shutdown()
+    server.server_close()

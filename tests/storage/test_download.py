@@ -1,0 +1,222 @@
+"""``download`` and ``upload``: good servers and bad ones, limits, and what may be reached."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import InvalidArgumentError, UdfError
+from tests.storage.conftest import Bucket
+from tests.storage.web import Web
+
+
+def downloaded(paths: list[str | None], **options: Any) -> list[bytes | None]:
+    df = ps.from_pydict({"p": ps.Series.from_pylist(paths, dtype="string")})
+    result: list[bytes | None] = df.select(ps.col("p").download(**options)).to_pydict()["p"]
+    return result
+
+
+def refused(path: str, match: str, **options: Any) -> None:
+    with pytest.raises(UdfError, match=match):
+        downloaded([path], **options)
+
+
+def test_every_kind_of_place(web: Web, bucket: Bucket, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"local")
+    bucket.store.put("x", b"object")
+    url = web.put("x", b"web")
+    paths = [str(tmp_path / "x"), f"file://{tmp_path}/x", url, f"{bucket.url}/x", None]
+    assert downloaded(paths, storage_options=bucket.options) == [b"local", b"local", b"web", b"object", None]
+
+
+def test_order_and_many_rows(web: Web) -> None:
+    urls = [web.put(str(number), str(number).encode()) for number in range(300)]
+    assert downloaded(list(urls), max_connections=8) == [str(number).encode() for number in range(300)]
+    assert len(web.asked) == 300
+    assert len({asked.client_port for asked in web.asked}) <= 8  # connections are kept and used again
+
+
+def test_a_file_column(web: Web) -> None:
+    df = ps.from_pydict({"f": [ps.File(web.put("a", b"far")), ps.File(b"near"), None]})
+    assert df.select(ps.col("f").download()).to_pydict() == {"f": [b"far", b"near", None]}
+
+
+@pytest.mark.parametrize("how", ["flaky/2", "busy/3", "cut1", "chunked", "whole"])
+def test_what_passes_is_tried_again(web: Web, how: str) -> None:
+    assert downloaded([web.put("x", b"content" * 1000, how)]) == [b"content" * 1000]
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "num_asked"),
+    [
+        ("status/404", "does not exist", 1),
+        ("status/403", "answers 403", 1),
+        ("status/400", "answers 400", 1),
+        ("busy/99", "answers 503", 5),
+        ("cut", "(?i)payload|not enough|closed", 5),
+    ],
+)
+def test_what_stays_broken_is_an_error(web: Web, how: str, reason: str, num_asked: int) -> None:
+    refused(web.put("x", b"content" * 1000, how), reason)
+    assert len(web.asked) == num_asked
+
+
+def test_errors_are_the_rows_own(web: Web, tmp_path: Path) -> None:
+    paths = [web.put("x", b"ok"), f"{web.url}/status/404/x", str(tmp_path / "missing"), "nosuch://x/y", "http://"]
+    df = ps.from_pydict({"p": paths}).with_column("d", ps.col("p").download(on_error="null"))
+    assert df.to_pydict()["d"] == [b"ok", None, None, None, None]
+    errors = df.errors().to_pydict()
+    assert sorted(errors["error_type"]) == [
+        "InvalidArgumentError",
+        "PathNotFoundError",
+        "PathNotFoundError",
+        "ReadError",
+    ]
+    assert set(errors["operator"]) == {"download"}
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        refused(f"http://127.0.0.1:{unused.getsockname()[1]}/x", "Cannot read")
+
+
+def test_a_server_that_hangs(web: Web) -> None:
+    refused(web.put("x", b"late", "hang"), "no result within 0.2 s", timeout=0.2)
+
+
+def test_connections_are_bounded_and_kept(web: Web) -> None:
+    urls = [web.put(str(number), b"x", "hang") for number in range(20)]
+    result: list[Any] = []
+    query = threading.Thread(target=lambda: result.append(downloaded(list(urls), max_connections=4)))
+    query.start()
+    while len(web.asked) < 4:
+        query.join(0.01)
+    assert len(web.asked) == 4
+    web.release.set()
+    query.join(20)
+    assert result == [[b"x"] * 20]
+
+
+@pytest.mark.parametrize("how", ["plain", "chunked"])
+def test_a_file_may_have_a_largest_size(web: Web, how: str) -> None:
+    url = web.put("x", b"x" * 1001, how)
+    assert downloaded([url], max_bytes=1001) == [b"x" * 1001]
+    refused(url, "more than max_bytes=1,000 bytes", max_bytes="1kB")
+
+
+def test_a_local_file_may_have_a_largest_size(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"x" * 1001)
+    refused(str(tmp_path / "x"), "more than max_bytes", max_bytes=1000)
+
+
+def test_downloads_that_do_not_fit_the_budget_take_turns(web: Web) -> None:
+    urls = [web.put(str(number), b"x" * 3_000_000) for number in range(12)]
+    with ps.config(memory_limit="16MiB"):
+        assert [len(content or b"") for content in downloaded(list(urls))] == [3_000_000] * 12
+
+
+def test_options_are_checked() -> None:
+    for options, reason in (
+        ({"max_connections": 0}, "max_connections=0"),
+        ({"on_error": "nul"}, "Did you mean 'null'"),
+        ({"timeout": -1}, "timeout=-1"),
+        ({"allow": "publc"}, "allow='publc'"),
+        ({"max_bytes": "many"}, "not a size"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=reason):
+            ps.col("x").download(**options)  # type: ignore[arg-type]
+
+
+# --- what may be reached ---
+
+
+def test_redirects_are_followed(web: Web) -> None:
+    url = web.put("x", b"there")
+    assert downloaded([f"{web.url}/to?url={url}", f"{web.url}/to?url=/plain/x"]) == [b"there", b"there"]
+    refused(f"{web.url}/loop", "more than 10 redirects")
+    refused(f"{web.url}/to?url=file:///etc/passwd", "no web address")
+
+
+def test_public_means_no_local_files_and_no_private_addresses(web: Web, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"secret")
+    port = web.url.rpartition(":")[2]
+    web.put("x", b"inside")
+    refused(str(tmp_path / "x"), "is a local file", allow="public")
+    refused(f"file://{tmp_path}/x", "is a local file", allow="public")
+    for host in ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"):
+        refused(f"http://{host}:{port}/plain/x", "private address|no web address|Cannot read", allow="public")
+    assert web.asked == []
+
+
+def test_settings_forbid_for_the_whole_process(web: Web, tmp_path: Path) -> None:
+    url = web.put("x", b"inside")
+    (tmp_path / "x").write_bytes(b"secret")
+    ps.set_config(allow_private_urls=False, allow_local_files=False)
+    try:
+        refused(url, "private address")
+        refused(str(tmp_path / "x"), "is a local file")
+        for path in (url, str(tmp_path / "x")):
+            with pytest.raises(PermissionError):
+                ps.File(path).read()
+    finally:
+        ps.set_config(allow_private_urls=True, allow_local_files=True)
+    assert downloaded([url]) == [b"inside"]
+
+
+def test_redirects_out_of_what_is_allowed_are_refused(web: Web) -> None:
+    allowed = f"{web.url}/to"
+    refused(f"{allowed}?url={web.put('x', b'no')}", "may not be read", allow=[allowed])
+    assert [asked.path.partition("?")[0] for asked in web.asked] == ["/to"]
+
+
+def test_prefixes_allow_what_lies_below(web: Web, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x").write_bytes(b"fine")
+    (tmp_path / "out").write_bytes(b"not")
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "out")
+    allow = [f"{tmp_path}/in/"]
+    assert downloaded([str(tmp_path / "in" / "x")], allow=allow) == [b"fine"]
+    for path in ("out", "in/../out", "in/link"):
+        refused(f"{tmp_path}/{path}", "may not be read", allow=allow)
+    refused(web.put("x", b"x"), "may not be read", allow=allow)
+
+
+def test_a_header_is_sent_to_its_own_server_only(web: Web) -> None:
+    url = web.put("x", b"x")
+    other = url.replace("127.0.0.1", "localhost")
+    options = {"headers": {"Authorization": "Bearer abc"}}
+    downloaded([f"{web.url}/to?url={other}"], storage_options=options)
+    assert [asked.headers.get("Authorization") for asked in web.asked] == ["Bearer abc", None]
+
+
+# --- upload ---
+
+
+def test_upload_to_a_folder_and_to_paths(bucket: Bucket, tmp_path: Path) -> None:
+    df = ps.from_pydict({"d": [b"1", b"22", None], "to": [f"{tmp_path}/deep/{n}" for n in "abc"]})
+    for folder, options in ((f"{tmp_path}/up", None), (f"{bucket.url}/up/", bucket.options)):
+        paths = df.select(ps.col("d").upload(folder, storage_options=options)).to_pydict()["d"]
+        assert paths[2] is None
+        assert all(path.startswith(folder) for path in paths[:2])
+        assert downloaded(paths, storage_options=options) == [b"1", b"22", None]
+    assert df.select(ps.col("d").upload(ps.col("to"))).to_pydict()["d"] == [
+        f"{tmp_path}/deep/a",
+        f"{tmp_path}/deep/b",
+        None,
+    ]
+    assert (tmp_path / "deep" / "b").read_bytes() == b"22"
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["a", "b"]
+
+
+def test_upload_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    df = ps.from_pydict({"d": ["text"]})
+    for folder, reason in (("https://host/x", "only local folders"), (f"{tmp_path}/file", "(?i)exists|directory")):
+        with pytest.raises(UdfError, match=reason):
+            df.select(ps.col("d").upload(folder)).collect()

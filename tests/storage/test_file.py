@@ -1,0 +1,186 @@
+"""``File``: local, in memory, on a web server and in a bucket."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
+from tests.storage.conftest import Bucket
+from tests.storage.web import Web
+
+CONTENT = bytes(range(256)) * 1000
+
+
+def test_a_local_file(tmp_path: Path) -> None:
+    path = tmp_path / "a b.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 100)
+    for source in (str(path), path, f"file://{path}"):
+        file = ps.File(source)
+        assert (file.size(), file.name, file.exists(), file.mime_type()) == (108, "a b.png", True, "image/png")
+        assert file.read() == path.read_bytes()
+        with file.open() as content:
+            content.seek(-3, 2)
+            assert content.read() == b"xxx"
+
+
+def test_a_file_in_memory() -> None:
+    file = ps.File(b"GIF89a...")
+    assert (file.path, file.name, file.size(), file.exists(), file.mime_type()) == (None, "", 9, True, "image/gif")
+    with file.to_tempfile() as copy:
+        assert Path(copy.name).read_bytes() == b"GIF89a..."
+    assert not Path(copy.name).exists()
+
+
+def test_a_temporary_copy_keeps_the_ending(tmp_path: Path) -> None:
+    path = tmp_path / "song.mp3"
+    path.write_bytes(b"ID3")
+    with ps.File(path).to_tempfile() as copy:
+        assert copy.name.endswith(".mp3")
+        assert copy.read() == b"ID3"
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    missing = ps.File(tmp_path / "no.pdf")
+    assert not missing.exists()
+    assert missing.mime_type() == "application/pdf"
+    for use in (missing.size, missing.read, missing.open, missing.to_tempfile):
+        with pytest.raises(PathNotFoundError, match=r"no\.pdf"):
+            use()
+    with pytest.raises(ReadError, match="directory"):
+        ps.File(tmp_path).read()
+    with pytest.raises(InvalidArgumentError, match="path, a URL or bytes"):
+        ps.File(5)  # type: ignore[arg-type]
+
+
+def test_files_are_values() -> None:
+    assert ps.File("a") == ps.File("a") != ps.File("b")
+    assert ps.File("a") != ps.ImageFile("a")
+    assert len({ps.File("a"), ps.File("a"), ps.File(b"a")}) == 2
+    for file in (ps.File("s3://b/k", storage_options={"key": "k"}), ps.VideoFile(b"x")):
+        copy = pickle.loads(pickle.dumps(file))
+        assert copy == file
+        assert copy._options == file._options
+    assert type(ps.File("a").as_audio()) is ps.AudioFile
+
+
+def test_secrets_of_a_url_are_not_shown() -> None:
+    file = ps.File("https://me:pw@host/x.txt?X-Amz-Signature=abc&n=1", storage_options={"key": "topsecret"})
+    for shown in (repr(file), str(file)):
+        assert not any(secret in shown for secret in ("me:pw", "abc", "topsecret"))
+        assert "n=1" in shown
+    assert file.name == "x.txt"
+
+
+@pytest.mark.parametrize("how", ["plain", "nohead", "whole", "chunked"])
+def test_a_file_on_a_web_server(web: Web, how: str) -> None:
+    file = ps.File(web.put("a.bin", CONTENT, how))
+    assert file.size() == len(CONTENT)
+    assert file.read() == CONTENT
+    assert file.exists()
+    with file.open(buffer_size=1000) as content:
+        content.seek(200_000)
+        assert content.read(10) == CONTENT[200_000:200_010]
+    assert not ps.File(f"{web.url}/{how}/no").exists()
+
+
+def test_only_what_is_looked_at_is_read(web: Web) -> None:
+    file = ps.File(web.put("a.bin", CONTENT))
+    with file.open(buffer_size=1000) as content:
+        content.seek(100_000)
+        content.read(10)
+        content.seek(5)
+        content.read(10)
+    assert web.nbytes_sent == 2000
+
+
+def test_a_file_in_a_bucket(bucket: Bucket) -> None:
+    bucket.store.put("a b/ü#1?.bin", CONTENT)
+    file = ps.File(f"{bucket.url}/a b/ü#1?.bin", storage_options=bucket.options)
+    assert (file.size(), file.exists(), file.name) == (len(CONTENT), True, "ü#1?.bin")
+    with file.open(buffer_size=1000) as content:
+        content.seek(-5, 2)
+        assert content.read() == CONTENT[-5:]
+    with file.to_tempfile(buffer_size=100_000) as copy:
+        assert copy.read() == CONTENT
+    assert not ps.File(f"{bucket.url}/no", storage_options=bucket.options).exists()
+
+
+def test_the_environment_has_credentials(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.store.put("x", b"hello")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.options["key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.options["secret"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.options["endpoint_url"])
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    assert ps.File(f"{bucket.url}/x").read() == b"hello"
+
+
+# --- in columns and functions ---
+
+
+@ps.func
+def length(file: ps.File) -> int:
+    with file.open() as content:
+        return len(content.read())
+
+
+@ps.func
+def kind(file: ps.ImageFile | None, suffix: str = "") -> str:
+    return type(file).__name__ + suffix
+
+
+@ps.func
+def as_file(path: str) -> ps.File:
+    return ps.File(path)
+
+
+@ps.func(use_process=True)
+def length_elsewhere(file: ps.File) -> int:
+    return file.size()
+
+
+@ps.cls
+class Reader:
+    @ps.method(return_dtype=str)
+    def text(self, file: ps.File):  # type: ignore[no-untyped-def]
+        with file.to_tempfile() as copy:
+            return Path(copy.name).read_text()
+
+
+def test_a_path_arrives_as_a_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.txt")
+    Path(path).write_text("hello")
+    df = ps.from_pydict({"p": [path]})
+    found = df.select(
+        length(ps.col("p")).alias("length"),
+        kind(ps.col("p"), suffix="!").alias("kind"),
+        Reader().text(ps.col("p")).alias("text"),
+        as_file(ps.col("p")).alias("file"),
+        length(as_file(ps.col("p"))).alias("again"),
+    )
+    assert found.to_pylist() == [
+        {"length": 5, "kind": "ImageFile!", "text": "hello", "file": ps.File(path), "again": 5}
+    ]
+
+
+def test_files_in_columns(tmp_path: Path) -> None:
+    files = [ps.File("a"), None, ps.File(b"bytes")]
+    df = ps.from_pydict({"f": files})
+    assert df.schema["f"].dtype == ps.DataType.file()
+    assert df.to_pydict() == {"f": files}
+    df.write_parquet(str(tmp_path / "out"))
+    assert ps.read_parquet(tmp_path / "out").to_pydict() == {"f": files}
+    assert df.select(ps.col("f").video_file()).to_pydict()["f"][0] == ps.VideoFile("a")
+
+
+def test_from_files_remembers_how_to_read_them(bucket: Bucket) -> None:
+    for number in range(3):
+        bucket.store.put(f"in/{number}.txt", b"x" * number)
+    df = ps.from_files(f"{bucket.url}/in/*.txt", storage_options=bucket.options)
+    sizes = df.select(ps.col("file").file_size().alias("n"), length_elsewhere(ps.col("file")).alias("m"))
+    assert sizes.to_pydict() == {"n": [0, 1, 2], "m": [0, 1, 2]}
+    stored = df.to_arrow()
+    assert "very-secret-value" not in str(stored) + str(stored.schema.serialize().to_pybytes())

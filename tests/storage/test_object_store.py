@@ -1,0 +1,304 @@
+"""Reading from and writing to an S3 API: patterns, pushdown, commits, crashes, and secrets."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, UdfError, WriteError
+from penstock.io import remote_staging
+from penstock.io.remote_staging import RemoteStaging
+from penstock.storage.options import StorageOptions
+from tests.storage.conftest import ROOT, Bucket
+from tests.storage.web import Web
+
+
+def parquet_bytes(columns: dict[str, Any], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer, **options)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def filled(bucket: Bucket) -> Bucket:
+    for year in (1, 2):
+        for number in range(2):
+            rows = parquet_bytes({"a": list(range(number * 10, number * 10 + 10)), "b": ["x"] * 10}, row_group_size=4)
+            bucket.store.put(f"pq/year={year}/f{number}.parquet", rows)
+    bucket.store.put("pq/_SUCCESS", b"")
+    bucket.store.put("csv/a.csv", b"a,b\n1,x\n2,y\n")
+    bucket.store.put("csv/b.csv", b"a,b\n3,z\n")
+    bucket.store.put("text/t.txt.gz", gzip.compress(b"one\ntwo\n"))
+    bucket.store.put("json/a.jsonl", b'{"a": 1}\n')
+    return bucket
+
+
+def test_readers(filled: Bucket) -> None:
+    url, options = filled.url, filled.options
+    frame = ps.read_parquet(f"{url}/pq", hive_partitioning=True, file_path_column="p", storage_options=options)
+    kept = frame.where((ps.col("a") > 17) & (ps.col("year") == 2)).select("a", "p")
+    assert kept.to_pydict() == {"a": [18, 19], "p": [f"{url}/pq/year=2/f1.parquet"] * 2}
+    assert ps.read_csv(f"{url}/csv/*.csv", storage_options=options).to_pydict()["a"] == [1, 2, 3]
+    assert ps.read_text(f"{url}/text/", storage_options=options).to_pydict() == {"text": ["one", "two"]}
+    assert ps.read_json(f"{url}/json/a.jsonl", storage_options=options).to_pydict() == {"a": [1]}
+    listed = ps.from_glob_path(f"{url}/csv/*", storage_options=options)
+    assert listed.to_pydict() == {
+        "path": [f"{url}/csv/a.csv", f"{url}/csv/b.csv"],
+        "size": [12, 8],
+        "num_rows": [None, None],
+    }
+    contents = ps.read_binary_files(f"{url}/csv", include_paths=True, storage_options=options)
+    assert contents.to_pydict() == {"bytes": [b"a,b\n1,x\n2,y\n", b"a,b\n3,z\n"], "path": listed.to_pydict()["path"]}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "num_rows"),
+    [("pq", 40), ("pq/", 40), ("pq/*", 40), ("pq/*/f1.parquet", 20), ("pq/**/f[01].parquet", 40), ("**/f0*", 20)],
+)
+def test_patterns(filled: Bucket, pattern: str, num_rows: int) -> None:
+    assert ps.read_parquet(f"{filled.url}/{pattern}", storage_options=filled.options).count_rows() == num_rows
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("pk", "does not exist"),
+        ("csv/*.tsv", r"No file matches .*Did you mean 's3://.*/csv/.\.csv'"),
+        ("csv/c.csv", r"Did you mean"),
+    ],
+)
+def test_what_is_not_there_is_named(filled: Bucket, path: str, message: str) -> None:
+    with pytest.raises(PathNotFoundError, match=message):
+        ps.read_csv(f"{filled.url}/{path}", storage_options=filled.options)
+
+
+def test_only_the_columns_and_row_groups_asked_for_are_read(web: Web) -> None:
+    wide = {f"c{number}": os.urandom(20_000).hex()[:20_000] for number in range(20)}
+    content = parquet_bytes(
+        {"a": range(20), **{name: [text] * 20 for name, text in wide.items()}},
+        row_group_size=5,
+        use_dictionary=False,
+        compression="none",
+    )
+    url = web.put("wide.parquet", content)
+    assert len(content) > 5_000_000
+    frame = ps.read_parquet(url)
+    assert frame.where(ps.col("a") >= 15).select("a", ps.col("c3").length().alias("n")).to_pydict() == {
+        "a": [15, 16, 17, 18, 19],
+        "n": [20_000] * 5,
+    }
+    assert web.nbytes_sent < 700_000
+    assert all(asked.range for asked in web.asked if asked.method == "GET")
+
+
+def test_web_files_and_their_limits(web: Web) -> None:
+    url = web.put("a.csv", b"a\n1\n")
+    assert ps.read_csv(f"{url}?token=abc", file_path_column="p").to_pydict() == {"a": [1], "p": [f"{url}?token=abc"]}
+    assert ps.read_csv([url, web.put("b.csv", b"a\n2\n", "chunked")]).to_pydict() == {"a": [1, 2]}
+    with pytest.raises(PathNotFoundError, match="name each file") as caught:
+        ps.read_csv(f"{web.url}/plain/no*.csv?token=abc")
+    assert "abc" not in str(caught.value)
+
+
+# --- write ---
+
+FRAME = {"a": [1, 2, 3], "g": ["x", "y", "x"]}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_what_is_written_can_be_read_back(bucket: Bucket, kind: str) -> None:
+    root, options = f"{bucket.url}/deep/out", {"storage_options": bucket.options}
+    written = getattr(ps.from_pydict(FRAME), f"write_{kind}")(root, **options)
+    assert written.to_pydict()["rows"] == [3]
+    assert getattr(ps, f"read_{kind}")(root, **options).to_pydict() == FRAME
+    assert [f"s3://{bucket.name}/{key}" for key in bucket.keys] == written.to_pydict()["path"]
+
+
+def test_modes(bucket: Bucket) -> None:
+    root, options = f"{bucket.url}/out", {"storage_options": bucket.options}
+    frame = ps.from_pydict(FRAME)
+    frame.write_parquet(root, partition_cols=["g"], **options)
+    assert ps.read_parquet(root, hive_partitioning=True, **options).count_rows() == 3
+    with pytest.raises(OutputExistsError, match="mode='overwrite'"):
+        frame.write_parquet(root, **options)
+    frame.write_parquet(root, mode="append", **options)
+    assert ps.read_parquet(root, **options).count_rows() == 6
+    frame.limit(1).write_parquet(root, mode="overwrite", **options)
+    assert ps.read_parquet(root, **options).to_pydict() == {"a": [1], "g": ["x"]}
+    assert len(bucket.keys) == 1
+    bucket.store.put("file", b"")
+    with pytest.raises(WriteError, match="it is an object"):
+        frame.write_parquet(f"{bucket.url}/file", **options)
+
+
+def test_batches_of_different_types_make_files_of_one(bucket: Bucket) -> None:
+    root, options = f"{bucket.url}/out", {"storage_options": bucket.options}
+    frame = ps.range(4).map_batches(lambda b: {"a": [1.5 if b["id"][0] > 1 else 1]}, batch_size=1)
+    frame.write_parquet(root, rows_per_file=1, **options)
+    assert sorted(ps.read_parquet(root, **options).to_pydict()["a"]) == [1.0, 1.0, 1.5, 1.5]
+
+
+@ps.func
+def failing(number: int) -> int:
+    raise ValueError("no")
+
+
+def test_a_failed_write_leaves_the_old_data_and_nothing_else(bucket: Bucket) -> None:
+    root, options = f"{bucket.url}/out", {"storage_options": bucket.options}
+    ps.from_pydict(FRAME).write_parquet(root, **options)
+    before = bucket.keys
+    with pytest.raises(UdfError):
+        ps.from_pydict(FRAME).select(failing(ps.col("a"))).write_parquet(root, mode="overwrite", **options)
+    assert bucket.keys == before
+
+
+def test_rows_that_failed_are_kept_beside(bucket: Bucket) -> None:
+    root, options = f"{bucket.url}/out", {"storage_options": bucket.options}
+    tolerant = ps.func(on_error="ignore")(lambda_int)
+    for _ in range(2):
+        ps.from_pydict(FRAME).select(tolerant(ps.col("a"))).write_parquet(root, mode="overwrite", **options)
+        assert [key.split("/")[1] for key in bucket.keys].count("_errors") == 1
+    assert ps.read_parquet(root, **options).to_pydict() == {"a": [1, None, 3]}
+    assert ps.read_parquet(f"{root}/_errors", **options).to_pydict()["error_type"] == ["ValueError"]
+
+
+def lambda_int(number: int) -> int:
+    if number == 2:
+        raise ValueError("no")
+    return number
+
+
+def test_nothing_is_seen_before_the_commit(bucket: Bucket) -> None:
+    root, options = f"{bucket.url}/out", {"storage_options": bucket.options}
+    ps.from_pydict({"a": [0]}).write_parquet(root, **options)
+    seen: list[Any] = []
+
+    def look(batch: dict[str, Any]) -> dict[str, Any]:
+        seen.append(ps.read_parquet(root, **options).to_pydict())
+        return batch
+
+    ps.range(3).map_batches(look, batch_size=1).write_parquet(root, mode="overwrite", rows_per_file=1, **options)
+    assert seen == [{"a": [0]}] * 3
+    assert ps.read_parquet(root, **options).count_rows() == 3
+
+
+# --- crashes ---
+
+
+def staged_run(bucket: Bucket, run_id: str) -> RemoteStaging:
+    """Return a run that has stored one file and ended without a word."""
+    run = RemoteStaging(f"{bucket.url}/out", run_id, StorageOptions(bucket.options))
+    run.begin()
+    run.path_for("new.parquet").write_bytes(parquet_bytes({"a": [7]}))
+    run.store("new.parquet")
+    run._end()
+    return run
+
+
+def test_a_commit_that_was_cut_short_is_finished_by_the_next_write(bucket: Bucket) -> None:
+    bucket.store.put("out/old.parquet", parquet_bytes({"a": [0]}))
+    run = staged_run(bucket, "20240101T000000-aaaaaaaa")
+    bucket.store.put(
+        run.journal, json.dumps({"moves": ["new.parquet"], "deletes": ["out.parquet", "old.parquet"]}).encode()
+    )
+    ps.from_pydict({"a": [8]}).write_parquet(f"{bucket.url}/out", mode="append", storage_options=bucket.options)
+    assert sorted(ps.read_parquet(f"{bucket.url}/out", storage_options=bucket.options).to_pydict()["a"]) == [7, 8]
+    assert not any("staging" in key for key in bucket.keys)
+
+
+def test_a_living_run_is_left_alone(bucket: Bucket) -> None:
+    staged_run(bucket, "20240101T000000-aaaaaaaa")
+    frame = ps.from_pydict({"a": [8]})
+    with pytest.raises(WriteError, match="in progress"):
+        frame.write_parquet(f"{bucket.url}/out", mode="overwrite", storage_options=bucket.options)
+    frame.write_parquet(f"{bucket.url}/out", mode="append", storage_options=bucket.options)
+    assert any(key.endswith("data/new.parquet") for key in bucket.keys)
+
+
+def test_a_run_not_heard_of_for_long_is_dead(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    staged_run(bucket, "20240101T000000-aaaaaaaa")
+    monkeypatch.setattr(remote_staging, "DEAD_AFTER", timedelta(seconds=-1))
+    ps.from_pydict({"a": [8]}).write_parquet(f"{bucket.url}/out", mode="overwrite", storage_options=bucket.options)
+    assert len(bucket.keys) == 1
+
+
+def test_what_a_killed_process_leaves_is_removed_by_the_next_write(bucket: Bucket, tmp_path: Path) -> None:
+    script = textwrap.dedent("""
+        import os, signal, sys, json, penstock as ps
+        options = json.loads(sys.argv[2])
+        def end(batch):
+            if batch["id"][0] == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return batch
+        ps.range(3).map_batches(end, batch_size=1).write_parquet(sys.argv[1], rows_per_file=1, storage_options=options)
+    """)
+    command = [sys.executable, "-c", script, f"{bucket.url}/out", json.dumps(bucket.options)]
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=50, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert bucket.keys
+    assert all("_penstock_staging" in key for key in bucket.keys)
+    ps.from_pydict({"a": [8]}).write_parquet(f"{bucket.url}/out", storage_options=bucket.options)
+    assert len(bucket.keys) == 1
+
+
+# --- secrets and options ---
+
+
+def test_secrets_are_never_shown(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    bucket.store.put("x.parquet", parquet_bytes({"a": [1]}))
+    frame = ps.read_parquet(f"{bucket.url}/x.parquet", storage_options=bucket.options)
+    column = ps.col("a").cast("string").download(on_error="log", storage_options=bucket.options)
+    lazy = frame.with_column("d", column)
+    texts = [repr(frame), repr(lazy), repr(column), repr(frame._plan), str(lazy._plan), repr(bucket.store)]
+    lazy.explain()
+    lazy.collect()
+    wrong = {**bucket.options, "endpoint_url": "http://127.0.0.1:1", "max_retries": 0}
+    with pytest.raises(ReadError) as caught:
+        ps.read_parquet(f"{bucket.url}/x.parquet", storage_options=wrong)
+    texts += [str(caught.value), repr(caught.value), *map(str, lazy.errors().to_pylist())]
+    shown = capsys.readouterr()
+    texts += [shown.out, shown.err, caplog.text]
+    for text in texts:
+        assert "very-secret-value" not in text
+        assert "AKIATESTKEY" not in text
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'secrt' is not known.*Did you mean 'secret'") as caught:
+        ps.read_csv("s3://bucket/x.csv", storage_options={"key": "a", "secrt": "hidden-value"})
+    assert "hidden-value" not in str(caught.value)
+    with pytest.raises(InvalidArgumentError, match="a dict"):
+        ps.read_csv("s3://bucket/x.csv", storage_options="key=1")  # type: ignore[arg-type]
+
+
+def test_a_bucket_that_refuses(bucket: Bucket) -> None:
+    bucket.store.put("x", b"private")
+    options = {"endpoint_url": bucket.options["endpoint_url"], "region": "us-east-1", "anon": True}
+    with pytest.raises(ReadError, match="refuses access"):
+        ps.File(f"{bucket.url}/x", storage_options=options).read()
+
+
+def test_many_small_objects(bucket: Bucket) -> None:
+    contents = [str(number).encode() for number in range(200)]
+    df = ps.from_pydict({"d": contents, "to": [f"{bucket.url}/many/{number:04d}" for number in range(200)]})
+    df.select(ps.col("d").upload(ps.col("to"), storage_options=bucket.options)).collect()
+    frame = ps.read_binary_files(f"{bucket.url}/many/*", storage_options=bucket.options)
+    assert frame.to_pydict() == {"bytes": contents}

@@ -1,0 +1,175 @@
+"""The small parts of the storage layer, by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+from hypothesis import given, strategies as st
+
+from penstock.errors import ForbiddenUrlError, ReadError
+from penstock.storage.access import Access, access_from, is_private
+from penstock.storage.limits import ByteBudget, Limits
+from penstock.storage.mime import sniff
+from penstock.storage.options import StorageOptions, client_arguments, scrubbed, secrets_of
+from penstock.storage.ranges import RangeFile, buffered
+from penstock.storage.urls import local_path, redacted
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("8.8.8.8", False),
+        ("2606:4700::1111", False),
+        ("127.0.0.1", True),
+        ("10.0.0.1", True),
+        ("172.16.5.4", True),
+        ("192.168.1.1", True),
+        ("169.254.169.254", True),
+        ("100.64.0.1", True),
+        ("0.0.0.0", True),
+        ("224.0.0.1", True),
+        ("::1", True),
+        ("fe80::1%eth0", True),
+        ("fd00::1", True),
+        ("::ffff:10.0.0.1", True),
+        ("64:ff9b::7f00:1", True),
+        ("2002:7f00:1::", True),
+    ],
+)
+def test_private_addresses(address: str, expected: bool) -> None:
+    assert is_private(address) is expected
+
+
+@pytest.mark.parametrize(
+    ("prefix", "path", "is_allowed"),
+    [
+        ("https://a.com", "https://a.com/x", True),
+        ("https://a.com", "https://a.com", True),
+        ("https://a.com", "https://a.com?x", True),
+        ("https://a.com", "HTTPS://a.com/x", True),
+        ("https://a.com", "https://a.com.evil.org/x", False),
+        ("https://a.com", "https://a.com@evil.org/x", False),
+        ("https://a.com/img/", "https://a.com/img/../x", False),
+        ("https://a.com/img/", "https://a.com/img/%2e%2e/x", False),
+        ("https://a.com/img/", "https://a.com/images/x", False),
+        ("https://a.com", "http://a.com/x", False),
+        ("https://", "https://any.org/x", True),
+        ("s3://bucket/", "s3://bucket/x", True),
+        ("s3://bucket", "s3://bucket2/x", False),
+        ("s3://bucket", "/etc/passwd", False),
+        ("/etc/", "s3://etc/x", False),
+    ],
+)
+def test_prefixes(prefix: str, path: str, is_allowed: bool) -> None:
+    access = access_from([prefix])
+    if is_allowed:
+        access.check(path)
+    else:
+        with pytest.raises(ForbiddenUrlError):
+            access.check(path)
+
+
+def test_access_to_addresses() -> None:
+    Access().check_address("127.0.0.1", "http://localhost")
+    with pytest.raises(ForbiddenUrlError, match="http://localhost"):
+        access_from("public").check_address("127.0.0.1", "http://localhost")
+
+
+@given(st.lists(st.integers(0, 30), max_size=30), st.integers(1, 40))
+def test_a_budget_is_kept_and_serves_all(sizes: list[int], limit: int) -> None:
+    async def run() -> None:
+        budget = ByteBudget(limit)
+
+        async def use(nbytes: int) -> None:
+            async with Limits(budget).admitted(nbytes, "x"):
+                assert budget.in_use <= max(limit, *sizes)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*map(use, sizes))
+        assert budget.in_use == 0
+
+    asyncio.run(run())
+
+
+def test_a_budget_survives_cancelled_waiters() -> None:
+    async def run() -> None:
+        budget = ByteBudget(10)
+        await budget.acquire(10)
+        waiting = [asyncio.create_task(budget.acquire(5)) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        budget.release(10)
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert budget.in_use == 10
+
+    asyncio.run(run())
+
+
+def test_a_limit_names_the_file() -> None:
+    with pytest.raises(ReadError, match=r"'x'.*max_bytes=5"):
+        Limits(max_bytes=5).check(6, "x")
+
+
+@given(st.binary(max_size=200), st.lists(st.tuples(st.integers(0, 210), st.integers(0, 50)), max_size=8), st.booleans())
+def test_a_range_file_is_like_any_file(content: bytes, reads: list[tuple[int, int]], is_prefetched: bool) -> None:
+    raw = RangeFile(len(content), lambda start, end: content[start:end])
+    if is_prefetched:
+        raw.prefetch([(0, len(content) // 2), (len(content) // 2, len(content))])
+    for file in (raw, buffered(len(content), lambda start, end: content[start:end], 16)):
+        plain = io.BytesIO(content)
+        for position, nbytes in reads:
+            file.seek(position)
+            plain.seek(position)
+            assert file.read(nbytes) == plain.read(nbytes)
+            assert file.tell() == plain.tell()
+        file.seek(0)
+        assert file.read() == content
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
+        (b"RIFF\0\0\0\0WAVEfmt ", "audio/wav"),
+        (b"\0\0\0\x20ftypisom", "video/mp4"),
+        (b"\0\0\0\x20ftypM4A ", "audio/mp4"),
+        (b"\0\0\0\x20ftypqt  ", "video/quicktime"),
+        (b"\xff\xfb\x90\x00", "audio/mpeg"),
+        (b"\x1aE\xdf\xa3....webm", "video/webm"),
+        (b"<!DOCTYPE html><html>", "text/html"),
+        (b"<?xml version='1.0'?><svg/>", "image/svg+xml"),
+        (b"<?xml version='1.0'?><a/>", "application/xml"),
+        (b"PK\3\4", "application/zip"),
+        (b"\0" * 257 + b"ustar", "application/x-tar"),
+        (b"PAR1", "application/vnd.apache.parquet"),
+        (b"plain text", None),
+        (b"", None),
+    ],
+)
+def test_content_tells_the_kind(head: bytes, expected: str | None) -> None:
+    assert sniff(head) == expected
+
+
+def test_options_translate_and_hide() -> None:
+    options = {"key": "AKIA12", "secret": "hush-hush", "anon": False, "timeout": "5s", "region": "eu", "token": None}
+    arguments = client_arguments("s3", options)
+    assert arguments["config"] == {
+        "access_key_id": "AKIA12",
+        "secret_access_key": "hush-hush",
+        "skip_signature": False,
+        "region": "eu",
+    }
+    assert arguments["client_options"] == {"timeout": "5s"}
+    assert "hush" not in repr(StorageOptions(options)) + str(StorageOptions(options)) + f"{StorageOptions(options)}"
+    assert scrubbed("key AKIA12 of hush-hush", secrets_of(options)) == "key *** of ***"
+
+
+def test_urls() -> None:
+    assert local_path("file:///a%20b") == "/a b"
+    assert local_path("file://localhost/a") == "/a"
+    assert local_path("https://h/a") is None
+    assert redacted("az://c/x?sig=abc&se=1 and /plain/path") == "az://c/x?sig=***&se=1 and /plain/path"
