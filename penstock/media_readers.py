@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.functions.builtin import MediaOnError
     from penstock.io.files import Paths
 
-StorageOptions = Mapping[str, Any] | None
+Options = Mapping[str, Any] | None
 
 PAGES_PER_TASK = 4
 """Page images made at a time: what a PDF of any length takes in memory, and how its pages are shared among workers."""
@@ -32,7 +32,7 @@ def read_audio(
     include_paths: bool = False,
     file_path_column: str | None = None,
     ignore_corrupt_files: bool = False,
-    storage_options: StorageOptions = None,
+    storage_options: Options = None,
 ) -> DataFrame:
     """Read sound files, a row each: ``amplitude``, float32 of shape ``(channels, frames)``, and ``sample_rate``.
 
@@ -73,7 +73,7 @@ def read_video_frames(
     start_time: float = 0,
     end_time: float | None = None,
     ignore_corrupt_files: bool = False,
-    storage_options: StorageOptions = None,
+    storage_options: Options = None,
 ) -> DataFrame:
     """Read videos, a row a frame, as they are decoded: a video never lies in memory as a whole.
 
@@ -112,7 +112,7 @@ def read_pdf(
     password: str | None = None,
     on_error: MediaOnError = "raise",
     use_process: bool = True,
-    storage_options: StorageOptions = None,
+    storage_options: Options = None,
 ) -> DataFrame:
     """Read PDFs, a row a page: ``path``, ``page_number`` from 1, ``text`` and, if asked for, ``image``.
 
@@ -126,6 +126,8 @@ def read_pdf(
     from penstock.io.files import find_files
     from penstock.io.memory import MemorySource
     from penstock.media.opening import Reach, require
+    from penstock.storage.access import ANYTHING
+    from penstock.storage.options import StorageOptions
 
     require("pypdfium2", "pdf", "read_pdf")
     files = find_files(path, (".pdf",), storage_options)
@@ -135,7 +137,7 @@ def read_pdf(
         "password": password,
         "on_error": on_error,
         "use_process": use_process,
-        "reach": Reach(storage_options=storage_options),
+        "reach": Reach(ANYTHING, None if storage_options is None else StorageOptions.of(storage_options)),
     }
     if images:
         ranges = page_ranges(col("path"), PAGES_PER_TASK, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.expr.column import Expression, method
-from penstock.functions.builtin import MediaOnError, builtin_call
+from penstock.functions.builtin import MediaOnError, builtin_call, reach_by_settings
 from penstock.media import audio
 from penstock.media.opening import require
 from penstock.udf.options import check_whole
@@ -22,7 +22,14 @@ def audio_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
     {'a': [{'sample_rate': 8000, 'channels': 1, 'frames': 8000, 'format': 'WAV', 'subtype': 'PCM_16'}]}
     """
     require("soundfile", "audio", "audio_metadata")
-    return builtin_call("audio_metadata", audio.metadata, audio.METADATA, file_expr, on_error=on_error)
+    return builtin_call(
+        "audio_metadata",
+        audio.metadata,
+        audio.METADATA,
+        file_expr,
+        on_error=on_error,
+        secrets={"reach": reach_by_settings()},
+    )
 
 
 @method
@@ -52,6 +59,7 @@ def decode_audio(
         audio.DECODED,
         file_expr,
         on_error=on_error,
+        secrets={"reach": reach_by_settings()},
         batch_size=FILES_PER_TASK,
         sample_rate=sample_rate,
         mono=mono,
@@ -80,6 +88,7 @@ def resample(
         audio.SAMPLES,
         file_expr,
         on_error=on_error,
+        secrets={"reach": reach_by_settings()},
         batch_size=FILES_PER_TASK,
         sample_rate=sample_rate,
         mono=mono,

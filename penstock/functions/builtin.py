@@ -11,6 +11,8 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, to_expr
 from penstock.expr.nodes import Expr, PythonValue, UdfCall
 from penstock.expr.udf import BatchSize, UdfSpec
+from penstock.media.opening import Reach
+from penstock.storage.access import ANYTHING, configured_access
 from penstock.types import DataType
 from penstock.udf.decorators import make_spec
 from penstock.udf.options import Options
@@ -42,6 +44,12 @@ def builtin_call(
     kwargs: dict[str, Expr] = {option: to_expr(value) for option, value in options.items()}
     kwargs |= {option: PythonValue(value) for option, value in (secrets or {}).items() if value is not None}
     return Expression(UdfCall(spec, tuple(map(to_expr, args)), tuple(kwargs.items())))
+
+
+def reach_by_settings() -> Reach | None:
+    """Return what the settings let the paths of a column lead to; None where they let them lead anywhere."""
+    access = configured_access()
+    return None if access == ANYTHING else Reach(access)
 
 
 @functools.cache  # specs are compared by identity: two equal calls then share one column

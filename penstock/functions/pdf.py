@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, method
-from penstock.functions.builtin import MediaOnError, builtin_call
+from penstock.functions.builtin import MediaOnError, builtin_call, reach_by_settings
 from penstock.media import pdf
 from penstock.media.opening import Reach, require
-from penstock.storage.access import configured_access
 from penstock.types import DataType
 
 FILES_PER_TASK = 4
@@ -49,7 +48,7 @@ def pdf_pages(
         password=password,
         on_error=on_error,
         use_process=use_process,
-        reach=Reach(configured_access()),
+        reach=reach_by_settings(),
     )
 
 
@@ -61,11 +60,11 @@ def pages_call(
     password: str | None,
     on_error: MediaOnError,
     use_process: bool,
-    reach: Reach,
+    reach: Reach | None = None,
     first: int | Expression | None = None,
     last: int | Expression | None = None,
 ) -> Expression:
-    """Return the call behind ``pdf_pages``; ``reach`` says what paths in the column may lead to."""
+    """Return the call behind ``pdf_pages``; ``reach`` says what the paths of the column may lead to."""
     if images and not 1 <= dpi <= MAX_DPI:
         raise InvalidArgumentError(f"pdf_pages: dpi={dpi!r} must lie between 1 and {MAX_DPI}")
     return builtin_call(

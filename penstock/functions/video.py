@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.expr.column import Expression, method
-from penstock.functions.builtin import MediaOnError, builtin_call
+from penstock.functions.builtin import MediaOnError, builtin_call, reach_by_settings
 from penstock.media import video
 from penstock.media.opening import require
 from penstock.types import DataType
@@ -22,7 +22,14 @@ def video_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
     (64, 48, 10.0, 2.0, 20)
     """
     require("av", "video", "video_metadata")
-    return builtin_call("video_metadata", video.metadata, video.METADATA, file_expr, on_error=on_error)
+    return builtin_call(
+        "video_metadata",
+        video.metadata,
+        video.METADATA,
+        file_expr,
+        on_error=on_error,
+        secrets={"reach": reach_by_settings()},
+    )
 
 
 @method
@@ -58,6 +65,7 @@ def video_frames(
         DataType.list(DataType.struct(video.frame_fields(choice))),
         file_expr,
         on_error=on_error,
+        secrets={"reach": reach_by_settings()},
         batch_size=1,
         start_time=start_time,
         end_time=end_time,
@@ -93,6 +101,7 @@ def video_keyframes(
         DataType.list(choice.dtype),
         file_expr,
         on_error=on_error,
+        secrets={"reach": reach_by_settings()},
         batch_size=1,
         start_time=start_time,
         end_time=end_time,

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError
 from penstock.media.ffmpeg import duration_s, first_stream, load_av, open_container
-from penstock.media.opening import opened, shown
+from penstock.media.opening import BY_SETTINGS, Reach, opened, shown
 from penstock.types import DataType
 
 NDArray = np.ndarray[Any, Any]
@@ -40,19 +40,21 @@ class Sound:
     blocks: Iterator[NDArray]
 
 
-def metadata(source: Any) -> dict[str, Any] | None:
+def metadata(source: Any, reach: Reach = BY_SETTINGS) -> dict[str, Any] | None:
     """Return what the header of a sound file says, without decoding it."""
     if source is None:
         return None
-    with open_sound(source) as sound:
+    with open_sound(source, reach) as sound:
         return {name: getattr(sound, name) for name in METADATA.fields}
 
 
-def decode(source: Any, sample_rate: int | None = None, mono: bool = False) -> dict[str, Any] | None:
+def decode(
+    source: Any, sample_rate: int | None = None, mono: bool = False, reach: Reach = BY_SETTINGS
+) -> dict[str, Any] | None:
     """Return the samples as float32 of shape ``(channels, frames)``, and their rate."""
     if source is None:
         return None
-    with open_sound(source) as sound:
+    with open_sound(source, reach) as sound:
         blocks, rate = sound.blocks, sample_rate or sound.sample_rate
         if mono and sound.channels > 1:
             blocks = (block.mean(axis=1, keepdims=True) for block in blocks)
@@ -63,22 +65,22 @@ def decode(source: Any, sample_rate: int | None = None, mono: bool = False) -> d
     return {"amplitude": np.ascontiguousarray(frames.T), "sample_rate": rate}
 
 
-def resample(source: Any, sample_rate: int, mono: bool = False) -> NDArray | None:
+def resample(source: Any, sample_rate: int, mono: bool = False, reach: Reach = BY_SETTINGS) -> NDArray | None:
     """Return the samples at another rate: of shape ``(frames,)`` for one channel, else ``(channels, frames)``."""
     if source is None:
         return None
-    decoded = decode(source, sample_rate, mono)
+    decoded = decode(source, sample_rate, mono, reach)
     assert decoded is not None
     amplitude: NDArray = decoded["amplitude"]
     return amplitude[0] if len(amplitude) == 1 else amplitude
 
 
 @contextmanager
-def open_sound(source: Any) -> Iterator[Sound]:
+def open_sound(source: Any, reach: Reach) -> Iterator[Sound]:
     """Open a sound file with the first library that reads it, and translate what that raises."""
     soundfile = _soundfile()
     name = shown(source)
-    with opened(source) as stream:
+    with opened(source, reach) as stream:
         try:
             file = soundfile.SoundFile(_Nameless(stream))
         except soundfile.LibsndfileError as exc:

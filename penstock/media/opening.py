@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, cast
 
 from penstock.errors import MissingExtraError, TypeMismatchError
 from penstock.io.files import DataFile
-from penstock.storage.access import ANYTHING, Access
+from penstock.storage.access import Access
 from penstock.storage.file import File
-from penstock.storage.stores import open_store
+from penstock.storage.stores import Store, open_store
 
 BUFFER_NBYTES = 2**20  # the least that is asked of a remote store at once
 
@@ -22,20 +22,27 @@ FileLike = File | DataFile | str | os.PathLike[str] | bytes
 
 @dataclass(frozen=True)
 class Reach:
-    """What a worker process must be told to open the files of a column, since it has settings of its own."""
+    """What the paths of a column may lead to, and how; an ``access`` of None is what the settings say.
 
-    access: Access = ANYTHING
+    Settings of a ``with ps.config(...)`` block hold on the user's own thread, so a query built there carries them.
+    """
+
+    access: Access | None = None
     storage_options: Mapping[str, Any] | None = None
 
 
-def opened(source: FileLike) -> BinaryIO:
+BY_SETTINGS = Reach()
+
+
+def opened(source: FileLike, reach: Reach = BY_SETTINGS) -> BinaryIO:
     """Open a file for reading at any position.
 
     A decoder is given this stream and never a name: FFmpeg would take a name that comes from the data as the URL of any
     protocol it knows.
     """
     if not isinstance(source, DataFile):
-        return _file(source).open()
+        file = _file(source)
+        return file.open() if file.path is None else _store_of(file, reach).open()
     if source.storage.is_local:
         return open(source.path, "rb")
     return cast(BinaryIO, io.BufferedReader(source.open_file(), BUFFER_NBYTES))
@@ -44,10 +51,23 @@ def opened(source: FileLike) -> BinaryIO:
 def content_of(source: FileLike, reach: Reach) -> bytes:
     """Return the whole content of a file that a column holds."""
     file = _file(source)
-    if file.path is None:
-        return file.read()
-    store, key = open_store(file.path, reach.storage_options or file._options, reach.access)
-    return store.read(key)
+    return file.read() if file.path is None else _store_of(file, reach).read()
+
+
+@dataclass(frozen=True)
+class _Place:
+    store: Store
+    key: str
+
+    def open(self) -> BinaryIO:
+        return self.store.open(self.key, BUFFER_NBYTES)
+
+    def read(self) -> bytes:
+        return self.store.read(self.key)
+
+
+def _store_of(file: File, reach: Reach) -> _Place:
+    return _Place(*open_store(file.path or "", reach.storage_options or file._options, reach.access))
 
 
 def shown(source: FileLike) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError
-from penstock.media.opening import Reach, content_of, shown
+from penstock.media.opening import BY_SETTINGS, Reach, content_of, shown
 from penstock.types import DataType
 
 NDArray = np.ndarray[Any, Any]
@@ -28,8 +28,6 @@ MAX_LIST_NBYTES = 2**30
 """Page images of one PDF as one value; ``read_pdf`` has no such bound."""
 POINTS_PER_INCH = 72
 
-ANYWHERE = Reach()
-
 _lock = threading.Lock()
 
 
@@ -39,7 +37,7 @@ def pages(
     last: int | None = None,
     dpi: float | None = None,
     password: str | None = None,
-    reach: Reach = ANYWHERE,
+    reach: Reach = BY_SETTINGS,
 ) -> list[dict[str, Any]] | None:
     """Return the pages from number ``first`` to ``last``, both included, as dicts; with ``dpi`` also as images."""
     if source is None:
@@ -61,7 +59,7 @@ def pages(
 
 
 def page_ranges(
-    source: Any, size: int, password: str | None = None, reach: Reach = ANYWHERE
+    source: Any, size: int, password: str | None = None, reach: Reach = BY_SETTINGS
 ) -> list[dict[str, int | None]]:
     """Return the pages of a PDF as ranges of at most ``size`` pages.
 

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.config import available_cpus
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.media.ffmpeg import duration_s, first_stream, open_container
-from penstock.media.opening import opened, shown
+from penstock.media.opening import BY_SETTINGS, Reach, opened, shown
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -112,11 +112,11 @@ class Frame:
         return out
 
 
-def metadata(source: Any) -> dict[str, Any] | None:
+def metadata(source: Any, reach: Reach = BY_SETTINGS) -> dict[str, Any] | None:
     """Return what the headers of a video say, without decoding it."""
     if source is None:
         return None
-    with opened(source) as stream, open_container(stream, shown(source)) as container:
+    with opened(source, reach) as stream, open_container(stream, shown(source)) as container:
         video = first_stream(container, "video", shown(source))
         rate = video.average_rate or video.guessed_rate
         duration = duration_s(container, video)
@@ -139,12 +139,13 @@ def frames(
     height: int | None = None,
     is_key_frame: bool | None = None,
     sample_interval_seconds: float | None = None,
+    reach: Reach = BY_SETTINGS,
 ) -> list[dict[str, Any]] | None:
     """Return the frames of a video as dicts, of which ``data`` holds the pixels."""
     if source is None:
         return None
     choice = FrameChoice(start_time or 0.0, end_time, sample_interval_seconds, is_key_frame, width, height)
-    return [frame.facts() | {"data": pixels} for frame, pixels in _bounded_pixels(source, choice)]
+    return [frame.facts() | {"data": pixels} for frame, pixels in _bounded_pixels(source, choice, reach)]
 
 
 def key_frames(
@@ -153,17 +154,18 @@ def key_frames(
     end_time: float | None = None,
     width: int | None = None,
     height: int | None = None,
+    reach: Reach = BY_SETTINGS,
 ) -> list[NDArray] | None:
     """Return the pixels of the key frames of a video."""
     if source is None:
         return None
     choice = FrameChoice(start_time or 0.0, end_time, None, True, width, height)
-    return [pixels for _, pixels in _bounded_pixels(source, choice)]
+    return [pixels for _, pixels in _bounded_pixels(source, choice, reach)]
 
 
-def _bounded_pixels(source: Any, choice: FrameChoice) -> Iterator[tuple[Frame, NDArray]]:
+def _bounded_pixels(source: Any, choice: FrameChoice, reach: Reach) -> Iterator[tuple[Frame, NDArray]]:
     nbytes = 0
-    with chosen_frames(source, choice) as found:
+    with chosen_frames(source, choice, reach) as found:
         for frame in found:
             pixels = frame.pixels(choice)
             nbytes += pixels.nbytes
@@ -176,10 +178,10 @@ def _bounded_pixels(source: Any, choice: FrameChoice) -> Iterator[tuple[Frame, N
 
 
 @contextmanager
-def chosen_frames(source: Any, choice: FrameChoice) -> Iterator[Iterator[Frame]]:
+def chosen_frames(source: Any, choice: FrameChoice, reach: Reach = BY_SETTINGS) -> Iterator[Iterator[Frame]]:
     """Open a video and give its chosen frames in the order they are shown in."""
     name = shown(source)
-    with opened(source) as stream, open_container(stream, name) as container:
+    with opened(source, reach) as stream, open_container(stream, name) as container:
         video = first_stream(container, "video", name)
         video.thread_type = "AUTO"
         video.codec_context.thread_count = min(available_cpus(), MAX_DECODER_THREADS)

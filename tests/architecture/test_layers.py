@@ -32,8 +32,8 @@ FORBIDDEN = {"ai": {"io", "execution", "observe"}}
 # everywhere else the import stands inside the function that uses it.
 HEAVY = {
     *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "pandas", "PIL", "cv2"),
-    *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "soxr", "pypdfium2", "pyarrow.dataset"),
-    *("obstore", "boto3"),
+    *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "soxr", "pypdfium2"),
+    *("obstore", "boto3", "pyarrow.dataset"),
 }
 OWN_FILE: dict[str, set[str]] = {
     "penstock.runners.ray": {"ray"},

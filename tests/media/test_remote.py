@@ -52,3 +52,13 @@ def test_columns_of_urls(store: str, tone: str, clip: str, booklet: str) -> None
     assert row["audio"].shape == (4000,)
     assert np.shape(row["video"]) == (4, 48, 64, 3)
     assert [page["page_number"] for page in row["pdf"]] == [1, 2]
+
+
+def test_what_the_settings_forbid_stays_closed(tone: str, clip: str) -> None:
+    with ps.config(allow_local_files=False):
+        df = ps.from_pydict({"a": [tone], "v": [clip]}).select(
+            resample(ps.col("a"), 8000, on_error="null"), video_keyframes(ps.col("v"), on_error="null")
+        )
+        done = df.collect()
+    assert done.to_pylist() == [{"a": None, "v": None}]
+    assert done.errors().to_pydict()["error_type"] == ["ForbiddenUrlError"] * 2
