@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,30 @@ def _penstock_as_ps(request: pytest.FixtureRequest) -> None:
         import penstock as ps
 
         request.getfixturevalue("doctest_namespace")["ps"] = ps
+
+
+@pytest.fixture
+def tone(tmp_path: Path) -> str:
+    """A WAV file of one second, for docstring examples."""
+    from tests.media_files import write_tone
+
+    return write_tone(tmp_path / "tone.wav")
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> str:
+    """A video of two seconds with a key frame every half."""
+    from tests.media_files import write_clip
+
+    return write_clip(tmp_path / "clip.mp4")
+
+
+@pytest.fixture
+def booklet(tmp_path: Path) -> str:
+    """A PDF of two pages."""
+    from tests.media_files import write_pdf
+
+    return write_pdf(tmp_path / "booklet.pdf", ["The first page.", "The second page."])
 
 
 def _not_run(config: pytest.Config) -> list[Any]:

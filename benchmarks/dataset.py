@@ -17,23 +17,28 @@ ROW_GROUP_ROWS = 125_000
 
 def prepare(workload: Workload, scale: float, data: Path) -> tuple[Path | None, int]:
     """Return the folder of the workload's input, making it if it is not there, and its number of rows."""
-    if workload.dataset is None or (workload.make_batch is None and workload.make_files is None):
+    if workload.dataset is None or not (workload.make_batch or workload.make_file):
         return None, 0
-    num_rows = max(NUM_FILES, int(workload.num_rows * scale))
+    num_rows = max(1 if workload.make_file else NUM_FILES, int(workload.num_rows * scale))
     folder = data / f"{workload.dataset}-{num_rows}"
     if not folder.exists():
         half_made = folder.with_name(folder.name + ".tmp")
         shutil.rmtree(half_made, ignore_errors=True)
         half_made.mkdir(parents=True)
-        bounds = [num_rows * i // NUM_FILES for i in range(NUM_FILES + 1)]
-        for i in range(NUM_FILES):
-            rng = np.random.default_rng([SEED, i])
-            if workload.make_files is not None:
-                workload.make_files(rng, half_made, bounds[i], bounds[i + 1] - bounds[i])
-                continue
-            _write_file(half_made / f"part-{i}.parquet", workload, rng, bounds[i], bounds[i + 1])
+        _fill(half_made, workload, num_rows)
         half_made.rename(folder)
     return folder, num_rows
+
+
+def _fill(folder: Path, workload: Workload, num_rows: int) -> None:
+    if workload.make_file is not None:
+        for number in range(num_rows):
+            workload.make_file(np.random.default_rng([SEED, number]), folder, number)
+        return
+    bounds = [num_rows * i // NUM_FILES for i in range(NUM_FILES + 1)]
+    for i in range(NUM_FILES):
+        rng = np.random.default_rng([SEED, i])
+        _write_file(folder / f"part-{i}.parquet", workload, rng, bounds[i], bounds[i + 1])
 
 
 def _write_file(path: Path, workload: Workload, rng: np.random.Generator, start: int, stop: int) -> None:

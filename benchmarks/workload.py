@@ -47,8 +47,8 @@ class Workload:
     dataset: str | None = None
     num_rows: int = 0
     make_batch: Callable[[Any, int, int], Any] | None = None
+    make_file: Callable[[Any, Path, int], None] | None = None
     serving: Callable[[int], AbstractContextManager[dict[str, str]]] | None = None
-    make_files: Callable[[Any, Path, int, int], None] | None = None
     tolerance: float = 0.0
 
 
@@ -60,7 +60,7 @@ def load(name: str) -> Workload:
       its engine inside, writes Parquet under `run.output` or returns a JSON value, which is compared;
     - `TARGETS`: tuples `(metric, at_most, engine or None)`; `MIN_REPEAT`, where a median of three says too little;
     - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset; or
-      `make_files(rng, folder, start, num_rows)` in its place, where that is files of its own kind;
+      `make_file(rng, folder, number)`, which writes one file, called `NUM_ROWS` times;
     - `serving(num_rows)`, where it needs a server: a context manager that gives the environment to reach it with;
     - `TOLERANCE`, where the answer is numbers by name that may differ by as much.
 
@@ -76,8 +76,8 @@ def load(name: str) -> Workload:
         dataset=getattr(module, "DATASET", None),
         num_rows=getattr(module, "NUM_ROWS", 0),
         make_batch=getattr(module, "make_batch", None),
+        make_file=getattr(module, "make_file", None),
         serving=getattr(module, "serving", None),
-        make_files=getattr(module, "make_files", None),
         tolerance=getattr(module, "TOLERANCE", 0.0),
     )
 

@@ -7,6 +7,7 @@ from penstock.dataframe import DataFrame
 from penstock.errors import RetryAfterError
 from penstock.expr.column import Expression, col, element, lit, when
 from penstock.expr.registry import load_later
+from penstock.media_readers import read_audio, read_pdf, read_video_frames
 from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.readers import (
     from_arrow,
@@ -103,6 +104,7 @@ __all__ = [
     "lit",
     "method",
     "range",
+    "read_audio",
     "read_binary_files",
     "read_csv",
     "read_deltalake",
@@ -113,9 +115,11 @@ __all__ = [
     "read_lance",
     "read_numpy",
     "read_parquet",
+    "read_pdf",
     "read_source",
     "read_sql",
     "read_text",
+    "read_video_frames",
     "read_webdataset",
     "set_config",
     "set_runner_local",

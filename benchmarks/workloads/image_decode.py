@@ -13,23 +13,22 @@ TOLERANCE = 1.0  # shades of 255, for the mean of each image
 SIZE = 224
 
 
-def make_files(rng, folder, start, num_rows):
-    """Write photo-like JPEGs, of about 100 kB and three sizes: smooth areas, edges, and some grain."""
+def make_file(rng, folder, number):
+    """Write a photo-like JPEG, of about 100 kB and one of three sizes: smooth areas, edges, and some grain."""
     import cv2
     import numpy as np
     import simplejpeg
 
-    for number in range(start, start + num_rows):
-        width, height = ((640, 480), (500, 375), (1024, 768))[number % 3]
-        coarse = rng.integers(0, 255, (12, 16, 3), dtype=np.uint8)
-        picture = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC).astype(np.int16)
-        for _ in range(12):
-            centre = int(rng.integers(width)), int(rng.integers(height))
-            colour = tuple(int(shade) for shade in rng.integers(0, 255, 3))
-            cv2.circle(picture, centre, int(rng.integers(10, 120)), colour, -1)
-        grain = rng.integers(-10, 11, picture.shape[:2], dtype=np.int16)[:, :, None]
-        pixels = np.clip(picture + grain, 0, 255).astype(np.uint8)
-        (folder / f"{number:05d}.jpg").write_bytes(simplejpeg.encode_jpeg(pixels, 90, "RGB", "420"))
+    width, height = ((640, 480), (500, 375), (1024, 768))[number % 3]
+    coarse = rng.integers(0, 255, (12, 16, 3), dtype=np.uint8)
+    picture = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC).astype(np.int16)
+    for _ in range(12):
+        centre = int(rng.integers(width)), int(rng.integers(height))
+        colour = tuple(int(shade) for shade in rng.integers(0, 255, 3))
+        cv2.circle(picture, centre, int(rng.integers(10, 120)), colour, -1)
+    grain = rng.integers(-10, 11, picture.shape[:2], dtype=np.int16)[:, :, None]
+    pixels = np.clip(picture + grain, 0, 255).astype(np.uint8)
+    (folder / f"{number:05d}.jpg").write_bytes(simplejpeg.encode_jpeg(pixels, 90, "RGB", "420"))
 
 
 def penstock(run):

@@ -1,9 +1,9 @@
 """Images: the same JPEGs decoded in full, then resized by areas; every mean equal to the hand-written loop's."""
 
 from benchmarks.workloads import image_decode
-from benchmarks.workloads.image_decode import DATASET, NUM_ROWS, SIZE, make_files, named
+from benchmarks.workloads.image_decode import DATASET, NUM_ROWS, SIZE, make_file, named
 
-__all__ = ["DATASET", "NUM_ROWS", "TARGETS", "make_files", "penstock", "plain"]
+__all__ = ["DATASET", "NUM_ROWS", "TARGETS", "make_file", "penstock", "plain"]
 
 TARGETS = [("work_s", 1.2, "plain")]
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, ReadError
 from penstock.execution.scheduling import most_input
+from penstock.expr.arrays import elements_of
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
 from penstock.plan import nodes
@@ -19,6 +20,7 @@ from penstock.plan.rules.cost import is_trivial
 from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Read, Select, Step, TakeSample, Where
 from penstock.protocols import ReadTask
 from penstock.types import DataType, Schema, supertype
+from penstock.types.plain import arrow_numbers
 
 Apply = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
@@ -238,14 +240,14 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
                 "lists exploded together must be of equal length"
             )
     repeats = np.maximum(counts, 1)
-    parents = pa.array(np.repeat(np.arange(len(counts)), repeats))
+    parents = arrow_numbers(np.repeat(np.arange(len(counts)), repeats))
     starts = np.cumsum(counts) - counts
     within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    indices = pa.array(np.repeat(starts, repeats) + within, mask=np.repeat(counts == 0, repeats))
-    arrays = [
-        pc.list_flatten(lists[name]).take(indices) if name in lists else batch.column(name).take(parents)
-        for name in batch.schema.names
-    ]
+    indices = arrow_numbers(np.repeat(starts, repeats) + within, np.repeat(counts == 0, repeats))
+    elements = {name: elements_of(array)[0] for name, array in lists.items()}
+    if not counts.all():  # else they are the column as they lie, and images are not copied
+        elements = {name: array.take(indices) for name, array in elements.items()}
+    arrays = [elements[name] if name in lists else batch.column(name).take(parents) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import ComputeError
+from penstock.types.plain import arrow_flags, arrow_numbers
 
 Numbers = np.ndarray[Any, Any]
 
@@ -149,5 +150,5 @@ def to_lists(elements: pa.Array, lengths: Numbers, valid: Numbers | None = None)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ComputeError(f"{offsets[-1]} elements do not fit one batch of lists; use a smaller batch size")
-    mask = None if valid is None or valid.all() else pa.array(~valid)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, mask=mask)
+    mask = None if valid is None or valid.all() else arrow_flags(~valid)
+    return pa.ListArray.from_arrays(arrow_numbers(offsets.astype(np.int32)), elements, mask=mask)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 from penstock.expr.nodes import Expr
+from penstock.functions.builtin import MediaOnError
 from penstock.functions.json import Format
 from penstock.functions.vector import Vector
 from penstock.types import DataType
@@ -103,6 +104,8 @@ class Expression:
         """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``."""
     def audio_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.AudioFile`` of each path or URL, or of bytes."""
+    def audio_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
+        """Read the header of sound files: ``sample_rate``, ``channels``, ``frames``, ``format`` and ``subtype``."""
     def bitwise_and(self, right: Any) -> Expression:
         """Return the bits that both integers have."""
     def bitwise_or(self, right: Any) -> Expression:
@@ -115,6 +118,10 @@ class Expression:
         """Return the cube root."""
     def ceil(self) -> Expression:
         """Round up to a whole number, in the type of the number."""
+    def chunk_text(
+        self, size: int, overlap: int = 0, *, unit: Literal["characters", "words"] = "characters"
+    ) -> Expression:
+        """Cut text into pieces of ``size`` characters or words, each with the last ``overlap`` of the one before repeated."""
     def clip(self, min: Any = None, max: Any = None) -> Expression:
         """Keep numbers between ``min`` and ``max``; a bound that is None or null is no bound."""
     def concat(self, *right: Expression | str | bytes) -> Expression:
@@ -153,6 +160,10 @@ class Expression:
         """Return the day of the week, from 0 for Monday to 6 for Sunday."""
     def day_of_year(self) -> Expression:
         """Return the day of the year, from 1 to 366."""
+    def decode_audio(
+        self, *, sample_rate: int | None = None, mono: bool = False, on_error: MediaOnError = "raise"
+    ) -> Expression:
+        """Decode sound files to structs of ``amplitude``, float32 of shape ``(channels, frames)``, and ``sample_rate``."""
     def decode_image(
         self,
         on_error: Literal["raise", "null", "log", "ignore"] = "raise",
@@ -333,6 +344,18 @@ class Expression:
         """Make texts that mean the same equal, for deduplication; every step is off unless asked for."""
     def not_nan(self) -> Expression:
         """Say whether a number is not NaN; null for null."""
+    def pdf_pages(
+        self,
+        *,
+        images: bool = False,
+        dpi: float = 150,
+        first: int | Expression | None = None,
+        last: int | Expression | None = None,
+        password: str | None = None,
+        on_error: MediaOnError = "raise",
+        use_process: bool = True,
+    ) -> Expression:
+        """Take the pages out of PDFs: lists of structs of ``page_number``, from 1, ``text`` and, if asked for, ``image``."""
     def pow(self, expr: Any) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
     def power(self, expr: Any) -> Expression:
@@ -361,6 +384,8 @@ class Expression:
         """Replace every occurrence of ``search``, taken literally."""
     def replace_time_zone(self, timezone: str | None = None) -> Expression:
         """Keep the local time and give it another timezone, or none."""
+    def resample(self, sample_rate: int, *, mono: bool = False, on_error: MediaOnError = "raise") -> Expression:
+        """Decode sound files to float32 samples at ``sample_rate``: shape ``(frames,)`` for one channel."""
     def resize(self, w: int, h: int) -> Expression:
         """Scale images to ``w`` by ``h`` pixels, whatever their proportions."""
     def reverse(self) -> Expression:
@@ -457,6 +482,30 @@ class Expression:
         """Turn text to upper case."""
     def video_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.VideoFile`` of each path or URL, or of bytes."""
+    def video_frames(
+        self,
+        *,
+        start_time: float | Expression = 0,
+        end_time: float | Expression | None = None,
+        width: int | None = None,
+        height: int | None = None,
+        is_key_frame: bool | None = None,
+        sample_interval_seconds: float | None = None,
+        on_error: MediaOnError = "raise",
+    ) -> Expression:
+        """Decode frames of videos to lists of structs, with the columns of ``read_video_frames`` but for ``path``."""
+    def video_keyframes(
+        self,
+        *,
+        start_time: float | Expression = 0,
+        end_time: float | Expression | None = None,
+        width: int | None = None,
+        height: int | None = None,
+        on_error: MediaOnError = "raise",
+    ) -> Expression:
+        """Decode the key frames of videos to lists of images; the frames between them are not decoded."""
+    def video_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
+        """Read the headers of videos: ``width``, ``height``, ``fps``, ``duration``, ``frame_count`` and ``time_base``."""
     def week_of_year(self) -> Expression:
         """Return the week of the year as ISO 8601 has it, from 1 to 53."""
     def year(self) -> Expression:

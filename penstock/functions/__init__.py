@@ -1,5 +1,10 @@
 """Functions of expressions. Most are methods of ``Expression`` too: ``upper(col("t"))`` is ``col("t").upper()``."""
 
+from penstock.functions.audio import (
+    audio_metadata,
+    decode_audio,
+    resample,
+)
 from penstock.functions.calendar import (
     day,
     day_of_week,
@@ -21,6 +26,9 @@ from penstock.functions.calendar import (
     total_seconds,
     week_of_year,
     year,
+)
+from penstock.functions.chunks import (
+    chunk_text,
 )
 from penstock.functions.core import (
     between,
@@ -145,6 +153,9 @@ from penstock.functions.patterns import (
     split,
     startswith,
 )
+from penstock.functions.pdf import (
+    pdf_pages,
+)
 from penstock.functions.real import (
     acos,
     arccos,
@@ -222,6 +233,11 @@ from penstock.functions.vector import (
     euclidean_distance,
     l2_normalize,
 )
+from penstock.functions.video import (
+    video_frames,
+    video_keyframes,
+    video_metadata,
+)
 
 __all__ = [
     "abs",
@@ -237,6 +253,7 @@ __all__ = [
     "atan",
     "atan2",
     "audio_file",
+    "audio_metadata",
     "between",
     "bitwise_and",
     "bitwise_or",
@@ -245,6 +262,7 @@ __all__ = [
     "cast",
     "cbrt",
     "ceil",
+    "chunk_text",
     "clip",
     "coalesce",
     "concat",
@@ -265,6 +283,7 @@ __all__ = [
     "day",
     "day_of_week",
     "day_of_year",
+    "decode_audio",
     "decode_image",
     "degrees",
     "deserialize",
@@ -353,6 +372,7 @@ __all__ = [
     "normalize",
     "not_nan",
     "not_null",
+    "pdf_pages",
     "pow",
     "power",
     "quarter",
@@ -367,6 +387,7 @@ __all__ = [
     "repeat",
     "replace",
     "replace_time_zone",
+    "resample",
     "resize",
     "reverse",
     "right",
@@ -414,6 +435,9 @@ __all__ = [
     "upload",
     "upper",
     "video_file",
+    "video_frames",
+    "video_keyframes",
+    "video_metadata",
     "week_of_year",
     "when",
     "year",

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageType, TensorType
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_flags, arrow_numbers
 
 NDArray = np.ndarray[Any, Any]
 
@@ -194,7 +194,7 @@ def image_structs(images: Sequence[NDArray | None], dtype: DataType) -> pa.Array
     storage = pa.StructArray.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)],
         fields=fields,
-        mask=pa.array([image is None for image in images], pa.bool_()),
+        mask=arrow_flags(np.fromiter((image is None for image in images), np.bool_, len(images))),
     )
     return pa.ExtensionArray.from_storage(dtype.arrow, storage)
 
@@ -275,7 +275,7 @@ def offsets_of(sizes: Sequence[int]) -> pa.Array:
     np.cumsum(sizes, out=ends[1:])
     if ends[-1] > np.iinfo(np.int32).max:
         raise too_large("column")
-    return pa.array(ends.astype(np.int32))
+    return arrow_numbers(ends.astype(np.int32))
 
 
 def too_large(what: str) -> InvalidArgumentError:

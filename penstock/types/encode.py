@@ -26,7 +26,7 @@ from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.hints import is_named_tuple, record_fields
-from penstock.types.plain import arrow_array
+from penstock.types.plain import arrow_array, arrow_flags
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
 """What ``encode`` raises when a value does not fit: pyarrow's errors, and our own as TypeError and ValueError."""
@@ -269,7 +269,7 @@ def _file(value: Any) -> dict[str, Any]:
 
 
 def _mask(values: Sequence[Any]) -> pa.Array:
-    return pa.array([value is None for value in values], pa.bool_())
+    return arrow_flags(np.fromiter((value is None for value in values), np.bool_, len(values)))
 
 
 _ENCODERS: tuple[tuple[Callable[[DataType], bool], Callable[[Sequence[Any], DataType], pa.Array]], ...] = (

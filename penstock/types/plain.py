@@ -42,6 +42,16 @@ def arrow_numbers(values: np.ndarray[Any, Any], is_null: np.ndarray[Any, Any] | 
     return pa.Array.from_buffers(arrow_type, len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
 
 
+def arrow_flags(values: np.ndarray[Any, Any]) -> pa.Array:
+    """Return an ndarray of booleans as an Arrow array.
+
+    >>> arrow_flags(np.array([True, False, True])).to_pylist()
+    [True, False, True]
+    """
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+
+
 def _built(values: Sequence[Any]) -> pa.Array | None:
     kinds = set(map(type, values))
     has_null = NoneType in kinds

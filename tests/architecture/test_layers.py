@@ -16,8 +16,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("expr",),
     ("plan",),
     ("udf", "io", "execution", "observe"),
-    ("ai", "runners"),
-    ("functions", "dataframe", "readers", "table_readers", "sql", "llm", "display", "torch_datasets", "testing"),
+    ("ai", "runners", "media"),
+    (
+        *("functions", "dataframe", "readers", "table_readers", "media_readers"),
+        *("sql", "llm", "display", "torch_datasets", "testing"),
+    ),
     ("__init__", "cli"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}
@@ -31,22 +34,9 @@ FORBIDDEN = {"ai": {"io", "execution", "observe"}}
 # Packages that cost an import too much. Only the modules named below load one when they are imported themselves;
 # everywhere else the import stands inside the function that uses it.
 HEAVY = {
-    *(
-        "ray",
-        "torch",
-        "vllm",
-        "transformers",
-        "sentence_transformers",
-        "duckdb",
-        "aiohttp",
-        "pandas",
-        "PIL",
-        "cv2",
-        "simplejpeg",
-    ),
-    *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "pyarrow.dataset"),
-    *("adbc_driver_manager", "sqlalchemy", "deltalake", "pyiceberg", "datasets"),
-    *("obstore", "boto3"),
+    *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "pandas", "PIL", "cv2"),
+    *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "soxr", "pypdfium2", "simplejpeg"),
+    *("adbc_driver_manager", "sqlalchemy", "deltalake", "pyiceberg", "datasets", "obstore", "boto3", "pyarrow.dataset"),
 }
 OWN_FILE: dict[str, set[str]] = {
     "penstock.runners.ray": {"ray"},
