@@ -14,10 +14,9 @@ SYSTEM := $(VENV)/.installed-system
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 INSTALL := $(BIN)/python -m pip install --quiet --constraint $(PINS)
 
-# Two workers suit a small machine. Ray keeps threads and processes of its own, so its tests have a process of their own
-# and those that count what a query leaves behind are not disturbed.
+# Two workers suit a small machine. Ray keeps threads and processes of its own, and forks; so its tests have a process of
+# their own, and those that count what a query leaves behind are not disturbed.
 PYTEST_WORKERS ?= 2
-RAY_TESTS := tests/runners/test_ray.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test format stubs bench clean
@@ -35,8 +34,8 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 	$(BIN)/python -m pytest -q tests/architecture
 
 test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
-	$(BIN)/python -m pytest -q $(RAY_TESTS)
-	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) penstock tests --ignore $(RAY_TESTS)
+	$(BIN)/python -m pytest -q -m ray tests/runners tests/udf
+	$(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) penstock tests
 
 format: $(DEV)  ## Format and fix what can be fixed
 	$(BIN)/ruff format .

@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    """One small Ray cluster for the session; a test that asks for it must be in the xdist group ``ray``."""
+    """One small Ray cluster for the session; a test that asks for it must be marked ``ray``."""
     import ray
 
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200_000_000)
@@ -17,7 +17,7 @@ def ray_cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.xdist_group("ray"))])
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
 def runner(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run the test once on each runner."""
     import penstock as ps

@@ -75,7 +75,7 @@ def test_frames_of_one_size_reach_a_batch_as_one_array(clip: str) -> None:
         shapes.append(batch["data"].shape)
         return {"mean": batch["data"].mean(axis=(1, 2, 3))}
 
-    df = ps.read_video_frames(clip, image_height=24, image_width=32).map_batches(look)
+    df = ps.read_video_frames(clip, image_height=24, image_width=32).map_batches(look, batch_size=20)
     means = df.to_pydict()["mean"]
     assert shapes == [(20, 24, 32, 3)]
     assert means == pytest.approx([grey(number) for number in range(20)], abs=6)

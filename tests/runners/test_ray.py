@@ -28,7 +28,7 @@ from penstock.plan.stages import Read, Stage, Transform
 from penstock.protocols import ReadRequest
 from penstock.runners.ray import RayRunner
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.ray
 
 ROWS_PER_FILE = 1000
 LONG_S = 600.0
