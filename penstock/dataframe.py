@@ -225,7 +225,7 @@ class DataFrame:
         *,
         batch_size: BatchSize = "auto",
         batch_format: BatchFormat = "numpy",
-        zero_copy_batch: bool = True,
+        zero_copy_batch: bool | None = None,
         max_batch_bytes: int | str | None = None,
         max_batch_tokens: int | None = None,
         batch_weight: Callable[..., Any] | None = None,
@@ -249,9 +249,10 @@ class DataFrame:
 
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
         pandas DataFrame. NumPy arrays share memory with the columns where Arrow allows, and are read-only then; torch
-        tensors share it too and must not be written to. With ``zero_copy_batch=False`` both are ``fn``'s to change, as
-        DataFrames always are. With ``on_error`` of ``log`` or ``ignore`` the rows that it fails
-        on are left out and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction, end it.
+        tensors, which cannot be locked, share it with ``zero_copy_batch=True`` only, and must not be written to then.
+        With ``zero_copy_batch=False`` both are ``fn``'s to change, as DataFrames always are. With ``on_error`` of
+        ``log`` or ``ignore`` the rows that it fails on are left out and recorded, see ``errors``; more than
+        ``max_errors`` of them, a count or a fraction, end it.
 
         A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
         ``max_batch_tokens`` bound what a batch weighs. One on which ``split_on`` is raised, or for which a GPU has not

@@ -121,6 +121,10 @@ class WorkerDiedError(PenstockError):
     """A worker process ended without an answer."""
 
 
+class WorkerGoneError(WorkerDiedError):
+    """A worker process had ended before it was asked: what it would have been asked is not to blame."""
+
+
 class QueryCancelledError(PenstockError):
     """The query was stopped before it was done."""
 

@@ -17,12 +17,20 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.errors import QueryCancelledError, WorkerDiedError
+from penstock.errors import QueryCancelledError, WorkerDiedError, WorkerGoneError
 from penstock.events import RowError
 from penstock.execution.printed import Forwarder, forwarded, output_for
 from penstock.execution.transport import Closed, receive, send
 
 CLOSE_TIMEOUT_S = 5.0
+START = """
+import sys
+sys.path[:] = sys.argv[3:]
+from penstock.execution.worker import main
+main(int(sys.argv[1]), int(sys.argv[2]))
+"""
+"""A worker looks for modules where the driver does, and nowhere else: a file in the current folder may bear the name of
+one of the standard library."""
 
 
 class WorkerProcess:
@@ -41,7 +49,7 @@ class WorkerProcess:
         self._printed: Forwarder | None = None
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.execution.worker", str(theirs.fileno()), str(lifeline_read)],
+                [sys.executable, "-P", "-c", START, str(theirs.fileno()), str(lifeline_read), *sys.path],
                 pass_fds=(theirs.fileno(), lifeline_read),
                 stdin=subprocess.DEVNULL,
                 stdout=output_for(sys.stdout, is_screen_drawn=is_screen_drawn),
@@ -74,6 +82,8 @@ class WorkerProcess:
         with self._turn:
             if is_cancelled():
                 raise QueryCancelledError("the query was stopped")
+            if self._is_dead:  # of what another handler asked
+                raise WorkerGoneError("The worker process has ended.")
             try:
                 send(self._sock, request, batch)
                 (verb, given), output = receive(self._sock)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Protocol
 
+from penstock.errors import QueryCancelledError
 from penstock.execution.gil import GilWatch
 from penstock.protocols import Emit, Report, Task, WorkerPool
 
@@ -31,7 +32,8 @@ class Watch(Protocol):
 class MovingPool:
     """Implements ``WorkerPool`` by one pool of threads and, from the moment that it moves, one of processes.
 
-    Tasks that run on threads by then end there. A stage for which ``make_processes`` gives None stays there.
+    Tasks that run on threads by then end there. A stage for which ``make_processes`` gives None stays there; and one
+    whose first task in a process fails comes back, with that task: what was sent there may not work there.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class MovingPool:
         self._make_processes: MakePool | None = make_processes
         self._processes: WorkerPool | None = None
         self._is_drained = False
+        self._has_worked = False  # in a process
+        self._has_come_back = False
         self.capacity = self._threads.capacity
 
     def submit(self, task: Task) -> None:
@@ -59,10 +63,13 @@ class MovingPool:
             should_move = self._make_processes is not None and self._watch.is_held_back
         if should_move:
             self._move()
-        if self._processes is not None and not is_on_threads:
+        if self._processes is not None and not is_on_threads and not self._has_come_back:
             self._close_threads_if_drained()
             self._processes.submit(task)
-            return
+        else:
+            self._submit_to_threads(task)
+
+    def _submit_to_threads(self, task: Task) -> None:
         with self._lock:
             self._watch.note_start(self._clock())
             self._on_threads.add(task)
@@ -80,14 +87,14 @@ class MovingPool:
     def _move(self) -> None:
         make, self._make_processes = self._make_processes, None
         assert make is not None
-        self._processes = make(self._emit)
+        self._processes = make(self._processes_report)
         if self._processes is None:
             log.info("A function that holds the GIL stays on threads, as it cannot be sent to a worker process.")
 
     def _close_threads_if_drained(self) -> None:
         """Release what the threads hold, such as a model, once their last task is done."""
         with self._lock:
-            is_drained = not self._on_threads and not self._is_drained
+            is_drained = self._has_worked and not self._on_threads and not self._is_drained
         if is_drained:
             self._is_drained = True
             self._threads.close()
@@ -103,3 +110,15 @@ class MovingPool:
             self._processes.finish()
         else:
             self._emit(report)
+
+    def _processes_report(self, report: Report) -> None:
+        """Pass on what a process gave; before any of them has given anything, a failure is tried again on a thread."""
+        if report.task is None or report.error is None:
+            self._has_worked = self._has_worked or report.task is not None
+            self._emit(report)
+        elif self._has_worked or isinstance(report.error, QueryCancelledError):
+            self._emit(report)
+        else:
+            log.info("A function that holds the GIL goes on on threads, as it failed in a process: %r", report.error)
+            self._has_come_back = True
+            self._submit_to_threads(report.task)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.errors import WorkerDiedError
+from penstock.errors import WorkerDiedError, WorkerGoneError
 from penstock.events import RowError
 from penstock.protocols import Handler
 
@@ -95,7 +95,11 @@ class RevivingHandler:
         if self._worker is None:
             self._worker = self._start()
         try:
-            return self._worker.process(item, first_row)
+            given = self._worker.process(item, first_row)
+            self._num_stillborn = 0
+            return given
+        except WorkerGoneError:  # with what another stage was doing in it
+            self.close()
         except WorkerDiedError as exc:
             is_row_suspect = self.is_open
             self.close()

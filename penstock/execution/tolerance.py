@@ -20,10 +20,11 @@ class Tolerance:
     def add(self, errors: tuple[RowError, ...], num_rows_taken: int) -> None:
         self._first = self._first or errors[0]
         self._num_errors += len(errors)
-        self.check(num_rows_taken)
+        if isinstance(self._max_errors, int) or num_rows_taken >= MIN_ROWS:
+            self.check(num_rows_taken)
 
     def check(self, num_rows_taken: int) -> None:
-        """Raise if there are too many; also to be called at the end, as a fraction is not judged at the start."""
+        """Raise if there are too many; to be called at the end, too, as a fraction is not judged at the start."""
         if self._first is None or not is_too_many(self._max_errors, self._num_errors, num_rows_taken):
             return
         first = self._first
@@ -36,14 +37,12 @@ class Tolerance:
 def is_too_many(max_errors: int | float | None, num_errors: int, num_rows_taken: int) -> bool:
     """Say whether errors pass their limit, a count or a fraction of the rows taken.
 
-    >>> is_too_many(2, 3, 3), is_too_many(0.5, 3, 3), is_too_many(0.5, 60, 100), is_too_many(None, 9, 9)
+    >>> is_too_many(2, 3, 3), is_too_many(0.5, 1, 3), is_too_many(0.5, 60, 100), is_too_many(None, 9, 9)
     (True, False, True, False)
     """
     if max_errors is None:
         return False
-    if isinstance(max_errors, int):
-        return num_errors > max_errors
-    return num_rows_taken >= MIN_ROWS and num_errors > max_errors * num_rows_taken
+    return num_errors > (max_errors if isinstance(max_errors, int) else max_errors * num_rows_taken)
 
 
 def max_errors_of(work: Work | None) -> int | float | None:

@@ -1,4 +1,4 @@
-"""The other end of ``processes``: ``python -m penstock.execution.worker SOCKET_FD LIFELINE_FD`` serves handlers.
+"""The other end of ``processes``: ``main(SOCKET_FD, LIFELINE_FD)`` serves handlers.
 
 It is started afresh, not forked, so it inherits no threads, locks or CUDA state from the user's process.
 """
@@ -123,7 +123,3 @@ def _end_with_parent(lifeline_fd: int) -> None:
     """End this process and those it started once the driver is gone, even in the middle of a long call."""
     os.read(lifeline_fd, 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

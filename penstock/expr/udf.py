@@ -102,7 +102,8 @@ class BatchSpec:
     """A function over whole batches or rows, as given to ``map_batches``, ``map``, ``flat_map`` or ``filter``.
 
     ``verb`` says how ``target`` is called: with a batch in ``batch_format``, or with one row as a dict. A batch shares
-    memory with its columns where that can be, unless ``zero_copy`` is off and it is the function's to change.
+    memory with its columns where that can be, unless ``zero_copy`` is off
+    and it is the function's to change; tensors, which cannot be locked, share it only if it is on.
     """
 
     name: str
@@ -116,7 +117,7 @@ class BatchSpec:
     init_kwargs: tuple[tuple[str, Any], ...] = ()
     batch_size: BatchSize = "auto"
     batch_format: BatchFormat = "numpy"
-    zero_copy: bool = True
+    zero_copy: bool | None = None
     limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()

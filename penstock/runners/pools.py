@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -106,7 +105,7 @@ class LocalPools:
         crew = self._crews.setdefault(key, Crew([environment(devices) for devices in workers]))
         try:
             return ProcessPool(opener(work), len(workers), self._threads, emit, crew, revival(work))
-        except (TypeError, AttributeError, pickle.PicklingError) as exc:
+        except Exception as exc:  # whatever __reduce__ of an object raises
             spec = work.call.udf if isinstance(work, CallUdf) else work.spec
             raise UdfError(
                 f"{spec.name!r} cannot be sent to a worker process, as something it uses cannot be pickled: "

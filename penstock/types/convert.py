@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
@@ -37,6 +39,8 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
         return array if dtype is None else cast(array, dtype, what=what)
     if _is_pandas(values):
         return _from_pandas(values, dtype, what)
+    if _is_masked(values):
+        return _from_masked(values, dtype, what)
     if arrays.is_array(values):
         return _from_array(arrays.as_ndarray(values), dtype, what)
     if isinstance(values, list | tuple | range | deque) or (
@@ -82,6 +86,21 @@ def to_batch(output: Any, what: str) -> pa.RecordBatch:
             f"{what}: returned columns of unequal lengths: {listing}; each row needs a value in each."
         )
     return pa.RecordBatch.from_arrays(converted, names=names)
+
+
+def _is_masked(values: Any) -> bool:
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(values, masked.MaskedArray)
+
+
+def _from_masked(values: Any, dtype: DataType | None, what: str) -> pa.Array:
+    """Return the rows of a NumPy masked array; where all of a row is masked it is null."""
+    mask: Any = np.broadcast_to(values.mask, values.shape).reshape(len(values), -1)
+    is_null = mask.any(axis=1)
+    if (is_null != mask.all(axis=1)).any():
+        raise TypeMismatchError(f"{what}: a masked array has rows of which only a part is masked; fill or split them")
+    rows = [None if gone else row for gone, row in zip(is_null.tolist(), values.data, strict=True)]
+    return _infer(rows, what) if dtype is None else _encode(rows, dtype, what)
 
 
 def _is_pandas(values: Any) -> bool:

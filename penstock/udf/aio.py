@@ -71,8 +71,10 @@ class AsyncUdfHandler:
             args, kwargs = self._arguments.series(part)
             try:
                 async with self._turns:
-                    result = unshared(await self._function(*args, **kwargs))
-            except Exception as exc:
+                    result = unshared(await self._function(*args, **kwargs), part)
+            except (Exception, SystemExit, asyncio.CancelledError) as exc:
+                if _is_being_cancelled():
+                    raise
                 del args, kwargs  # as in UdfHandler
                 if not parts.has_shrunk(exc):
                     columns += self._failures.part(part, parts, exc)
@@ -92,3 +94,9 @@ class AsyncUdfHandler:
         # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
         calls = self._arguments.rows(batch, self._function)
         return await self._callers.run(Calls(calls, batch.num_rows, fail))
+
+
+def _is_being_cancelled() -> bool:
+    """Say whether the task is stopped from outside, and not by an error of the same class in the function."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

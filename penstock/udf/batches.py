@@ -6,6 +6,7 @@ import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +18,13 @@ from penstock.plan.stages import CallBatch
 from penstock.protocols import WorkerContext
 from penstock.types import to_batch
 from penstock.udf.call import ApplySteps, Record
-from penstock.udf.failures import row_error_of
+from penstock.udf.failures import CALL_FAILURES, row_error_of
 from penstock.udf.formats import batch_in_format, has_read_only
 from penstock.udf.ownership import unshared
 from penstock.udf.passthrough import PassedColumns
 from penstock.udf.retry import never, retrying, retrying_async
 from penstock.udf.sizing import BatchSizes
-from penstock.udf.target import begun, built_target, close_instance, drained, drained_async
+from penstock.udf.target import begun, built_target, close_instance, drained, drained_async, finish_closing
 
 if TYPE_CHECKING:
     from penstock.udf.loop import WorkerLoop
@@ -35,6 +36,13 @@ ZERO_COPY_REMEDY = (
     "set zero_copy_batch=False in map_batches, which gives a copy; or write array = array.copy() first."
 )
 _FAILED = object()  # what a call gives that failed, where that is tolerated
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Rows after which a batch gives no others, so that nobody has to ask."""
+
+    rows: pa.RecordBatch
 
 
 class BatchHandler:
@@ -58,12 +66,14 @@ class BatchHandler:
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if self._spec.verb != "map_batches":
-            rows = self._over_rows(item)
-        else:
-            results = self._call_parts(item)
-            if len(results) != 1 or isinstance(results[0], Iterator):
-                return self._drawn(results, item, first_row)
-            rows = to_batch(results[0], self._what)
+            return self._finished(self._over_rows(item), first_row)
+        outputs = self._outputs(item)
+        first = next(outputs, None)
+        if isinstance(first, Last):
+            return self._finished(first.rows, first_row)
+        return self._drawn(first, outputs, first_row)
+
+    def _finished(self, rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if not rows.num_rows:  # without a row, columns may be missing, and the steps not fit
             return iter(())
         return self._steps(rows, first_row)
@@ -74,7 +84,7 @@ class BatchHandler:
     def close(self) -> None:
         close = functools.partial(close_instance, self._instance)
         if self._loop is None:
-            close()
+            finish_closing(close())
         else:
             self._loop.close(close)
 
@@ -97,33 +107,51 @@ class BatchHandler:
             function = retrying_async(drained_async(target), policy, is_final)
         else:
             # What is given bit by bit can only be tried again, whole or in parts, if none of it has gone on.
-            is_repeated = policy.max_retries or policy.on_error != "raise" or self._spec.limits.split_on
+            is_repeated = (
+                policy.max_retries or policy.on_error != "raise" or policy.timeout_s or self._spec.limits.split_on
+            )
             whole = drained(target) if is_over_rows or is_repeated else begun(target)
             function = retrying(whole, policy, self._is_cancelled, is_final)
         args, kwargs = self._spec.args, dict(self._spec.kwargs)
         return lambda given: function(given, *args, **kwargs)
 
-    def _call_parts(self, batch: pa.RecordBatch) -> list[Any]:
-        """Call the function on the batch, in parts if it weighs too much.
+    def _outputs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Last]:
+        """Call the function on the batch, in parts if it weighs too much, and yield what each call gives.
 
-        Where it fails and that is tolerated, it is called on the halves, down to single rows.
+        Where it fails and that is tolerated, it is called on the halves, down to single rows. A result is converted
+        before the next call, which may use the same memory for its own. One that is known to be the last says so.
         """
-        parts, results = self._sizes.parts(batch), []
+        parts = self._sizes.parts(batch)
         for part in parts:
             given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
-                results.append(self._checked(unshared(PassedColumns(part, given).restored(self._called(given)))))
+                result = self._checked(unshared(PassedColumns(part, given).restored(self._called(given)), part))
             except QueryCancelledError:
                 raise
-            except Exception as exc:
+            except CALL_FAILURES as exc:
                 del given  # what is too much for memory must not be held while less of it is tried
                 if parts.has_shrunk(exc):
                     continue
                 if self._spec.policy.on_error == "raise" or not parts.split():
                     self._fail(part, exc)
+                continue
+            del given
+            parts.worked()
+            if isinstance(result, Iterator):
+                yield from self._items(result, part)
             else:
-                parts.worked()
-        return results
+                rows = to_batch(result, self._what)
+                yield rows if parts.has_more else Last(rows)
+
+    def _items(self, results: Iterator[Any], part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield what a generator gives, which is made meanwhile."""
+        try:
+            for result in results:
+                yield to_batch(result, self._what)
+        except (QueryCancelledError, GeneratorExit, TypeMismatchError):
+            raise
+        except CALL_FAILURES as exc:
+            self._fail(part, exc)
 
     def _weights(self, batch: pa.RecordBatch) -> Any:
         assert self._spec.limits.batch_weight is not None
@@ -165,16 +193,16 @@ class BatchHandler:
             return self._checked(self._called(row))
         except QueryCancelledError:
             raise
-        except Exception as exc:
+        except CALL_FAILURES as exc:
             return self._fail(batch.slice(number, 1), exc)
 
     async def _attempt_async(self, batch: pa.RecordBatch, number: int, row: dict[str, Any]) -> Any:
         try:
             return self._checked(await self._function(row))
-        except Exception as exc:
+        except CALL_FAILURES as exc:
             return self._fail(batch.slice(number, 1), exc)
 
-    def _fail(self, part: pa.RecordBatch, exc: Exception) -> Any:
+    def _fail(self, part: pa.RecordBatch, exc: BaseException) -> Any:
         """Raise what is to be raised, or record the rows and say that the call failed.
 
         They are taken from the batch anew, as the function may have changed what it was given.
@@ -188,19 +216,14 @@ class BatchHandler:
 
     # --- results ---
 
-    def _drawn(self, results: list[Any], batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield what calls gave, one result at a time; those of a generator are made meanwhile."""
-        for result in self._each(results, batch):
-            rows = to_batch(result, self._what)
+    def _drawn(
+        self, first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch | Last], first_row: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what calls gave, one result at a time."""
+        for output in itertools.chain([] if first is None else [first], others):
+            rows = output.rows if isinstance(output, Last) else output
             if rows.num_rows:
                 yield self._steps(rows, first_row)
-
-    def _each(self, results: list[Any], batch: pa.RecordBatch) -> Iterator[Any]:
-        for result in results:
-            try:
-                yield from result if isinstance(result, Iterator) else (result,)
-            except Exception as exc:
-                self._fail(batch, exc)
 
     def _over_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         results = self._call_rows(batch)
@@ -226,11 +249,11 @@ class BatchHandler:
         return iter(result)
 
 
-def _is_write_refused(spec: BatchSpec, part: pa.RecordBatch, exc: Exception) -> bool:
+def _is_write_refused(spec: BatchSpec, part: pa.RecordBatch, exc: BaseException) -> bool:
     """Whether a function failed as it wrote to an array that it was given to read; NumPy has no class for that."""
     if not isinstance(exc, ValueError) or "read-only" not in str(exc) or spec.verb != "map_batches":
         return False
-    return spec.zero_copy and has_read_only(batch_in_format(part, spec.batch_format, zero_copy=True))
+    return spec.zero_copy is not False and has_read_only(batch_in_format(part, spec.batch_format, zero_copy=True))
 
 
 def batch_failure(spec: BatchSpec, batch: pa.RecordBatch, exc: BaseException) -> str:
@@ -253,7 +276,7 @@ def _failure(spec: BatchSpec, where: str, exc: BaseException) -> str:
     )
 
 
-def note_failure(spec: BatchSpec, part: pa.RecordBatch, exc: Exception, record: Record) -> None:
+def note_failure(spec: BatchSpec, part: pa.RecordBatch, exc: BaseException, record: Record) -> None:
     """Record rows that are left out."""
     if spec.policy.on_error == "log":
         log.warning("%s", batch_failure(spec, part, exc))

@@ -20,12 +20,12 @@ from penstock.protocols import WorkerContext
 from penstock.storage.urls import redacted
 from penstock.types import PartialColumn, to_arrow_array
 from penstock.udf.arguments import Arguments
-from penstock.udf.failures import row_error_of
+from penstock.udf.failures import CALL_FAILURES, row_error_of
 from penstock.udf.instances import Lease
 from penstock.udf.ownership import unshared
 from penstock.udf.retry import never, retrying
 from penstock.udf.sizing import BatchSizes, Parts
-from penstock.udf.target import drained
+from penstock.udf.target import drained, finish_closing
 
 log = logging.getLogger("penstock.udf")
 
@@ -81,7 +81,7 @@ class UdfHandler:
         return iter(())
 
     def close(self) -> None:
-        self._lease.close()
+        finish_closing(self._lease.close())
 
     def _call_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         parts, columns = self._sizes.parts(batch), list[pa.Array]()
@@ -90,10 +90,10 @@ class UdfHandler:
                 raise QueryCancelledError("the query was stopped")
             args, kwargs = self._arguments.series(part)
             try:
-                result = unshared(self._function(*args, **kwargs))
+                result = unshared(self._function(*args, **kwargs), part)
             except QueryCancelledError:
                 raise
-            except Exception as exc:
+            except CALL_FAILURES as exc:
                 del args, kwargs  # what is too much for memory must not be held while less of it is tried
                 if not parts.has_shrunk(exc):
                     columns += self._failures.part(part, parts, exc)
@@ -114,7 +114,7 @@ class UdfHandler:
                 self._run(calls, batch.num_rows, results)
             except QueryCancelledError:
                 raise
-            except Exception as exc:
+            except CALL_FAILURES as exc:
                 self._failures.row(batch, len(results), exc)
                 results.append(None)
         return results
@@ -128,8 +128,10 @@ class UdfHandler:
         while len(results) < num_rows:
             if self._is_cancelled():
                 raise QueryCancelledError("the query was stopped")
-            started = time.perf_counter()
+            started, wanted = time.perf_counter(), min(size, num_rows - len(results)) + len(results)
             results.extend(itertools.islice(calls, size))
+            if len(results) < wanted:  # to the map, that was the end
+                raise RuntimeError("the function raised StopIteration, as next() does where nothing is left to give")
             if time.perf_counter() - started < CANCEL_CHECK_S / 2:
                 size *= 2
 
@@ -158,7 +160,7 @@ class Failures:
                 ) from exc
             self.note(part, row, exc)
 
-    def part(self, part: pa.RecordBatch, parts: Parts, exc: Exception) -> list[pa.Array]:
+    def part(self, part: pa.RecordBatch, parts: Parts, exc: BaseException) -> list[pa.Array]:
         """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""
         if self.spec.policy.on_error == "raise":
             raise batch_error(self.spec, part.num_rows, exc) from exc

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from penstock.udf.failures import CALL_FAILURES
+
 CALLS_A_TURN = 32
 """After as many calls a caller lets others run, since calls that never wait would keep the loop to themselves."""
 
@@ -33,7 +35,7 @@ class Calls:
     def fail(self, number: int, exc: BaseException) -> None:
         """Take note that a call failed."""
         try:
-            if not isinstance(exc, (Exception, asyncio.CancelledError)):
+            if not isinstance(exc, (*CALL_FAILURES, asyncio.CancelledError)):
                 raise exc  # an interrupt, which is not the call's
             self._on_error(number, exc)
         except BaseException as error:

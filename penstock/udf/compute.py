@@ -61,7 +61,7 @@ def make_batch_spec(
     *,
     batch_size: BatchSize = "auto",
     batch_format: BatchFormat = "numpy",
-    zero_copy_batch: bool = True,
+    zero_copy_batch: bool | None = None,
     max_batch_bytes: int | str | None = None,
     max_batch_tokens: int | None = None,
     batch_weight: Callable[..., Any] | None = None,
@@ -94,8 +94,9 @@ def make_batch_spec(
             raise InvalidArgumentError(f"{verb}: {name!r} is a function; fn_constructor_args are for a class")
         check_signature(fn, name, (None, *args), kwargs)
     check_batch_size(verb, batch_size)
-    if not isinstance(zero_copy_batch, bool):
-        raise InvalidArgumentError(f"{verb}: zero_copy_batch is True or False; got {zero_copy_batch!r}")
+    for option, value in (("zero_copy_batch", zero_copy_batch), ("use_process", use_process)):
+        if value is not None and not isinstance(value, bool):
+            raise InvalidArgumentError(f"{verb}: {option} is True, False or None; got {value!r}")
     check_whole(verb, "max_retries", max_retries, 0)
     check_amount(verb, "num_cpus", num_cpus or 0)
     check_amount(verb, "num_gpus", num_gpus or 0)

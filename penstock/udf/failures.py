@@ -14,6 +14,9 @@ import numpy as np
 
 from penstock.events import RowError
 
+CALL_FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
+"""What a call of a user's function may fail with. ``sys.exit()`` in one does not end the user's program."""
+
 MAX_BINARY_NBYTES = 64 * 1024  # of an image or an array; a longer one is described
 PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 

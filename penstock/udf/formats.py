@@ -27,11 +27,11 @@ def checked_format(verb: str, batch_format: str) -> BatchFormat:
     return known[batch_format]
 
 
-def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat, *, zero_copy: bool = False) -> Any:
+def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat, *, zero_copy: bool | None = False) -> Any:
     """Return a batch as user code wants it. Arrow shares its memory; anything else is the user's to change.
 
-    With ``zero_copy``, arrays and tensors share it too where the layouts agree: such an array is read-only, and such a
-    tensor must not be written to, which torch cannot see to.
+    With ``zero_copy`` of True or None, arrays share it too where the layouts agree, and are read-only then; with True
+    tensors do as well, which must not be written to, as torch cannot see to that.
     """
     match batch_format:
         case "pyarrow":
@@ -45,10 +45,11 @@ def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat, *, zero_co
                 return [{} for _ in range(batch.num_rows)]
             return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         case "torch":
-            return {name: Series(batch.column(name), name).to_torch(zero_copy=zero_copy) for name in batch.schema.names}
+            names = batch.schema.names
+            return {name: Series(batch.column(name), name).to_torch(zero_copy=zero_copy is True) for name in names}
         case "numpy":
             arrays = {name: default_numpy(batch.column(name)) for name in batch.schema.names}
-            return arrays if zero_copy else {name: own(array) for name, array in arrays.items()}
+            return arrays if zero_copy is not False else {name: own(array) for name, array in arrays.items()}
 
 
 def has_read_only(given: Any) -> bool:

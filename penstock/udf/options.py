@@ -46,6 +46,8 @@ class Options:
             check_whole(name, "max_concurrency", self.max_concurrency, 1)
         if self.max_retries is not None:
             check_whole(name, "max_retries", self.max_retries, 0)
+        if self.use_process is not None and not isinstance(self.use_process, bool):
+            raise InvalidArgumentError(f"{name}: use_process is True, False or None; got {self.use_process!r}")
         check_amount(name, "cpus", self.cpus or 0)
         check_amount(name, "gpus", self.gpus)
         check_on_error(name, self.on_error or "raise")

@@ -6,15 +6,17 @@ reference count, compared with that of an object which is known to have no other
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 
-def unshared(result: Any) -> Any:
-    """Return what a function gave, with copies of the arrays that it may still change.
+def unshared(result: Any, given: pa.RecordBatch | None = None) -> Any:
+    """Return what a function gave for a batch, with copies of the arrays that it may still change.
 
     >>> kept = np.zeros(2)
     >>> taken = unshared({"x": kept})
@@ -23,23 +25,63 @@ def unshared(result: Any) -> Any:
     [0.0, 0.0]
     """
     if isinstance(result, Iterator):
-        return map(unshared, result)
+        return map(unshared, result, itertools.repeat(given))
     is_kept = sys.getrefcount(result) > _ALONE
-    if type(result) is not dict:
-        return _own(result, is_kept)
+    if isinstance(result, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray) or _is_pandas(result):
+        return _copied(result, given)
+    if not isinstance(result, Mapping):
+        return _own(result, is_kept, given)
     counts = [sys.getrefcount(value) for value in result.values()]
-    held = [is_kept or count > _IN_DICT for count in counts]
-    return {name: _own(value, is_held) for (name, value), is_held in zip(result.items(), held, strict=True)}
+    held = [is_kept or type(result) is not dict or count > _IN_DICT for count in counts]
+    return {name: _own(value, is_held, given) for (name, value), is_held in zip(result.items(), held, strict=True)}
 
 
-def _own(value: Any, is_held: bool) -> Any:
+def _own(value: Any, is_held: bool, given: pa.RecordBatch | None) -> Any:
     """Return a value, or a copy if it, or the memory that it is a view of, belongs to somebody else too."""
     if isinstance(value, np.ndarray):
         return value.copy() if value.flags.writeable and (is_held or _is_view_of_kept(value)) else value
+    if isinstance(value, list):
+        return list(value) if is_held else value
+    if isinstance(value, pa.Array | pa.ChunkedArray) or _is_pandas(value):
+        return _copied(value, given)
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return value.detach().clone() if is_held or value._is_view() else value
+    if torch is not None and isinstance(value, torch.Tensor) and value.device.type == "cpu":
+        is_borrowed = is_held or value._is_view() or not value.untyped_storage().resizable()
+        return value.detach().clone() if is_borrowed else value
     return value
+
+
+def _is_pandas(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "pandas"
+
+
+def _copied(value: Any, given: pa.RecordBatch | None) -> Any:
+    """Return Arrow or pandas data whose memory is nobody else's. Columns of the batch that was given are left alone.
+
+    Whether it wraps an array of the function's own cannot be seen from outside.
+    """
+    if isinstance(value, pa.Table | pa.RecordBatch):
+        known = _addresses(given)
+        columns = [column if _addresses(column) <= known else _rebuilt(column) for column in value.columns]
+        return type(value).from_arrays(columns, schema=value.schema)
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return value if _addresses(value) <= _addresses(given) else _rebuilt(value)
+    return value.copy(deep=True) if hasattr(value, "copy") else value
+
+
+def _rebuilt(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a copy. An empty array is added, as ``concat_arrays`` of a single one gives just that."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.concat_arrays([*chunks, chunks[0][:0]]) if chunks else pa.array([], column.type)
+
+
+def _addresses(data: Any) -> set[int]:
+    if data is None:
+        return set()
+    if isinstance(data, pa.RecordBatch):
+        return set().union(*map(_addresses, data.columns))
+    chunks = data.chunks if isinstance(data, pa.ChunkedArray) else [data]
+    return {buffer.address for chunk in chunks for buffer in chunk.buffers() if buffer is not None}
 
 
 def _is_view_of_kept(array: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import random
@@ -9,6 +10,8 @@ import signal
 import time
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from penstock.errors import QueryCancelledError, RetryAfterError
 from penstock.expr.udf import Policy
@@ -68,7 +71,7 @@ def retrying(
         attempt = 0
         while True:
             try:
-                return function(*args, **kwargs)
+                return function(*map(pristine, args), **{name: pristine(value) for name, value in kwargs.items()})
             except Exception as exc:
                 attempt += 1
                 if is_final(exc) or not can_retry(exc, attempt, policy):
@@ -93,7 +96,7 @@ def retrying_async(function: Callable[..., Any], policy: Policy, is_final: IsFin
         attempt = 0
         while True:
             try:
-                return await function(*args, **kwargs)
+                return await function(*map(pristine, args), **{name: pristine(value) for name, value in kwargs.items()})
             except Exception as exc:
                 attempt += 1
                 if is_final(exc) or not can_retry(exc, attempt, policy):
@@ -103,6 +106,25 @@ def retrying_async(function: Callable[..., Any], policy: Policy, is_final: IsFin
             await asyncio.sleep(delay_s)
 
     return call
+
+
+def pristine(value: Any) -> Any:
+    """Return a value for one attempt, which may change what it is given: the next one must find it as it was.
+
+    >>> row = {"x": [1]}
+    >>> pristine(row)["x"].append(2)
+    >>> row
+    {'x': [1]}
+    """
+    if isinstance(value, dict):
+        return {name: pristine(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [pristine(each) for each in value]
+    if isinstance(value, np.ndarray):
+        return value.copy() if value.flags.writeable else value
+    if type(value).__module__.partition(".")[0] in ("pandas", "torch") and hasattr(value, "__deepcopy__"):
+        return copy.deepcopy(value)
+    return value
 
 
 def timed(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:

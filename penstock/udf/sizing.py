@@ -110,6 +110,11 @@ class Parts(Iterator[pa.RecordBatch]):
         self._given = self._left.pop()
         return self._given[0]
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the part that was just given is not the last."""
+        return bool(self._left)
+
     def split(self) -> bool:
         """Put the halves of the part that was just given in its place; False if it is a single row."""
         part, shares = self._given

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from penstock.errors import UdfError
 from penstock.expr.udf import BatchSpec, UdfSpec
+from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.ownership import unshared
 
 log = logging.getLogger("penstock.udf")
@@ -21,7 +23,7 @@ def built_target(spec: UdfSpec | BatchSpec) -> tuple[Callable[..., Any], Any]:
         return spec.target, None
     try:
         instance = spec.target(*spec.init_args, **dict(spec.init_kwargs))
-    except Exception as exc:
+    except CALL_FAILURES as exc:
         name = spec.target.__name__
         raise UdfError(f"{name}() failed when a worker built its instance: {type(exc).__name__}: {exc}") from exc
     return method_of(instance, spec), instance
@@ -81,6 +83,20 @@ def _resumed(begin: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
         close = getattr(rest, "close", None)  # it may be a plain iterator
         if callable(close):
             close()
+
+
+def finish_closing(closing: Any) -> None:
+    """Run an async ``close()`` of an object whose methods are not, on a loop of its own; the caller may be in one."""
+    if not inspect.isawaitable(closing):
+        return
+    import asyncio
+
+    async def wait() -> None:
+        await closing
+
+    thread = threading.Thread(target=lambda: asyncio.run(wait()), name="penstock-close")
+    thread.start()
+    thread.join()
 
 
 def drained(function: Callable[..., Any]) -> Callable[..., Any]:

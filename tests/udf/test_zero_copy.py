@@ -89,12 +89,12 @@ def test_tensors_share_memory_and_nobody_warns(name: str) -> None:
 
     df, where = frame(name)
     shape = (NUM_ROWS - 1, *SHAPES.get(name, ()))
-    passed = df.map_batches(look, batch_format="torch").to_arrow()
+    passed = df.map_batches(look, batch_format="torch", zero_copy_batch=True).to_arrow()
     assert seen == [(where, shape)]
     assert passed.equals(df.to_arrow())
     seen.clear()
-    df.map_batches(look, batch_format="torch", zero_copy_batch=False).collect()
-    assert seen != [(where, shape)]
+    df.map_batches(look, batch_format="torch").collect()
+    assert seen != [(where, shape)], "torch cannot lock a tensor, so it is a copy unless the user asks"
 
 
 def test_a_tensor_outlives_its_batch() -> None:
@@ -104,20 +104,24 @@ def test_a_tensor_outlives_its_batch() -> None:
         kept.append(batch["x"])
         return {"n": [len(batch["x"])]}
 
-    ps.from_pydict({"x": list(range(1000))}).map_batches(keep, batch_format="torch", batch_size=None).collect()
+    ps.from_pydict({"x": list(range(1000))}).map_batches(
+        keep, batch_format="torch", batch_size=None, zero_copy_batch=True
+    ).collect()
     assert kept[0].tolist() == list(range(1000))
 
 
 def test_tensors_that_are_the_functions_own_may_be_changed() -> None:
     df = ps.from_pydict({"x": [1, 2]})
-    changed = df.map_batches(lambda b: {"x": b["x"].mul_(10)}, batch_format="torch", zero_copy_batch=False)
+    changed = df.map_batches(lambda b: {"x": b["x"].mul_(10)}, batch_format="torch")
     assert changed.to_pydict() == {"x": [10, 20]}
     assert df.to_pydict() == {"x": [1, 2]}
 
 
 def test_a_tensor_written_to_against_the_rules_does_not_end_the_worker() -> None:
     table = pa.table({"x": np.zeros(100_000)})
-    df = ps.from_arrow(table).map_batches(lambda b: {"x": b["x"].add_(1)}, batch_format="torch", use_process=True)
+    df = ps.from_arrow(table).map_batches(
+        lambda b: {"x": b["x"].add_(1)}, batch_format="torch", use_process=True, zero_copy_batch=True
+    )
     assert set(df.to_pydict()["x"]) == {1.0}
     assert table.column("x").to_pylist()[0] == 0
 
