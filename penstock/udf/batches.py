@@ -62,6 +62,7 @@ class BatchHandler:
             self.close()
             raise
         self._sizes = BatchSizes(self._spec.limits, self._what, lambda batch: batch.columns, self._weights)
+        self._is_bit_by_bit = False  # whether results are given before the last is made
         self._function = self._with_policy(target)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
@@ -71,6 +72,8 @@ class BatchHandler:
         first = next(outputs, None)
         if isinstance(first, Last):
             return self._finished(first.rows, first_row)
+        if not self._is_bit_by_bit:  # the whole batch can be tried again elsewhere only while nothing of it has gone on
+            outputs = iter(list(outputs))
         return self._drawn(first, outputs, first_row)
 
     def _finished(self, rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
@@ -107,13 +110,16 @@ class BatchHandler:
             function = retrying_async(drained_async(target), policy, is_final)
         else:
             # What is given bit by bit can only be tried again, whole or in parts, if none of it has gone on.
-            is_repeated = (
-                policy.max_retries or policy.on_error != "raise" or policy.timeout_s or self._spec.limits.split_on
-            )
-            whole = drained(target) if is_over_rows or is_repeated else begun(target)
+            whole = drained(target) if is_over_rows or self._is_repeated else begun(target)
             function = retrying(whole, policy, self._is_cancelled, is_final)
         args, kwargs = self._spec.args, dict(self._spec.kwargs)
         return lambda given: function(given, *args, **kwargs)
+
+    @property
+    def _is_repeated(self) -> bool:
+        """Whether a call that fails is made again, or ended, or made on less."""
+        policy, limits = self._spec.policy, self._spec.limits
+        return bool(policy.max_retries or policy.on_error != "raise" or policy.timeout_s or limits.split_on)
 
     def _outputs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Last]:
         """Call the function on the batch, in parts if it weighs too much, and yield what each call gives.
@@ -138,6 +144,7 @@ class BatchHandler:
             del given
             parts.worked()
             if isinstance(result, Iterator):
+                self._is_bit_by_bit = not self._is_repeated
                 yield from self._items(result, part)
             else:
                 rows = to_batch(result, self._what)

@@ -93,6 +93,8 @@ def test_what_threads_hold_is_released_when_the_last_task_on_them_is_done(stage:
     stage.run()
     stage.verdict.is_held_back = True
     stage.run()
+    assert stage.diary.lines("close") == [], "it may have to come back"
+    stage.run()
     assert stage.diary.lines("close") == ["close"]
 
 
@@ -156,3 +158,15 @@ def test_one_that_cannot_move_stays_and_is_asked_once(stage: Stage) -> None:
     stage.run()
     assert stage.is_moved == [False]
     assert stage.diary.lines("close") == []
+
+
+def test_one_that_fails_in_a_process_comes_back_with_its_task(stage: Stage) -> None:
+    stage.run()
+    stage.verdict.is_held_back = True
+    stage.pool.submit(order("fail"))
+    report = stage.reports.next()
+    assert isinstance(report.error, ValueError), "which it is on a thread, too"
+    assert stage.is_moved == [False, True]
+    stage.run()
+    assert stage.diary.lines("process echo") == ["process echo"] * 2
+    assert stage.is_moved == [False, True], "and stays"

@@ -88,7 +88,7 @@ def test_nothing_is_left_where_every_row_fails() -> None:
 
 def test_each_bad_row_is_logged_once_with_its_values(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="penstock"):
-        ps.range(10).map_batches(over_batch, on_error="log").collect()
+        ps.range(10).map_batches(over_batch, on_error="log", concurrency=1).collect()
     assert [record.getMessage() for record in caplog.records] == [
         f"map_batches(over_batch) failed on the row {{'id': {x}}}: ValueError: bad row" for x in sorted(BAD)
     ]

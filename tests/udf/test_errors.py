@@ -336,7 +336,9 @@ def test_more_errors_than_a_fraction_end_the_query() -> None:
         numbers(num_rows).select(ps.func(on_error="ignore", max_errors=max_errors)(odd_only)(col("a"))).collect()
 
     run(200, 0.6)
-    run(50, 0.1)  # too few to tell
+    run(50, 0.6)
+    with pytest.raises(TooManyErrorsError, match="25 of 50"):
+        run(50, 0.4)
     with pytest.raises(TooManyErrorsError, match=r"max_errors=0\.4"):
         run(200, 0.4)
 

@@ -230,8 +230,8 @@ def test_a_function_that_cannot_be_sent_stays() -> None:
             return x
 
     assert ps.range(500).select(locked(col("id"))).to_pydict() == {"id": list(range(500))}
+    forced = ps.func(return_dtype=DataType.int64(), use_process=True)(lambda x: lock and x)
     with pytest.raises(UdfError, match="cannot be sent to a worker process"):
-        forced = ps.func(return_dtype=DataType.int64(), use_process=True)(lambda x: lock and x)
         ps.range(5).select(forced(col("id"))).collect()
 
 
