@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Protocol, cast
 
-from penstock.errors import PathNotFoundError, ReadError
+from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
 from penstock.storage.access import ANYTHING, Access, configured_access
 from penstock.storage.limits import Limits
 from penstock.storage.objects import ObjectStore
 from penstock.storage.options import environment
 from penstock.storage.remembered import options_for
-from penstock.storage.urls import KINDS, local_path, scheme_of
+from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
 
 class Store(Protocol):
@@ -93,7 +93,7 @@ def open_store(path: str, options: Mapping[str, Any] | None = None, access: Acce
     options = options or options_for(path)
     if rule != ANYTHING:
         rule.check(path)
-    if scheme_of(path) in ("http", "https"):
+    if scheme_of(path) in WEB:
         from penstock.storage.http import HttpStore
 
         made = _shared(("http", rule), options, lambda given: HttpStore(rule, given))
@@ -114,7 +114,10 @@ def async_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[As
         return object_store(scheme, bucket, options), key
     from penstock.storage.other import FsspecStore
 
-    return _shared((scheme,), options, lambda given: FsspecStore(scheme, given)), rest
+    try:
+        return _shared((scheme,), options, lambda given: FsspecStore(scheme, given)), rest
+    except InvalidArgumentError as exc:
+        raise InvalidArgumentError(f"Cannot read {redacted(path)!r}: {exc}") from None
 
 
 def object_store(scheme: str, bucket: str, options: Mapping[str, Any] | None = None) -> ObjectStore:

@@ -171,6 +171,30 @@ def test_public_means_no_local_files_and_no_private_addresses(web: Web, tmp_path
     assert web.asked == []
 
 
+@pytest.mark.parametrize("scheme", ["local", "LOCAL", "dir", "memory", "ftp", "sftp", "github", "zip", "file", "odd"])
+def test_a_rule_lets_only_known_schemes_pass(tmp_path: Path, scheme: str) -> None:
+    (tmp_path / "x").write_bytes(b"secret")
+    url = f"{scheme}://{tmp_path}/x"
+    for allow in ("public", [f"{tmp_path}/other/"], ["https://example.com/"]):
+        refused(url, "is a local file|may not be read", allow=allow)
+    for rule in ("allow_local_files", "allow_private_urls")[: 1 if scheme == "file" else 2]:
+        with ps.config(**{rule: False}):
+            refused(url, "is a local file|may not be read")
+            with pytest.raises(PermissionError):
+                ps.File(url).read()
+    if scheme != "file":
+        with pytest.raises(InvalidArgumentError, match="cannot be held to"):
+            ps.col("p").download(allow=[url])
+
+
+@pytest.mark.parametrize("url", ["ftp://h/x", "dir://h/x", "zip://x", "odd://me:word@h/x"])
+def test_an_odd_scheme_is_a_clear_error(url: str) -> None:
+    shown = url.replace("me:word", "***").replace("*", "[*]")
+    refused(url, f"Cannot read '{shown}': {url.partition(':')[0]}:// URLs cannot be read here .*known are .* s3://")
+    with pytest.raises(InvalidArgumentError, match=f"Cannot read '{shown}'"):
+        ps.File(url).read()
+
+
 def test_settings_forbid_for_the_whole_process(web: Web, tmp_path: Path) -> None:
     url = web.put("x", b"inside")
     (tmp_path / "x").write_bytes(b"secret")
