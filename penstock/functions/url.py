@@ -10,7 +10,7 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, lit, method
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import OnError, Policy, Resources, UdfSpec
-from penstock.storage.access import access_from
+from penstock.storage.access import access_from, configured_access
 from penstock.storage.options import StorageOptions
 from penstock.types import DataType
 
@@ -79,7 +79,7 @@ def upload(
         "upload",
         Uploader,
         "put",
-        (folder, _options(storage_options)),
+        (configured_access(), folder, _options(storage_options)),
         DataType.string(),
         max_connections,
         on_error,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError, TypeMismatchError
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, TypeMismatchError
 from tests.storage.conftest import Bucket
 from tests.storage.web import Web
 
@@ -158,6 +159,64 @@ def test_workers_are_bound_by_the_settings_too(tmp_path: Path) -> None:
         assert forbidden.errors().to_pydict()["error_type"] == ["ForbiddenUrlError"]
     finally:
         ps.set_config(allow_local_files=True)
+
+
+@ps.func(on_error="ignore")
+def read_here(path: ps.File) -> str:
+    return path.read().decode()
+
+
+@ps.func(on_error="ignore")
+async def read_async(path: ps.File) -> str:
+    return path.read().decode()
+
+
+@ps.func.batch(return_dtype=str, on_error="ignore")
+def read_batch(paths: ps.Series) -> list[str]:
+    return [ps.File(path).read().decode() for path in paths.to_pylist()]
+
+
+def read_all(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"p": [ps.File(path).read().decode() for path in batch["p"]]}
+
+
+def test_a_block_of_settings_holds_for_functions_wherever_they_run(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    df = ps.from_pydict({"p": [str(tmp_path / "a.txt")]})
+    path = ps.col("p")
+    reads = [read_here(path), read_batch(path), read_async(path), read_elsewhere(path)]
+    for read in reads:
+        query = df.select(read)
+        with ps.config(allow_local_files=False):
+            assert query.to_pydict() == {"p": [None]}
+            rows = query.iter_rows()
+            first = next(iter(rows))
+        assert first == {"p": None}
+        assert df.select(read).to_pydict() == {"p": ["hello"]}  # what counts is where the query runs
+    queries = [
+        df.map_batches(read_all),
+        df.select(path.file().guess_mime_type()),
+        df.select(length(path)),
+    ]
+    for query in queries:
+        with ps.config(allow_local_files=False), pytest.raises(PenstockError, match="is a local file"):
+            query.to_pydict()
+    with ps.config(allow_local_files=False):
+        built = [path.download(), path.file().upload(str(tmp_path / "out")), path.file_size(), path.file_exists()]
+    for expression in built:  # these take the settings with them when they are built
+        with pytest.raises(PenstockError, match="is a local file"):
+            df.select(expression).to_pydict()
+
+
+def test_a_query_started_in_a_block_keeps_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    df = ps.from_pydict({"p": [str(tmp_path / "a.txt")] * 400})
+    for read in (read_here, read_async):
+        with ps.config(allow_local_files=False, memory_limit="1MB"):
+            rows = iter(df.select(read(ps.col("p"))).into_batches(1).iter_rows())
+            texts = [next(rows)["p"]]
+        texts += [row["p"] for row in rows]
+        assert texts == [None] * 400
 
 
 @ps.cls
