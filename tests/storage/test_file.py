@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, TypeMismatchError
+from penstock.storage import remembered
 from tests.storage.conftest import Bucket
 from tests.storage.web import Web
 
@@ -283,3 +284,38 @@ def test_from_files_remembers_how_to_read_them(bucket: Bucket) -> None:
     assert listed.select(ps.col("path").download()).to_pydict() == {"path": [b"", b"x", b"xx"]}
     stored = df.to_arrow()
     assert "very-secret-value" not in str(stored) + str(stored.schema.serialize().to_pybytes())
+
+
+def test_options_are_remembered_for_their_own_store_only(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "_by_place", {})
+    for headers in ({"Authorization": "Bearer abc"}, {}):
+        with pytest.raises(InvalidArgumentError, match="takes no headers.*from_files"):
+            ps.col("p").file(storage_options={"headers": headers})
+    for vague in ({"token": "abcd"}, {"key": "abcd"}, {"default_headers": {"Authorization": "x"}}):
+        with pytest.raises(InvalidArgumentError, match="may be for any of"):
+            ps.col("p").image_file(storage_options=vague)
+    with pytest.raises(InvalidArgumentError, match="no store has all of"):
+        ps.col("p").file(storage_options={"secret": "abcd", "account": "me"})
+    with pytest.raises(InvalidArgumentError, match="'keyy' is not known. Did you mean 'key'"):
+        ps.col("p").file(storage_options={"keyy": "abcd"})
+    assert remembered.remembered() == {}
+    ps.col("p").file(storage_options={"key": "a", "secret": "b"})
+    assert sorted(remembered.remembered()) == ["s3://", "s3a://"]
+    ps.col("p").video_file(storage_options={"account": "a", "sas_token": "b"})
+    assert remembered.options_for("az://box/x") == {"account": "a", "sas_token": "b"}
+    assert remembered.options_for("gs://box/x") is None
+    assert remembered.options_for("hf://datasets/x") is None
+
+
+def test_remembered_headers_go_to_their_server_only(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "_by_place", {})
+    headers = {"Authorization": "Bearer abc"}
+    url = web.put("x", b"x")
+    df = ps.from_files(url, storage_options={"headers": headers})
+    web.asked.clear()
+    other = url.replace("127.0.0.1", "localhost")
+    assert df.select(length(ps.col("file"))).to_pydict() == {"file": [1]}
+    assert {asked.headers.get("Authorization") for asked in web.asked} == {"Bearer abc"}
+    web.asked.clear()
+    assert ps.from_pydict({"p": [other]}).select(length(ps.col("p"))).to_pydict() == {"p": [1]}
+    assert {asked.headers.get("Authorization") for asked in web.asked} == {None}
