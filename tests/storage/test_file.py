@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -319,3 +320,25 @@ def test_remembered_headers_go_to_their_server_only(web: Web, monkeypatch: pytes
     web.asked.clear()
     assert ps.from_pydict({"p": [other]}).select(length(ps.col("p"))).to_pydict() == {"p": [1]}
     assert {asked.headers.get("Authorization") for asked in web.asked} == {None}
+
+
+def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "folder").mkdir()
+    for path in (str(pipe), "/dev/zero", f"file://{pipe}"):
+        for look in (ps.File.read, ps.File.open, ps.File.size):
+            with pytest.raises(ReadError, match="not a regular file"):
+                look(ps.File(path))
+        with pytest.raises(PenstockError, match="not a regular file"):
+            ps.from_pydict({"p": [path]}).select(ps.col("p").download()).to_pydict()
+    with pytest.raises(ReadError, match="Is a directory"):
+        ps.File(str(tmp_path / "folder")).read()
+
+
+def test_no_more_is_read_of_a_local_file_than_max_bytes() -> None:
+    path = "/proc/self/maps"  # its size is said to be 0
+    df = ps.from_pydict({"p": [path]})
+    with pytest.raises(PenstockError, match="more than max_bytes=100 bytes"):
+        df.select(ps.col("p").download(max_bytes=100)).to_pydict()
+    assert len(df.select(ps.col("p").download()).to_pydict()["p"][0]) > 100
