@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 from penstock.errors import InvalidArgumentError, PathNotFoundError
 from penstock.storage.mime import SNIFF_NBYTES, UNKNOWN, sniff
 from penstock.storage.options import StorageOptions
-from penstock.storage.urls import redacted
+from penstock.storage.urls import WEB, redacted, scheme_of
 
 if TYPE_CHECKING:
     from penstock.storage.access import Access
@@ -68,7 +68,7 @@ class File:
         """The last part of the path; empty for a file that lives in memory."""
         if self._path is None:
             return ""
-        is_web = self._path.startswith(("http://", "https://"))
+        is_web = scheme_of(self._path) in WEB
         path = self._path.partition("#")[0].partition("?")[0] if is_web else self._path
         return posixpath.basename(path)
 

@@ -13,7 +13,7 @@ from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
 from penstock.storage.access import ANYTHING, Access, configured_access
 from penstock.storage.limits import Limits
 from penstock.storage.objects import ObjectStore
-from penstock.storage.options import environment
+from penstock.storage.options import check_known, environment
 from penstock.storage.remembered import options_for
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
@@ -129,6 +129,7 @@ def async_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[As
     """Return the store that a path, unless it is one on a web server, lies in, and its key there."""
     local = local_path(path)
     if local is not None:
+        check_known(options)
         return _LOCAL, local
     options = options or options_for(path)
     scheme = scheme_of(path)

@@ -16,13 +16,13 @@ from typing import Any
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.storage.access import Access
 from penstock.storage.file import File
-from penstock.storage.http import HttpClient
+from penstock.storage.http import HttpClient, headers_of
 from penstock.storage.limits import ByteBudget, Limits
 from penstock.storage.mime import SNIFF_NBYTES, sniff
 from penstock.storage.objects import ObjectStore
 from penstock.storage.remembered import options_for
 from penstock.storage.stores import AsyncStore, async_store, object_store
-from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
+from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
 
 class Downloader:
@@ -34,7 +34,7 @@ class Downloader:
         self._access = access
         self._options = options
         self._limits = Limits(ByteBudget(budget_nbytes), max_bytes)
-        self._web = HttpClient(access, (options or {}).get("headers"))
+        self._web: dict[tuple[tuple[str, str], ...], HttpClient] = {}  # by the headers they send
         self._stores: dict[str, AsyncStore] = {}  # by bucket: to find a client takes as long as a small request
 
     async def fetch(self, source: Any) -> bytes | None:
@@ -46,16 +46,24 @@ class Downloader:
             content: bytes = source.read()
             return content
         self._access.check(path)
-        if path.startswith(("http://", "https://")):
-            return await self._web.fetch(path, self._limits)
+        if scheme_of(path) in WEB:
+            return await self._client(options or options_for(path)).fetch(path, self._limits)
         store, key = self._store(path, options)
         return await store.fetch(key, self._limits)
 
     async def close(self) -> None:
-        await self._web.close()
+        for client in self._web.values():
+            await client.close()
+
+    def _client(self, options: Mapping[str, Any] | None) -> HttpClient:
+        headers = headers_of(options)
+        key = tuple(sorted(headers.items()))
+        if key not in self._web:
+            self._web[key] = HttpClient(self._access, headers)
+        return self._web[key]
 
     def _store(self, path: str, options: Mapping[str, Any] | None) -> tuple[AsyncStore, str]:
-        scheme, _, rest = path.partition("://")
+        scheme, rest = scheme_of(path), path.partition("://")[2]
         bucket, _, key = rest.partition("/")
         if scheme not in KINDS or options is not self._options:
             return async_store(path, options)
@@ -121,6 +129,8 @@ class Uploader:
         path = target if self._folder is None else f"{self._folder.rstrip('/')}/{uuid.uuid4()}"
         if not path:
             raise WriteError("upload has no place for a row: its location is null.")
+        if self._folder is None:
+            self._access.check(path, "written")
         data = await self._bytes_of(content)
         local = local_path(path)
         if local is not None:
