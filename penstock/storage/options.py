@@ -118,7 +118,9 @@ def check_known(options: Mapping[str, Any] | None, *, is_final: bool = True) -> 
         known = sorted({name for kind in _KINDS for name in _names_of(kind)})
         hint = did_you_mean(name, known)
         if hint or is_final:
-            raise InvalidArgumentError(f"storage_options: {name!r} is not known.{hint} docs/FILES.md lists the options.")
+            raise InvalidArgumentError(
+                f"storage_options: {name!r} is not known.{hint} docs/FILES.md lists the options."
+            )
 
 
 def kinds_for(options: Mapping[str, Any]) -> list[str]:
