@@ -72,7 +72,7 @@ def _as_file(expr: Expression, media: str | None, options: Mapping[str, Any] | N
 
 
 def _remember_for_stores(options: StorageOptions) -> None:
-    """Keep options for every bucket of the store they are for; never those for web servers, which would all get them."""
+    """Keep options for every bucket of their store; never those for web servers, which would all get them."""
     if "headers" in options:
         raise InvalidArgumentError(
             "file(storage_options=...) takes no headers: they would be sent to every web server that the column names. "

@@ -38,7 +38,7 @@ class Access:
         if local is None and scheme_of(path) not in REMOTE:
             # Whatever fsspec makes of it: local:// is a local file, ftp:// a server of any network.
             raise ForbiddenUrlError(
-                f"{redacted(path)!r} may not be {done}: {scheme_of(path)}:// is forbidden where there is a rule for URLs "
+                f"{redacted(path)!r} may not be {done}: {scheme_of(path)}:// is forbidden where URLs have a rule "
                 "(allow_local_files=False, allow_private_urls=False, or allow=...); "
                 f"only {', '.join(f'{scheme}://' for scheme in REMOTE)} can be held to it."
             )

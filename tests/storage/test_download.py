@@ -300,7 +300,7 @@ def test_targets_from_the_data_are_held_to_the_settings(bucket: Bucket, tmp_path
 
 def test_upload_to_a_bucket_that_is_not_there(bucket: Bucket) -> None:
     df = ps.from_pydict({"d": [b"1"]})
-    with pytest.raises(UdfError, match="Cannot write 's3://no-such-bucket/.*': s3://no-such-bucket does not exist"):
+    with pytest.raises(UdfError, match="s3://no-such-bucket does not exist"):
         df.select(ps.col("d").upload("s3://no-such-bucket/x/", storage_options=bucket.options)).to_pydict()
 
 

@@ -290,14 +290,14 @@ def test_from_files_remembers_how_to_read_them(bucket: Bucket) -> None:
 def test_options_are_remembered_for_their_own_store_only(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "_by_place", {})
     for headers in ({"Authorization": "Bearer abc"}, {}):
-        with pytest.raises(InvalidArgumentError, match="takes no headers.*from_files"):
+        with pytest.raises(InvalidArgumentError, match=r"takes no headers.*from_files"):
             ps.col("p").file(storage_options={"headers": headers})
     for vague in ({"token": "abcd"}, {"key": "abcd"}, {"default_headers": {"Authorization": "x"}}):
         with pytest.raises(InvalidArgumentError, match="may be for any of"):
             ps.col("p").image_file(storage_options=vague)
     with pytest.raises(InvalidArgumentError, match="no store has all of"):
         ps.col("p").file(storage_options={"secret": "abcd", "account": "me"})
-    with pytest.raises(InvalidArgumentError, match="'keyy' is not known. Did you mean 'key'"):
+    with pytest.raises(InvalidArgumentError, match=r"'keyy' is not known. Did you mean 'key'"):
         ps.col("p").file(storage_options={"keyy": "abcd"})
     assert remembered.remembered() == {}
     ps.col("p").file(storage_options={"key": "a", "secret": "b"})
