@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -92,11 +93,12 @@ class AsyncPool:
         self._handler: AsyncHandler | None = None
         self._thread = thread or LoopThread()
         self._thread.num_users += 1
+        self._context = contextvars.copy_context()  # of the query: whoever draws its rows may be elsewhere by then
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps none from being collected as garbage
         self._is_closed = False
 
     def submit(self, task: Task) -> None:
-        self._thread.start(self._begin(task))
+        self._context.run(self._thread.start, self._begin(task))
 
     def finish(self) -> None:
         self._emit(Report(None, None, is_done=True))

@@ -6,6 +6,7 @@ by all the stages of a query; a task that rests holds its slot but no thread.
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,8 @@ class Threads:
     """Threads that run pieces of work, made when none is free. A hand-over is one queue operation.
 
     ``concurrent.futures`` would make a Future with its lock for each piece, several times the cost of the hand-over.
+    Each runs in a copy of the context in which this object was made, so that a ``with ps.config(...)`` around a query
+    holds for the functions it calls.
     """
 
     def __init__(self) -> None:
@@ -61,6 +64,7 @@ class Threads:
         self._num_free = 0
         self._lock = threading.Lock()
         self._opening = threading.Lock()
+        self._context = contextvars.copy_context()
 
     def in_turn(self, open_handler: OpenHandler) -> OpenHandler:
         """Return ``open_handler`` as one that waits until no other handler of the query is being opened so.
@@ -84,7 +88,9 @@ class Threads:
             is_new_needed = self._num_free == 0
             self._num_free -= 0 if is_new_needed else 1
         if is_new_needed:
-            thread = threading.Thread(target=self._serve, name=f"penstock-{len(self._threads)}", daemon=True)
+            context = self._context.copy()  # its own: a context is entered by one thread at a time
+            name = f"penstock-{len(self._threads)}"
+            thread = threading.Thread(target=context.run, args=(self._serve,), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
         self._work.put(work)

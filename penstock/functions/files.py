@@ -7,13 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.signatures import BINARY, STRING, Kind, strict, takes
 from penstock.functions.url import _called, _spec
 from penstock.storage.access import configured_access
 from penstock.storage.mime import sniff
+from penstock.storage.options import StorageOptions, kinds_for
 from penstock.storage.remembered import remember
+from penstock.storage.urls import KINDS
 from penstock.types import DataType
 
 FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
@@ -23,7 +26,8 @@ FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
 def file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
     """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read.
 
-    ``storage_options`` are remembered for the whole scheme (all ``s3://`` files that no reader gave options for).
+    ``storage_options`` are remembered for the store that they are options of: S3's for all ``s3://`` files that no
+    reader gave options for. Headers for web servers are refused; ``from_files`` and ``download`` take them.
 
     >>> ps.from_pydict({"path": ["a/b.txt"]}).select(file(ps.col("path"))).to_pydict()
     {'path': [File('a/b.txt')]}
@@ -62,8 +66,22 @@ def video_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = 
 
 
 def _as_file(expr: Expression, media: str | None, options: Mapping[str, Any] | None) -> Expression:
-    remember([f"{scheme}://" for scheme in ("s3", "gs", "az", "hf", "http", "https")], options)
+    if options:
+        _remember_for_stores(StorageOptions.of(options))
     return lit(expr).cast(DataType.file(media))
+
+
+def _remember_for_stores(options: StorageOptions) -> None:
+    """Keep options for every bucket of their store; never those for web servers, which would all get them."""
+    if "headers" in options:
+        raise InvalidArgumentError(
+            "file(storage_options=...) takes no headers: they would be sent to every web server that the column names. "
+            "Give them where the server is known, to from_files(urls, storage_options=...) or "
+            "File(url, storage_options=...), or to download(storage_options=...), which sends them to the servers in "
+            "its column."
+        )
+    kinds = kinds_for(options)
+    remember([f"{scheme}://" for scheme, kind in {**KINDS, "hf": "hf"}.items() if kind in kinds], options)
 
 
 @method

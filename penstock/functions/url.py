@@ -10,8 +10,8 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, lit, method
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import OnError, Policy, Resources, UdfSpec
-from penstock.storage.access import access_from
-from penstock.storage.options import StorageOptions
+from penstock.storage.access import access_from, configured_access
+from penstock.storage.options import StorageOptions, check_known
 from penstock.types import DataType
 
 TASK_NBYTES = 64 * 2**20
@@ -65,7 +65,8 @@ def upload(
 ) -> Expression:
     """Write bytes, text or files to ``location`` and return where each is: a folder, or a column with a path a row.
 
-    In a folder every file gets a name of its own, which no other has. A file appears whole or not at all.
+    In a folder every file gets a name of its own, which no other has. A file appears whole or not at all. Paths of a
+    column are held to the settings: with ``allow_local_files=False`` they may not be local.
 
     >>> folder = str(getfixture("tmp_path"))
     >>> df = ps.from_pydict({"data": [b"hello"]}).select(upload(ps.col("data"), folder).alias("path"))
@@ -79,7 +80,7 @@ def upload(
         "upload",
         Uploader,
         "put",
-        (folder, _options(storage_options)),
+        (configured_access(), folder, _options(storage_options)),
         DataType.string(),
         max_connections,
         on_error,
@@ -90,7 +91,11 @@ def upload(
 
 def _options(given: Mapping[str, Any] | None) -> StorageOptions | None:
     """Return options that do not show their secrets, as they stand in plans; None leaves it to what is remembered."""
-    return None if given is None else StorageOptions.of(given)
+    if given is None:
+        return None
+    options = StorageOptions.of(given)
+    check_known(options, is_final=False)
+    return options
 
 
 def _called(spec: UdfSpec, *args: Any) -> Expression:

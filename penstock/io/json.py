@@ -20,6 +20,7 @@ from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.lines import COMPRESSIONS, check_compression, line_blocks, shortened, utf8_text, with_compressed
 from penstock.io.writer import FileSink, file_sink
+from penstock.storage.file import File
 from penstock.types import PythonType
 
 _ARRAY_ROWS = 16 * 1024  # elements of an array that are parsed at once
@@ -254,6 +255,10 @@ def _jsonable(value: Any) -> Any:
             return value.tolist()
         case set() | frozenset() | tuple():
             return list(value)
+        case File() if value.path is not None:
+            return value.path
+        case File():
+            raise TypeError(f"{value!r} lives in memory and has no path; write its content with download()")
     raise TypeError(f"{value!r} of type {type(value).__name__}")
 
 

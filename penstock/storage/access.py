@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.config import get_config
 from penstock.errors import ForbiddenUrlError, InvalidArgumentError
-from penstock.storage.urls import local_path, redacted
+from penstock.storage.urls import REMOTE, local_path, redacted, scheme_of
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -30,18 +30,28 @@ class Access:
     allow_private: bool = True
     prefixes: tuple[str, ...] | None = None
 
-    def check(self, path: str) -> None:
-        """Refuse a path or URL that may not be read."""
+    def check(self, path: str, done: str = "read") -> None:
+        """Refuse a path or URL that may not be read, or ``written``."""
+        if self == ANYTHING:
+            return
         local = local_path(path)
+        if local is None and scheme_of(path) not in REMOTE:
+            # Whatever fsspec makes of it: local:// is a local file, ftp:// a server of any network.
+            raise ForbiddenUrlError(
+                f"{redacted(path)!r} may not be {done}: {scheme_of(path)}:// is forbidden where URLs have a rule "
+                "(allow_local_files=False, allow_private_urls=False, or allow=...); "
+                f"only {', '.join(f'{scheme}://' for scheme in REMOTE)} can be held to it."
+            )
         if self.prefixes is not None:
             if not any(_is_below(path, local, prefix) for prefix in self.prefixes):
                 raise ForbiddenUrlError(
-                    f"{redacted(path)!r} may not be read: only what lies below {', '.join(self.prefixes)} is allowed "
+                    f"{redacted(path)!r} may not be {done}: only what lies below {', '.join(self.prefixes)} is allowed "
                     "(download(allow=...))."
                 )
         elif local is not None and not self.allow_local:
             raise ForbiddenUrlError(
-                f"{path!r} is a local file, and those are forbidden here (allow_local_files=False, or allow='public')."
+                f"{path!r} is a local file, and those may not be {done} here: they are forbidden "
+                "(allow_local_files=False, or allow='public')."
             )
 
     def check_address(self, address: str, url: str) -> None:
@@ -75,6 +85,12 @@ def access_from(allow: Any) -> Access:
         raise InvalidArgumentError(
             f"allow={allow!r} is not known; use 'any', 'public', or a list of prefixes such as "
             "['s3://bucket/', 'https://images.example.com/']."
+        )
+    odd = [prefix for prefix in prefixes if local_path(prefix) is None and scheme_of(prefix) not in REMOTE]
+    if odd:
+        raise InvalidArgumentError(
+            f"allow={odd[0]!r} cannot be held to: prefixes are local paths, or begin with one of "
+            f"{', '.join(f'{scheme}://' for scheme in REMOTE)}."
         )
     return Access(prefixes=tuple(prefixes))
 

@@ -13,9 +13,10 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 from penstock.errors import InvalidArgumentError, PathNotFoundError
 from penstock.storage.mime import SNIFF_NBYTES, UNKNOWN, sniff
 from penstock.storage.options import StorageOptions
-from penstock.storage.urls import redacted
+from penstock.storage.urls import WEB, redacted, scheme_of
 
 if TYPE_CHECKING:
+    from penstock.storage.access import Access
     from penstock.storage.stores import Store
 
 BUFFER_NBYTES = 2**20  # of an open remote file: the least that one request reads
@@ -67,7 +68,7 @@ class File:
         """The last part of the path; empty for a file that lives in memory."""
         if self._path is None:
             return ""
-        is_web = self._path.startswith(("http://", "https://"))
+        is_web = scheme_of(self._path) in WEB
         path = self._path.partition("#")[0].partition("?")[0] if is_web else self._path
         return posixpath.basename(path)
 
@@ -160,7 +161,11 @@ class File:
         from penstock.storage.stores import open_store
 
         assert self._path is not None
-        return open_store(self._path, self._options)
+        return open_store(self._path, self._options, self._access())
+
+    def _access(self) -> Access | None:
+        """Return what the file may lead to; None is what the settings say where it is read."""
+        return None
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and (self._path, self._data) == (other._path, other._data)

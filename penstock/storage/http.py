@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
 
-from penstock.errors import PathNotFoundError, PenstockError, ReadError, StoreUnavailableError
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, StoreUnavailableError
 from penstock.storage.access import ANYTHING, Access
 from penstock.storage.limits import Limits
 from penstock.storage.loop import at_end, wait_for
-from penstock.storage.options import scrubbed
+from penstock.storage.options import check_known, scrubbed
 from penstock.storage.ranges import RangeFile, buffered
 from penstock.storage.retry import with_retries
 from penstock.storage.urls import redacted, without_fragment
@@ -115,7 +115,7 @@ class HttpClient:
                         yield response
                         return
                     onward = without_fragment(urljoin(target, location))
-                    if urlsplit(onward).netloc != urlsplit(target).netloc:
+                    if not _is_same_server(target, onward):
                         wanted = dict(headers)  # a token is for the server it was given for
                     target = onward
             raise ReadError(f"Cannot read {redacted(url)!r}: more than {MAX_REDIRECTS} redirects.")
@@ -152,6 +152,25 @@ class HttpClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+def _is_same_server(url: str, onward: str) -> bool:
+    """Return whether a redirect stays with the server, on a connection that is no less private than before.
+
+    >>> _is_same_server("http://a.com/x", "https://a.com/y"), _is_same_server("https://a.com/x", "http://a.com/x")
+    (True, False)
+    """
+    here, there = urlsplit(url), urlsplit(onward)
+    return here.netloc.lower() == there.netloc.lower() and not (here.scheme == "https" and there.scheme != "https")
+
+
+def headers_of(options: Mapping[str, Any] | None) -> Mapping[str, str]:
+    """Return the headers that options have for web servers; options that no store knows are refused."""
+    check_known(options)
+    headers = (options or {}).get("headers") or {}
+    if not isinstance(headers, Mapping):
+        raise InvalidArgumentError(f"storage_options: headers takes a dict; got {type(headers).__name__}.")
+    return headers
 
 
 def _checking_resolver(access: Access) -> Any:
@@ -210,7 +229,7 @@ class HttpStore:
     """Web servers, for code that blocks; a key is a whole URL. One client serves the process."""
 
     def __init__(self, access: Access = ANYTHING, options: Mapping[str, Any] | None = None) -> None:
-        self._client = HttpClient(access, (options or {}).get("headers"))
+        self._client = HttpClient(access, headers_of(options))
         at_end(self._client.close)
 
     def size(self, key: str) -> int:

@@ -164,7 +164,7 @@ class ObjectStore:
         """Return when a key was last written, by the store's clock."""
         import obstore
 
-        with self._translated(key, "write"):
+        with self._translated(key):
             return obstore.head(self._client, key)["last_modified"]
 
     # --- inside ---
@@ -183,6 +183,10 @@ class ObjectStore:
         except PenstockError:
             raise
         except (FileNotFoundError, raised.NotFoundError):
+            if verb == "write":  # nothing else can be missing
+                raise PathNotFoundError(
+                    f"Cannot write {where!r}: {self.root} does not exist. Create it first, or check its name."
+                ) from None
             raise PathNotFoundError(f"File {where!r} does not exist.") from None
         except (PermissionError, raised.PermissionDeniedError, raised.UnauthenticatedError) as exc:
             raise ReadError(f"{self.root} refuses access to {key!r}: {self._told(exc)} {_REMEDY}") from None

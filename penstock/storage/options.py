@@ -33,10 +33,27 @@ _CLIENT = (
 )
 _PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_storage_"}
 _FURTHER = {
-    "s3": ("region", "virtual_hosted_style_request", "request_payer", "role_arn", "server_side_encryption"),
-    "gs": ("service_account", "application_credentials"),
-    "az": ("client_id", "client_secret", "tenant_id", "token", "use_emulator", "use_azure_cli"),
+    "s3": (
+        *("region", "default_region", "virtual_hosted_style_request", "request_payer", "role_arn", "role_session_name"),
+        *("server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "sse_customer_key_base64"),
+        *("web_identity_token_file", "endpoint_url_sts", "imdsv1_fallback", "metadata_endpoint", "unsigned_payload"),
+        *("checksum_algorithm", "conditional_put", "copy_if_not_exists", "disable_tagging", "s3_express"),
+        *("container_credentials_relative_uri", "container_credentials_full_uri", "container_authorization_token_file"),
+    ),
+    "gs": ("service_account", "service_account_path", "application_credentials"),
+    "az": (
+        *("client_id", "client_secret", "tenant_id", "authority_id", "authority_host", "token", "bearer_token"),
+        *("access_key", "master_key", "use_emulator", "use_azure_cli", "use_fabric_endpoint", "msi_endpoint"),
+        *("msi_resource_id", "object_id", "federated_token_file", "disable_tagging"),
+    ),
 }
+_HUB = ("token", "endpoint", "block_size", "revision", "expand_info", "use_listings_cache", "skip_instance_cache")
+_WEB = ("headers",)
+_NESTED = ("client_options", "retry_config")
+_HARMLESS = (
+    *("anon", "skip_signature", "allow_http", "connect_timeout", "read_timeout", "timeout", "pool_idle_timeout"),
+    *("pool_max_idle_per_host", "user_agent", "max_retries", "retry_timeout"),
+)
 _RETRY = ("max_retries", "retry_timeout")
 _ENVIRONMENT = ("AWS_", "GOOGLE_", "AZURE_")
 _OPEN = ("endpoint", "endpoint_url", "region", "bucket", "anon", "skip_signature", "account_name", "account")
@@ -67,9 +84,66 @@ def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def unknown_option(kind: str, config: Mapping[str, Any]) -> str:
     """Return what to say where the client knows not all of the names in ``config``."""
-    known = sorted({*_NAMES[kind], *_NAMES[kind].values(), *_CLIENT, *_RETRY, *_FURTHER[kind]})
+    known = sorted(_names_of(kind))
     odd = [name for name in config if name.lower().removeprefix(_PREFIXES[kind]) not in known] or list(config)
     return f"storage_options: {odd[0]!r} is not known; known: {', '.join(known)}.{did_you_mean(odd[0], known)}"
+
+
+def _names_of(kind: str) -> set[str]:
+    """Return the names of options of ``s3``, ``gs``, ``az``, ``hf`` or ``web``."""
+    if kind not in _NAMES:
+        return set(_HUB if kind == "hf" else _WEB)
+    return {*_NAMES[kind], *_NAMES[kind].values(), *_CLIENT, *_RETRY, *_NESTED, *_FURTHER[kind]}
+
+
+_KINDS = (*_NAMES, "hf", "web")
+
+
+def _is_option(kind: str, name: str) -> bool:
+    lowered, brand = name.lower(), _PREFIXES.get(kind, "").partition("_")[0]
+    return lowered in _names_of(kind) or bool(brand and lowered.startswith(f"{brand}_"))
+
+
+def _unknown_names(options: Mapping[str, Any]) -> list[str]:
+    return [str(name) for name in options if not any(_is_option(kind, str(name)) for kind in _KINDS)]
+
+
+def check_known(options: Mapping[str, Any] | None, *, is_final: bool = True) -> None:
+    """Refuse options that no store has. A column may mix stores, so those of others pass.
+
+    Where the paths are not known yet (``is_final=False``), only a name that is near a known one is refused: others may
+    be for a protocol of fsspec's.
+    """
+    for name in _unknown_names(options or {}):
+        known = sorted({name for kind in _KINDS for name in _names_of(kind)})
+        hint = did_you_mean(name, known)
+        if hint or is_final:
+            raise InvalidArgumentError(
+                f"storage_options: {name!r} is not known.{hint} docs/FILES.md lists the options."
+            )
+
+
+def kinds_for(options: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of stores (``s3``, ``gs``, ``az``, ``hf``) that all of these options are options of.
+
+    It must be one, unless the options say nothing but what any store may know: a key for one store must not be sent to
+    another.
+
+    >>> kinds_for({"key": "a", "secret": "b"}), kinds_for({"anon": True})
+    (['s3'], ['s3', 'gs', 'az'])
+    """
+    check_known(options)
+    names = [str(name) for name in options]
+    found = [kind for kind in (*_NAMES, "hf") if all(_is_option(kind, name) for name in names)]
+    if not found:
+        raise InvalidArgumentError(f"storage_options: no store has all of {', '.join(map(repr, names))}.")
+    if len(found) > 1 and not all(name.lower() in _HARMLESS for name in names):
+        raise InvalidArgumentError(
+            f"storage_options: {', '.join(map(repr, names))} may be for any of {', '.join(found)}, and what is for one "
+            "must not be sent to another. Give them to from_files, from_glob_path or download(storage_options=...), "
+            "where the paths say it, or use the store's own names ('aws_...', 'google_...', 'azure_storage_...')."
+        )
+    return found
 
 
 def environment() -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
@@ -10,6 +11,7 @@ from typing import Any, BinaryIO, cast
 from penstock.errors import InvalidArgumentError, MissingExtraError, PathNotFoundError, PenstockError, ReadError
 from penstock.storage.limits import Limits
 from penstock.storage.options import scrubbed, secrets_of
+from penstock.storage.urls import KNOWN_PLACES
 
 _EXTRAS = {"hf": ("huggingface_hub", "huggingface")}
 
@@ -20,14 +22,19 @@ def fsspec_filesystem(protocol: str, options: Mapping[str, Any]) -> Any:
 
     secrets = secrets_of(options)
     try:
+        # Bound first: a file system that was made in part complains once more when it is collected.
+        inspect.signature(fsspec.get_filesystem_class(protocol).__init__).bind(None, **options)
         return fsspec.filesystem(protocol, **options)
     except ImportError as exc:
         if protocol in _EXTRAS:
             raise MissingExtraError(*_EXTRAS[protocol], f"Reading {protocol}:// paths") from exc
         raise InvalidArgumentError(f"{protocol}:// paths need a package that is missing: {exc}") from exc
-    except ValueError as exc:
+    except Exception as exc:  # of every kind: a protocol that is not known, one that lacks a host, a wrong option
         told = scrubbed(str(exc), secrets)
-        raise InvalidArgumentError(f"{protocol}:// is not a protocol that fsspec knows: {told}") from None
+        raise InvalidArgumentError(
+            f"{protocol}:// URLs cannot be read here ({told}); known are {KNOWN_PLACES}, and what fsspec opens with "
+            "the storage_options given."
+        ) from None
 
 
 class FsspecStore:

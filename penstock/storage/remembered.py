@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.storage.options import StorageOptions
-from penstock.storage.urls import scheme_of
+from penstock.storage.urls import WEB, scheme_of
 
 _by_place: dict[str, StorageOptions] = {}
 
@@ -22,15 +22,18 @@ def place_of(path: str) -> str:
     >>> place_of("s3://bucket/a/b"), place_of("s3://*/b")
     ('s3://bucket', 's3://')
     """
-    bucket = path.partition("://")[2].partition("/")[0]
-    return f"{scheme_of(path)}://{bucket if '*' not in bucket else ''}"
+    scheme, bucket = scheme_of(path), path.partition("://")[2].partition("/")[0]
+    if scheme in WEB:
+        return f"{scheme}://{bucket.partition('?')[0].partition('#')[0].lower()}"
+    return f"{scheme}://{bucket if '*' not in bucket else ''}"
 
 
 def remember(paths: Iterable[str], options: Mapping[str, Any] | None) -> None:
-    """Keep the options for the places of ``paths``; ``s3://`` stands for every bucket."""
+    """Keep the options for the places of ``paths``; ``s3://`` stands for every bucket, but nothing for every server."""
     if options:
         for place in {place_of(path) for path in paths if scheme_of(path) != "file"}:
-            _by_place[place] = StorageOptions.of(options)
+            if place not in [f"{scheme}://" for scheme in WEB]:
+                _by_place[place] = StorageOptions.of(options)
 
 
 def options_for(path: str) -> StorageOptions | None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Protocol, cast
 
-from penstock.errors import PathNotFoundError, ReadError
+from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
 from penstock.storage.access import ANYTHING, Access, configured_access
 from penstock.storage.limits import Limits
 from penstock.storage.objects import ObjectStore
-from penstock.storage.options import environment
+from penstock.storage.options import check_known, environment
 from penstock.storage.remembered import options_for
-from penstock.storage.urls import KINDS, local_path, scheme_of
+from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
 
 class Store(Protocol):
@@ -49,27 +50,50 @@ class LocalStore:
 
     def size(self, key: str) -> int:
         try:
-            return os.stat(key).st_size
+            found = os.stat(key)
         except OSError as exc:
             raise local_error(key, exc) from exc
+        _check_regular(key, found.st_mode)
+        return found.st_size
 
-    def read(self, key: str) -> bytes:
+    def read(self, key: str, max_nbytes: int = -1) -> bytes:
+        """Return the content, or so much of its beginning."""
         with self.open(key, -1) as file:
             try:
-                return file.read()
+                return file.read(max_nbytes)
             except OSError as exc:
                 raise local_error(key, exc) from exc
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
         try:
-            return open(key, "rb")
+            return open(key, "rb", opener=_open_regular)
         except OSError as exc:
             raise local_error(key, exc) from exc
 
     async def fetch(self, key: str, limits: Limits) -> bytes:
         size = self.size(key)
-        async with limits.admitted(size, key):
-            return await asyncio.get_running_loop().run_in_executor(None, self.read, key)
+        most = -1 if limits.max_bytes is None else limits.max_bytes + 1
+        async with limits.admitted(size, key) as room:
+            content = await asyncio.get_running_loop().run_in_executor(None, self.read, key, most)
+            room.grow(len(content))  # one that grows meanwhile, or whose size the system does not know
+            return content
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Open a file, and nothing else, without waiting: the other end of a pipe may never come."""
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    try:
+        _check_regular(path, os.fstat(handle).st_mode)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _check_regular(path: str, mode: int) -> None:
+    """Refuse pipes, sockets and devices, which may have no end. A folder is refused when it is read."""
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ReadError(f"Cannot read {path!r}: it is not a regular file but a pipe, a socket or a device.")
 
 
 def local_error(path: str, exc: OSError) -> ReadError:
@@ -93,7 +117,7 @@ def open_store(path: str, options: Mapping[str, Any] | None = None, access: Acce
     options = options or options_for(path)
     if rule != ANYTHING:
         rule.check(path)
-    if scheme_of(path) in ("http", "https"):
+    if scheme_of(path) in WEB:
         from penstock.storage.http import HttpStore
 
         made = _shared(("http", rule), options, lambda given: HttpStore(rule, given))
@@ -105,6 +129,7 @@ def async_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[As
     """Return the store that a path, unless it is one on a web server, lies in, and its key there."""
     local = local_path(path)
     if local is not None:
+        check_known(options)
         return _LOCAL, local
     options = options or options_for(path)
     scheme = scheme_of(path)
@@ -114,7 +139,10 @@ def async_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[As
         return object_store(scheme, bucket, options), key
     from penstock.storage.other import FsspecStore
 
-    return _shared((scheme,), options, lambda given: FsspecStore(scheme, given)), rest
+    try:
+        return _shared((scheme,), options, lambda given: FsspecStore(scheme, given)), rest
+    except InvalidArgumentError as exc:
+        raise InvalidArgumentError(f"Cannot read {redacted(path)!r}: {exc}") from None
 
 
 def object_store(scheme: str, bucket: str, options: Mapping[str, Any] | None = None) -> ObjectStore:

@@ -16,13 +16,13 @@ from typing import Any
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.storage.access import Access
 from penstock.storage.file import File
-from penstock.storage.http import HttpClient
+from penstock.storage.http import HttpClient, headers_of
 from penstock.storage.limits import ByteBudget, Limits
 from penstock.storage.mime import SNIFF_NBYTES, sniff
 from penstock.storage.objects import ObjectStore
 from penstock.storage.remembered import options_for
 from penstock.storage.stores import AsyncStore, async_store, object_store
-from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
+from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
 
 class Downloader:
@@ -34,7 +34,7 @@ class Downloader:
         self._access = access
         self._options = options
         self._limits = Limits(ByteBudget(budget_nbytes), max_bytes)
-        self._web = HttpClient(access, (options or {}).get("headers"))
+        self._web: dict[tuple[tuple[str, str], ...], HttpClient] = {}  # by the headers they send
         self._stores: dict[str, AsyncStore] = {}  # by bucket: to find a client takes as long as a small request
 
     async def fetch(self, source: Any) -> bytes | None:
@@ -46,16 +46,24 @@ class Downloader:
             content: bytes = source.read()
             return content
         self._access.check(path)
-        if path.startswith(("http://", "https://")):
-            return await self._web.fetch(path, self._limits)
+        if scheme_of(path) in WEB:
+            return await self._client(options or options_for(path)).fetch(path, self._limits)
         store, key = self._store(path, options)
         return await store.fetch(key, self._limits)
 
     async def close(self) -> None:
-        await self._web.close()
+        for client in self._web.values():
+            await client.close()
+
+    def _client(self, options: Mapping[str, Any] | None) -> HttpClient:
+        headers = headers_of(options)
+        key = tuple(sorted(headers.items()))
+        if key not in self._web:
+            self._web[key] = HttpClient(self._access, headers)
+        return self._web[key]
 
     def _store(self, path: str, options: Mapping[str, Any] | None) -> tuple[AsyncStore, str]:
-        scheme, _, rest = path.partition("://")
+        scheme, rest = scheme_of(path), path.partition("://")[2]
         bucket, _, key = rest.partition("/")
         if scheme not in KINDS or options is not self._options:
             return async_store(path, options)
@@ -86,17 +94,31 @@ class Inspector:
             return sniff(content.read(SNIFF_NBYTES))
 
     def _file(self, source: Any) -> File:
-        path, options = _path_of(source, self._options)
-        if path is None:
-            return File(source)
-        self._access.check(path)
-        return File(path, storage_options=options)
+        return _BoundFile(source, self._access, self._options)
+
+
+class _BoundFile(File):
+    """A file that is held to the rule of the call it is read by, on whatever thread that is."""
+
+    __slots__ = ("_rule",)
+
+    def __init__(self, source: Any, access: Access, options: Mapping[str, Any] | None) -> None:
+        path, options = _path_of(source, options)
+        super().__init__(source if path is None else path, storage_options=options)
+        self._rule = access
+
+    def _access(self) -> Access:
+        return self._rule
 
 
 class Uploader:
-    """Writes contents to files; each appears whole or not at all."""
+    """Writes contents to files; each appears whole or not at all.
 
-    def __init__(self, folder: str | None, options: Mapping[str, Any] | None) -> None:
+    ``access`` says which Files may be read, and which places may be written to that come with the data.
+    """
+
+    def __init__(self, access: Access, folder: str | None, options: Mapping[str, Any] | None) -> None:
+        self._access = access
         self._folder = folder
         self._options = options
 
@@ -107,7 +129,9 @@ class Uploader:
         path = target if self._folder is None else f"{self._folder.rstrip('/')}/{uuid.uuid4()}"
         if not path:
             raise WriteError("upload has no place for a row: its location is null.")
-        data = _bytes_of(content)
+        if self._folder is None:
+            self._access.check(path, "written")
+        data = await self._bytes_of(content)
         local = local_path(path)
         if local is not None:
             await asyncio.to_thread(_write_local, os.path.abspath(local), data)
@@ -122,6 +146,17 @@ class Uploader:
         await store.put_async(key, data)
         return path
 
+    async def _bytes_of(self, content: Any) -> bytes:
+        match content:
+            case bytes():
+                return content
+            case str():
+                return content.encode()
+            case File():
+                return await asyncio.to_thread(_BoundFile(content, self._access, None).read)
+            case _:
+                raise InvalidArgumentError(f"upload takes bytes, text or Files; got {type(content).__name__}")
+
 
 def _path_of(source: Any, options: Mapping[str, Any] | None) -> tuple[str | None, Mapping[str, Any] | None]:
     """Return the path of what a column holds, with the options to read it; no path for what lives in memory."""
@@ -130,18 +165,6 @@ def _path_of(source: Any, options: Mapping[str, Any] | None) -> tuple[str | None
     if isinstance(source, File):
         return source.path, source._options or options
     raise InvalidArgumentError(f"a path, a URL or a File is needed, got {type(source).__name__}")
-
-
-def _bytes_of(content: Any) -> bytes:
-    match content:
-        case bytes():
-            return content
-        case str():
-            return content.encode()
-        case File():
-            return content.read()
-        case _:
-            raise InvalidArgumentError(f"upload takes bytes, text or Files; got {type(content).__name__}")
 
 
 def _write_local(path: str, data: bytes) -> None:

@@ -8,6 +8,12 @@ import re
 KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 """The kind of object store for each scheme."""
 
+WEB = ("http", "https")
+REMOTE = (*WEB, *KINDS, "hf")
+"""The schemes that lead to another machine by way of code that is held to a rule (``access``)."""
+
+KNOWN_PLACES = "local paths, file://, http://, https://, s3://, gs://, az:// and hf://"
+
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
 _SECRET = re.compile(
     r"(?i)(?<=[?&;])([^=&#;]*(?:sig(?:nature)?|token|secret|key|password|passwd|credential|auth)[^=&#;]*=)[^&#]*"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import penstock as ps
 from penstock.errors import CorruptFileError, WriteError
 from penstock.io import lines
 from penstock.io.file_source import FileSource
@@ -181,3 +182,11 @@ def test_a_value_without_a_form_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match=r"A value has no form in JSON: .*object.*type"):
         sink.open().write(batch)
     sink.abort()
+
+
+def test_a_file_is_its_path(tmp_path: Path) -> None:
+    df = ps.from_pydict({"f": [ps.File("a/b.txt"), None, ps.File("s3://bucket/x")]})
+    df.write_json(str(tmp_path / "out"))
+    assert ps.read_json(tmp_path / "out").to_pydict() == {"f": ["a/b.txt", None, "s3://bucket/x"]}
+    with pytest.raises(WriteError, match=r"lives in memory and has no path; write its content with download"):
+        ps.from_pydict({"f": [ps.File(b"x")]}).write_json(str(tmp_path / "other"))

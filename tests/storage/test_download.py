@@ -11,6 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, UdfError
+from penstock.storage import remembered
 from tests.storage.conftest import Bucket
 from tests.storage.web import Web
 
@@ -171,6 +172,30 @@ def test_public_means_no_local_files_and_no_private_addresses(web: Web, tmp_path
     assert web.asked == []
 
 
+@pytest.mark.parametrize("scheme", ["local", "LOCAL", "dir", "memory", "ftp", "sftp", "github", "zip", "file", "odd"])
+def test_a_rule_lets_only_known_schemes_pass(tmp_path: Path, scheme: str) -> None:
+    (tmp_path / "x").write_bytes(b"secret")
+    url = f"{scheme}://{tmp_path}/x"
+    for allow in ("public", [f"{tmp_path}/other/"], ["https://example.com/"]):
+        refused(url, "is a local file|may not be read", allow=allow)
+    for rule in ("allow_local_files", "allow_private_urls")[: 1 if scheme == "file" else 2]:
+        with ps.config(**{rule: False}):
+            refused(url, "is a local file|may not be read")
+            with pytest.raises(PermissionError):
+                ps.File(url).read()
+    if scheme != "file":
+        with pytest.raises(InvalidArgumentError, match="cannot be held to"):
+            ps.col("p").download(allow=[url])
+
+
+@pytest.mark.parametrize("url", ["ftp://h/x", "dir://h/x", "zip://x", "odd://me:word@h/x"])
+def test_an_odd_scheme_is_a_clear_error(url: str) -> None:
+    shown = url.replace("me:word", "***").replace("*", "[*]")
+    refused(url, f"Cannot read '{shown}': {url.partition(':')[0]}:// URLs cannot be read here .*known are .* s3://")
+    with pytest.raises(InvalidArgumentError, match=f"Cannot read '{shown}'"):
+        ps.File(url).read()
+
+
 def test_settings_forbid_for_the_whole_process(web: Web, tmp_path: Path) -> None:
     url = web.put("x", b"inside")
     (tmp_path / "x").write_bytes(b"secret")
@@ -212,7 +237,71 @@ def test_a_header_is_sent_to_its_own_server_only(web: Web) -> None:
     assert [asked.headers.get("Authorization") for asked in web.asked] == ["Bearer abc", None]
 
 
+def test_remembered_headers_are_sent_by_downloads(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "_by_place", {})
+    url = web.put("x", b"x")
+    df = ps.from_files(url, storage_options={"headers": {"Authorization": "Bearer abc"}})
+    web.asked.clear()
+    assert df.select(ps.col("file").download()).to_pydict() == {"file": [b"x"]}
+    assert downloaded([url, url.replace("127.0.0.1", "localhost")]) == [b"x", b"x"]
+    assert sorted(str(asked.headers.get("Authorization")) for asked in web.asked) == ["Bearer abc"] * 2 + ["None"]
+    own = {"headers": {"Authorization": "Bearer own"}}
+    web.asked.clear()
+    downloaded([url], storage_options=own)
+    assert [asked.headers["Authorization"] for asked in web.asked] == ["Bearer own"]
+
+
+def test_schemes_are_written_in_any_case(web: Web, bucket: Bucket, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"local")
+    bucket.store.put("x", b"object")
+    web.put("x.txt", b"web")
+    url = f"HTTP{web.url.removeprefix('http')}/plain/x.txt?a=1"
+    assert ps.File(url).name == "x.txt"
+    assert ps.File(url).read() == b"web"
+    paths = [url, f"S3://{bucket.name}/x", f"FILE://{tmp_path}/x"]
+    assert downloaded(paths, storage_options=bucket.options) == [b"web", b"object", b"local"]
+
+
+def test_unknown_options_are_refused_for_every_place(web: Web, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"local")
+    url, path = web.put("x", b"web"), str(tmp_path / "x")
+    for odd, near in (("header", "headers"), ("keyy", "key"), ("regoin", "region")):
+        for build in (ps.col("p").download, lambda **options: ps.col("p").upload(path, **options)):
+            with pytest.raises(InvalidArgumentError, match=f"'{odd}' is not known. Did you mean '{near}'"):
+                build(storage_options={odd: "x"})
+        for place in (url, path):
+            with pytest.raises(InvalidArgumentError, match=f"'{odd}' is not known. Did you mean '{near}'"):
+                ps.File(place, storage_options={odd: "x"}).read()
+    for place in (url, path):  # near nothing: it may be for a store of fsspec's, but not for these
+        refused(place, "'zzz' is not known", storage_options={"zzz": 1})
+    assert downloaded([url, path], storage_options={"key": "k", "aws_region": "x", "headers": {}}) == [b"web", b"local"]
+    with pytest.raises(InvalidArgumentError, match="headers takes a dict"):
+        ps.File(url, storage_options={"headers": "Authorization: x"}).read()
+
+
 # --- upload ---
+
+
+def test_targets_from_the_data_are_held_to_the_settings(bucket: Bucket, tmp_path: Path) -> None:
+    target = tmp_path / "there" / "x"
+    for to in (str(target), f"file://{target}", f"local://{target}"):
+        df = ps.from_pydict({"d": [b"1"], "to": [to]})
+        with ps.config(allow_local_files=False):
+            upload = ps.col("d").upload(ps.col("to"))
+            with pytest.raises(UdfError, match="may not be written"):
+                df.select(upload).to_pydict()
+    assert not target.parent.exists()
+    with ps.config(allow_local_files=False):
+        df = ps.from_pydict({"d": [b"1"], "to": [f"{bucket.url}/x"]})
+        assert df.select(ps.col("d").upload(ps.col("to"), storage_options=bucket.options)).to_pydict()
+        df.select(ps.col("d").upload(str(target.parent))).to_pydict()  # a folder that the user names
+    assert len(list(target.parent.iterdir())) == 1
+
+
+def test_upload_to_a_bucket_that_is_not_there(bucket: Bucket) -> None:
+    df = ps.from_pydict({"d": [b"1"]})
+    with pytest.raises(UdfError, match="s3://no-such-bucket does not exist"):
+        df.select(ps.col("d").upload("s3://no-such-bucket/x/", storage_options=bucket.options)).to_pydict()
 
 
 def test_upload_to_a_folder_and_to_paths(bucket: Bucket, tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError, TypeMismatchError
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, TypeMismatchError
+from penstock.storage import remembered
 from tests.storage.conftest import Bucket
 from tests.storage.web import Web
 
@@ -160,6 +163,64 @@ def test_workers_are_bound_by_the_settings_too(tmp_path: Path) -> None:
         ps.set_config(allow_local_files=True)
 
 
+@ps.func(on_error="ignore")
+def read_here(path: ps.File) -> str:
+    return path.read().decode()
+
+
+@ps.func(on_error="ignore")
+async def read_async(path: ps.File) -> str:
+    return path.read().decode()
+
+
+@ps.func.batch(return_dtype=str, on_error="ignore")
+def read_batch(paths: ps.Series) -> list[str]:
+    return [ps.File(path).read().decode() for path in paths.to_pylist()]
+
+
+def read_all(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"p": [ps.File(path).read().decode() for path in batch["p"]]}
+
+
+def test_a_block_of_settings_holds_for_functions_wherever_they_run(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    df = ps.from_pydict({"p": [str(tmp_path / "a.txt")]})
+    path = ps.col("p")
+    reads = [read_here(path), read_batch(path), read_async(path), read_elsewhere(path)]
+    for read in reads:
+        query = df.select(read)
+        with ps.config(allow_local_files=False):
+            assert query.to_pydict() == {"p": [None]}
+            rows = query.iter_rows()
+            first = next(iter(rows))
+        assert first == {"p": None}
+        assert df.select(read).to_pydict() == {"p": ["hello"]}  # what counts is where the query runs
+    queries = [
+        df.map_batches(read_all),
+        df.select(path.file().guess_mime_type()),
+        df.select(length(path)),
+    ]
+    for query in queries:
+        with ps.config(allow_local_files=False), pytest.raises(PenstockError, match="is a local file"):
+            query.to_pydict()
+    with ps.config(allow_local_files=False):
+        built = [path.download(), path.file().upload(str(tmp_path / "out")), path.file_size(), path.file_exists()]
+    for expression in built:  # these take the settings with them when they are built
+        with pytest.raises(PenstockError, match="is a local file"):
+            df.select(expression).to_pydict()
+
+
+def test_a_query_started_in_a_block_keeps_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    df = ps.from_pydict({"p": [str(tmp_path / "a.txt")] * 400})
+    for read in (read_here, read_async):
+        with ps.config(allow_local_files=False, memory_limit="1MB"):
+            rows = iter(df.select(read(ps.col("p"))).into_batches(1).iter_rows())
+            texts = [next(rows)["p"]]
+        texts += [row["p"] for row in rows]
+        assert texts == [None] * 400
+
+
 @ps.cls
 class Reader:
     @ps.method(return_dtype=str)
@@ -224,3 +285,60 @@ def test_from_files_remembers_how_to_read_them(bucket: Bucket) -> None:
     assert listed.select(ps.col("path").download()).to_pydict() == {"path": [b"", b"x", b"xx"]}
     stored = df.to_arrow()
     assert "very-secret-value" not in str(stored) + str(stored.schema.serialize().to_pybytes())
+
+
+def test_options_are_remembered_for_their_own_store_only(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "_by_place", {})
+    for headers in ({"Authorization": "Bearer abc"}, {}):
+        with pytest.raises(InvalidArgumentError, match=r"takes no headers.*from_files"):
+            ps.col("p").file(storage_options={"headers": headers})
+    for vague in ({"token": "abcd"}, {"key": "abcd"}, {"default_headers": {"Authorization": "x"}}):
+        with pytest.raises(InvalidArgumentError, match="may be for any of"):
+            ps.col("p").image_file(storage_options=vague)
+    with pytest.raises(InvalidArgumentError, match="no store has all of"):
+        ps.col("p").file(storage_options={"secret": "abcd", "account": "me"})
+    with pytest.raises(InvalidArgumentError, match=r"'keyy' is not known. Did you mean 'key'"):
+        ps.col("p").file(storage_options={"keyy": "abcd"})
+    assert remembered.remembered() == {}
+    ps.col("p").file(storage_options={"key": "a", "secret": "b"})
+    assert sorted(remembered.remembered()) == ["s3://", "s3a://"]
+    ps.col("p").video_file(storage_options={"account": "a", "sas_token": "b"})
+    assert remembered.options_for("az://box/x") == {"account": "a", "sas_token": "b"}
+    assert remembered.options_for("gs://box/x") is None
+    assert remembered.options_for("hf://datasets/x") is None
+
+
+def test_remembered_headers_go_to_their_server_only(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "_by_place", {})
+    headers = {"Authorization": "Bearer abc"}
+    url = web.put("x", b"x")
+    df = ps.from_files(url, storage_options={"headers": headers})
+    web.asked.clear()
+    other = url.replace("127.0.0.1", "localhost")
+    assert df.select(length(ps.col("file"))).to_pydict() == {"file": [1]}
+    assert {asked.headers.get("Authorization") for asked in web.asked} == {"Bearer abc"}
+    web.asked.clear()
+    assert ps.from_pydict({"p": [other]}).select(length(ps.col("p"))).to_pydict() == {"p": [1]}
+    assert {asked.headers.get("Authorization") for asked in web.asked} == {None}
+
+
+def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "folder").mkdir()
+    for path in (str(pipe), "/dev/zero", f"file://{pipe}"):
+        for look in (ps.File.read, ps.File.open, ps.File.size):
+            with pytest.raises(ReadError, match="not a regular file"):
+                look(ps.File(path))
+        with pytest.raises(PenstockError, match="not a regular file"):
+            ps.from_pydict({"p": [path]}).select(ps.col("p").download()).to_pydict()
+    with pytest.raises(ReadError, match="Is a directory"):
+        ps.File(str(tmp_path / "folder")).read()
+
+
+def test_no_more_is_read_of_a_local_file_than_max_bytes() -> None:
+    path = "/proc/self/maps"  # its size is said to be 0
+    df = ps.from_pydict({"p": [path]})
+    with pytest.raises(PenstockError, match="more than max_bytes=100 bytes"):
+        df.select(ps.col("p").download(max_bytes=100)).to_pydict()
+    assert len(df.select(ps.col("p").download()).to_pydict()["p"][0]) > 100
