@@ -18,7 +18,7 @@ from penstock.errors import (
     StoreUnavailableError,
 )
 from penstock.storage.limits import Limits
-from penstock.storage.options import client_arguments, scrubbed, secrets_of, unknown_option
+from penstock.storage.options import client_arguments, endpoint_of, scrubbed, secrets_of, unknown_option
 from penstock.storage.ranges import RangeFile, buffered
 from penstock.storage.urls import KINDS
 
@@ -208,8 +208,7 @@ def _make_client(kind: str, root: str, options: Mapping[str, Any], secrets: tupl
     arguments = client_arguments(kind, options)
     config = arguments["config"]
     client = {"connect_timeout": CONNECT_TIMEOUT, **arguments["client_options"]}
-    endpoint = str(config.get("endpoint") or config.get("base_url") or _endpoint_in_environment(kind) or "")
-    if endpoint.startswith("http://"):
+    if endpoint_of(kind, config).startswith("http://"):
         client.setdefault("allow_http", True)
     retry = {"max_retries": MAX_RETRIES, "retry_timeout": RETRY_TIMEOUT, **arguments["retry_config"]}
     try:
@@ -225,11 +224,6 @@ def _make_client(kind: str, root: str, options: Mapping[str, Any], secrets: tupl
 
 def kind_extra(kind: str) -> str:
     return {"s3": "s3", "gs": "gcs", "az": "azure"}[kind]
-
-
-def _endpoint_in_environment(kind: str) -> str | None:
-    names = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "az": ("AZURE_STORAGE_ENDPOINT",)}
-    return next((os.environ[name] for name in names.get(kind, ()) if os.environ.get(name)), None)
 
 
 def _credentials(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
