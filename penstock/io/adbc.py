@@ -91,7 +91,7 @@ class AdbcSession:
             if self.dialect == "sqlite":
                 rows = str(batch_rows or BATCH_ROWS)
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": rows})
-            cursor.execute(query)
+            cursor.execute(f"{query}\n")  # PostgreSQL is sent it within COPY (...): a comment at its end ends here
             with cursor.fetch_record_batch() as reader:
                 is_empty = True
                 for batch in reader:
