@@ -49,6 +49,7 @@ class ObjectStore:
     def __init__(self, scheme: str, bucket: str, options: Mapping[str, Any]) -> None:
         self.root = f"{scheme}://{bucket}"
         self._secrets = secrets_of(options)
+        self._bucket, self._kind, self._options = bucket, KINDS[scheme], dict(options)
         self._client = _make_client(KINDS[scheme], self.root, options, self._secrets)
 
     # --- read ---
@@ -104,30 +105,57 @@ class ObjectStore:
     def list_folder(self, prefix: str) -> Iterator[Entry]:
         """Yield the files and folders directly below ``prefix``, which is a folder."""
         import obstore
+        from obstore.exceptions import InvalidPathError
 
         with self._translated(prefix):
-            found = obstore.list_with_delimiter(self._client, prefix or None)
+            try:
+                found = obstore.list_with_delimiter(self._client, prefix or None)
+            except InvalidPathError:
+                if self._kind != "s3":  # there is no other client for those
+                    raise
+                yield from self._list_usable(prefix, is_deep=False)
+                return
         for folder in found["common_prefixes"]:
-            yield Entry(folder.rstrip("/"), None)
+            if folder.strip("/"):  # a bucket with the key "/a" has a folder without a name
+                yield Entry(folder.rstrip("/"), None)
         for item in found["objects"]:
             yield Entry(item["path"], item["size"])
 
     def list_below(self, prefix: str) -> Iterator[Entry]:
         """Yield every file below ``prefix``, however deep: one request for a thousand of them."""
         import obstore
+        from obstore.exceptions import InvalidPathError
 
+        listed = set()  # of a listing that is cut short
         with self._translated(prefix):
-            for chunk in obstore.list(self._client, prefix or None, chunk_size=LIST_CHUNK):
-                for item in chunk:
-                    yield Entry(item["path"], item["size"])
+            try:
+                for chunk in obstore.list(self._client, prefix or None, chunk_size=LIST_CHUNK):
+                    for item in chunk:
+                        listed.add(item["path"])
+                        yield Entry(item["path"], item["size"])
+            except InvalidPathError:
+                if self._kind != "s3":  # there is no other client for those
+                    raise
+                yield from (entry for entry in self._list_usable(prefix, is_deep=True) if entry.key not in listed)
 
     def has_any(self, prefix: str) -> bool:
         """Return whether ``prefix`` is a folder with anything in it."""
         import obstore
+        from obstore.exceptions import InvalidPathError
 
         with self._translated(prefix):
-            stream = iter(obstore.list(self._client, prefix or None, chunk_size=1))
-            return any(len(chunk) for chunk in [next(stream, ())])
+            try:
+                stream = iter(obstore.list(self._client, prefix or None, chunk_size=1))
+                return any(len(chunk) for chunk in [next(stream, ())])
+            except InvalidPathError:
+                return True
+
+    def _list_usable(self, prefix: str, is_deep: bool) -> Iterator[Entry]:
+        """Yield what a listing that the client fails on holds of keys that it can read."""
+        from penstock.storage.odd_keys import list_usable
+
+        for key, size in list_usable(self._bucket, prefix, is_deep, self._options):
+            yield Entry(key, size)
 
     # --- write ---
 

@@ -54,19 +54,23 @@ def s3_endpoint() -> Iterator[str]:
         server.stdin.close()
 
 
-@pytest.fixture
-def bucket(s3_endpoint: str) -> Bucket:
+def s3_client(options: dict[str, Any]) -> Any:
     import boto3
 
-    name = f"test-{uuid.uuid4().hex[:12]}"
-    options = {"key": "AKIATESTKEY", "secret": "very-secret-value", "endpoint_url": s3_endpoint, "region": "us-east-1"}
-    client = boto3.client(
+    return boto3.client(
         "s3",
-        endpoint_url=s3_endpoint,
+        endpoint_url=options["endpoint_url"],
         aws_access_key_id=options["key"],
         aws_secret_access_key=options["secret"],
         region_name="us-east-1",
     )
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> Bucket:
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    options = {"key": "AKIATESTKEY", "secret": "very-secret-value", "endpoint_url": s3_endpoint, "region": "us-east-1"}
+    client = s3_client(options)
     client.create_bucket(Bucket=name)
     client.close()
     return Bucket(name, options)
