@@ -1,6 +1,6 @@
 """``python -m tests.storage.object_server``: objects in memory behind the APIs of S3, Google and Azure, on loopback.
 
-It is quick, where moto takes 4 ms a request, and it is what there is for Google and Azure. It prints its port and serves
+It is quick (moto takes 4 ms a request), and what there is for Google and Azure. It prints its port, and serves
 until stdin closes. Buckets are there when they are first named. Signatures are not checked, but must be there.
 """
 
