@@ -143,6 +143,7 @@ def read_webdataset(
     bytes. ``False`` leaves everything bytes; a function of a sample (a dict), or a list of them, decodes as it likes.
     ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The columns are those of the first samples;
     ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is refused.
+    ``train-{000..146}.tar`` names 147 shards, ``{train,val}.tar`` two.
 
     >>> import io, tarfile
     >>> path = getfixture("tmp_path") / "shard.tar"
@@ -155,13 +156,13 @@ def read_webdataset(
     {'__key__': ['1'], 'txt': ['one'], 'cls': [7]}
     """
     from penstock.io.file_source import FileSource
-    from penstock.io.webdataset import webdataset_format
+    from penstock.io.webdataset import shard_paths, webdataset_format
 
     format = webdataset_format(
         decoder=decoder, suffixes=suffixes, fileselect=fileselect, max_sample_bytes=max_sample_bytes
     )
     source = FileSource(
-        format, paths, schema=schema, file_path_column="path" if include_paths else None,
+        format, shard_paths(paths), schema=schema, file_path_column="path" if include_paths else None,
         ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
     )  # fmt: skip
     return DataFrame(Scan(source))

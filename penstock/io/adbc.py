@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.io.batches import BATCH_ROWS, rows_per_batch
-from penstock.io.databases import Described, Dialect, ResultColumn, TableName
+from penstock.io.databases import Described, Dialect, ResultColumn, TableName, nested
 from penstock.io.json import json_texts
 from penstock.types import normalize_batch
 from penstock.types.normalize import normal_type
@@ -18,6 +18,13 @@ from penstock.types.normalize import normal_type
 SAMPLE_ROWS = 1000  # what SQLite's columns, which have no types of their own, are judged by
 LOCK_TIMEOUT_MS = 60_000  # how long one writer waits for another where only one may write, as in SQLite
 
+_VIEW = "penstock_declared"
+# By SQLite's own rules of affinity; dates, times and JSON it keeps as text.
+_DECLARED: dict[tuple[str, ...], pa.DataType] = {
+    ("CHAR", "CLOB", "TEXT", "DATE", "TIME", "JSON"): pa.string(),
+    ("BLOB",): pa.binary(),
+    ("REAL", "FLOA", "DOUB"): pa.float64(),
+}
 # What PostgreSQL has and Arrow has not, or ADBC does not read right, comes as text.
 _TEXT_TYPES = {"uuid", "interval", "money", "record"}
 
@@ -37,10 +44,33 @@ class AdbcSession:
         if self.dialect == "sqlite":
             with contextlib.closing(self._stream(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
                 sample = next(batches)
-            columns = [ResultColumn(found.name, normal_type(found.type)) for found in sample.schema]
+            types = [normal_type(found.type) for found in sample.schema]
+            if any(column.null_count == sample.num_rows for column in sample.columns):
+                types = self._declared(query, sample, types)
+            columns = map(ResultColumn, sample.schema.names, types)
             return Described(tuple(columns), rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
         with self._connection.cursor() as cursor:
             return Described(tuple(_result_column(found) for found in cursor.adbc_execute_schema(query)))
+
+    def _declared(self, query: str, sample: pa.RecordBatch, types: list[pa.DataType]) -> list[pa.DataType]:
+        """Return the types with those that SQLite's tables declare where the sample has no value to judge by.
+
+        The driver does not tell them; SQLite does of a view, which is how the query is put to it for a moment.
+        """
+        import adbc_driver_manager
+
+        try:
+            self._execute(f"CREATE TEMP VIEW {_VIEW} AS SELECT * FROM {nested(query)}")
+            table = pa.Table.from_batches(self._stream(f"PRAGMA temp.table_info({_VIEW})", None))
+            self._execute(f"DROP VIEW temp.{_VIEW}")
+        except adbc_driver_manager.Error:  # not every statement that gives rows can be a view
+            return types
+        declared = table["type"].to_pylist()
+        is_unknown = [column.null_count == sample.num_rows for column in sample.columns]
+        return [
+            declared_type(name, dtype) if judge else dtype
+            for name, dtype, judge in zip(declared, types, is_unknown, strict=True)
+        ]
 
     def batches(
         self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
@@ -50,7 +80,7 @@ class AdbcSession:
             return
         # The driver takes the types from the first rows, which may all be null: so the first one is ours.
         columns = ", ".join(f"{_sample_value(found.type)} AS {self.quoted(found.name)}" for found in schema)
-        typed = f"SELECT {columns} UNION ALL SELECT * FROM ({query})"
+        typed = f"SELECT {columns} UNION ALL SELECT * FROM {nested(query)}"
         num_ours = 1
         for batch in self._stream(typed, batch_rows):
             yield batch.slice(num_ours)
@@ -61,7 +91,7 @@ class AdbcSession:
             if self.dialect == "sqlite":
                 rows = str(batch_rows or BATCH_ROWS)
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": rows})
-            cursor.execute(query)
+            cursor.execute(f"{query}\n")  # PostgreSQL is sent it within COPY (...): a comment at its end ends here
             with cursor.fetch_record_batch() as reader:
                 is_empty = True
                 for batch in reader:
@@ -117,6 +147,18 @@ class AdbcSession:
     def _execute(self, statement: str) -> None:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
+
+
+def declared_type(name: str, otherwise: pa.DataType) -> pa.DataType:
+    """Return the type of a column by the name that SQLite's table declares for it.
+
+    >>> [str(declared_type(name, pa.int64())) for name in ("VARCHAR(20)", "double", "BLOB", "BIGINT", "DATE", "")]
+    ['string', 'double', 'binary', 'int64', 'string', 'int64']
+    """
+    if "INT" in name.upper():  # SQLite looks for this first
+        return otherwise
+    found = (dtype for words, dtype in _DECLARED.items() if any(word in name.upper() for word in words))
+    return next(found, otherwise)
 
 
 def _sample_value(dtype: pa.DataType) -> str:

@@ -233,3 +233,12 @@ def _adbc_session(connection: Any, dialect: Any) -> Session:
 def _is_from_driver(exc: Exception) -> bool:
     modules = {cls.__module__.partition(".")[0] for cls in type(exc).__mro__}
     return bool(modules & {"adbc_driver_manager", "sqlalchemy"}) or isinstance(exc, OSError | pa.ArrowException)
+
+
+def nested(query: str) -> str:
+    """Return a query to select from; on lines of its own, so that a comment at its end ends there.
+
+    >>> nested("SELECT 1 AS a -- one")
+    '(\\nSELECT 1 AS a -- one\\n)'
+    """
+    return f"(\n{query}\n)"

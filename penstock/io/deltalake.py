@@ -16,6 +16,7 @@ from penstock.io.batches import rows_per_batch
 from penstock.io.extras import load_extra
 from penstock.io.stores import Wanted
 from penstock.protocols import ReadRequest
+from penstock.storage.options import library_options, scrubbed, secrets_of
 from penstock.types import Schema
 
 UNPACKED = 4  # how much larger rows are in memory than in a Parquet file, about
@@ -80,8 +81,8 @@ def delta_source(
     if isinstance(table, deltalake.DeltaTable):
         return DeltaSource(table, str(table.table_uri))
     uri = os.fspath(table)
-    options = None if storage_options is None else {name: str(value) for name, value in storage_options.items()}
-    with _errors(uri):
+    options = library_options(uri, storage_options)
+    with _errors(uri, secrets_of(storage_options)):
         opened = deltalake.DeltaTable(
             uri, version=version if isinstance(version, int) else None, storage_options=options
         )
@@ -91,7 +92,7 @@ def delta_source(
 
 
 @contextmanager
-def _errors(uri: str) -> Iterator[None]:
+def _errors(uri: str, secrets: tuple[str, ...] = ()) -> Iterator[None]:
     """Translate what deltalake and Arrow raise."""
     from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
@@ -102,4 +103,4 @@ def _errors(uri: str) -> Iterator[None]:
     except TableNotFoundError as exc:
         raise PathNotFoundError(f"There is no Delta table at {uri!r}.") from exc
     except (DeltaError, DeltaProtocolError, OSError, pa.ArrowException) as exc:
-        raise ReadError(f"Cannot read the Delta table {uri!r}: {exc}") from exc
+        raise ReadError(f"Cannot read the Delta table {uri!r}: {scrubbed(str(exc), secrets)}") from exc

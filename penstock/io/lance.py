@@ -27,6 +27,7 @@ from penstock.io.extras import load_extra
 from penstock.io.stores import Wanted, groups_of
 from penstock.io.writer import MODES
 from penstock.protocols import ReadRequest
+from penstock.storage.options import library_options, scrubbed, secrets_of
 from penstock.types import DataType, Schema
 
 FRAGMENT_COLUMN = "fragment_id"
@@ -49,10 +50,15 @@ class LanceTable:
     def open(self) -> Any:
         try:
             return _lance("read_lance").dataset(self.uri, version=self.version, **self.options)
-        except (ValueError, FileNotFoundError) as exc:
-            if "not found" not in str(exc).lower():
-                raise ReadError(f"Cannot read the Lance dataset {self.uri!r}: {exc}") from exc
-            raise PathNotFoundError(f"There is no Lance dataset at {self.uri!r}.") from exc
+        except (ValueError, OSError) as exc:
+            if isinstance(exc, FileNotFoundError) or "not found" in str(exc).lower():
+                raise PathNotFoundError(f"There is no Lance dataset at {self.uri!r}.") from exc
+            told = scrubbed(str(exc), self.secrets)
+            raise ReadError(f"Cannot read the Lance dataset {self.uri!r}: {told}") from exc
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return secrets_of(self.options.get("storage_options"))
 
 
 @dataclass(eq=False)
@@ -68,7 +74,7 @@ class LanceTask:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         where = f"read_lance({self.table.uri})"
-        with _errors(ReadError, f"Cannot read the Lance dataset {self.table.uri!r}"):
+        with _errors(ReadError, f"Cannot read the Lance dataset {self.table.uri!r}", self.table.secrets):
             dataset = self.table.open()
             for number in self.fragments:
                 batches = self._batches(dataset, dataset.get_fragment(number))
@@ -151,7 +157,7 @@ def lance_source(
         "index_cache_size": index_cache_size,
         "metadata_cache_size_bytes": metadata_cache_size_bytes,
         "default_scan_options": None if default_scan_options is None else dict(default_scan_options),
-        "storage_options": None if storage_options is None else dict(storage_options),
+        "storage_options": library_options(os.fspath(uri), storage_options),
     }
     options = {name: value for name, value in given.items() if value is not None}
     return LanceSource(LanceTable(os.fspath(uri), version, options), fragment_group_size, include_fragment_id)
@@ -186,7 +192,7 @@ class LanceSink:
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         lance = _lance("write_lance")
         fragments = [fragment for record in records for fragment in pickle.loads(record["fragments"])]
-        with _errors(WriteError, f"Cannot write the Lance dataset {self.uri!r}"):
+        with _errors(WriteError, f"Cannot write the Lance dataset {self.uri!r}", secrets_of(self.storage_options)):
             if self.mode == "append":
                 operation, version = lance.LanceOperation.Append(fragments), self._existing().version
             else:
@@ -204,12 +210,12 @@ class LanceSink:
         """Nothing refers to the files of fragments that were not committed."""
 
     @property
-    def _storage_options(self) -> dict[str, Any] | None:
-        return None if self.storage_options is None else dict(self.storage_options)
+    def _storage_options(self) -> dict[str, str] | None:
+        return library_options(self.uri, self.storage_options)
 
     def _existing(self) -> Any:
-        options = {} if self.storage_options is None else {"storage_options": self._storage_options}
-        return LanceTable(self.uri, None, options).open()
+        options = self._storage_options
+        return LanceTable(self.uri, None, {} if options is None else {"storage_options": options}).open()
 
     def _check_absent(self) -> None:
         try:
@@ -255,7 +261,8 @@ class LanceWriter:
         fragment = _lance("write_lance").fragment
         rows = pa.Table.from_batches(self._held, self._target)
         self._held, self._nbytes = [], 0
-        with _errors(WriteError, f"Cannot write the Lance dataset {self._sink.uri!r}"):
+        secrets = secrets_of(self._sink.storage_options)
+        with _errors(WriteError, f"Cannot write the Lance dataset {self._sink.uri!r}", secrets):
             fragments = fragment.write_fragments(
                 rows, self._sink.uri, schema=self._target, mode=self._sink.mode,
                 storage_options=self._sink._storage_options, **self._sink.options,
@@ -303,11 +310,11 @@ def _with_fragment(batch: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.
 
 
 @contextmanager
-def _errors(kind: type[ReadError] | type[WriteError], doing: str) -> Iterator[None]:
+def _errors(kind: type[ReadError] | type[WriteError], doing: str, secrets: tuple[str, ...]) -> Iterator[None]:
     """Translate what Lance raises, which is whatever suits the Rust error below."""
     try:
         yield
     except PenstockError:
         raise
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as exc:
-        raise kind(f"{doing}: {exc}") from exc
+        raise kind(f"{doing}: {scrubbed(str(exc), secrets)}") from exc

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
-from penstock.io.databases import Connect, Database, Dialect, ResultColumn, Session
+from penstock.io.databases import Connect, Database, Dialect, ResultColumn, Session, nested
 from penstock.io.stores import Wanted
 from penstock.protocols import Condition, ReadRequest
 from penstock.types import DataType, Schema
@@ -107,7 +107,7 @@ class SqlSource:
         is_whole = columns == self._described.columns and not any(column.cast for column in columns)
         if is_whole and not conditions and limit is None:
             return self.query
-        text = f"SELECT {', '.join(map(self._selected, columns))} FROM ({self.query}) AS penstock_query"
+        text = f"SELECT {', '.join(map(self._selected, columns))} FROM {nested(self.query)} AS penstock_query"
         if conditions:
             text += " WHERE " + " AND ".join(conditions)
         return text if limit is None else f"{text} LIMIT {limit}"
@@ -160,7 +160,7 @@ class SqlSource:
 
     def _bounds(self, column: str) -> list[str]:
         name = self._quoted[column]
-        query = f"SELECT MIN({name}) AS low, MAX({name}) AS high FROM ({self.query}) AS penstock_query"
+        query = f"SELECT MIN({name}) AS low, MAX({name}) AS high FROM {nested(self.query)} AS penstock_query"
         with self._session() as session:
             [row] = pa.Table.from_batches(session.batches(query)).to_pylist()
         try:

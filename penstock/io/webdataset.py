@@ -6,7 +6,9 @@ Members are read in order and nothing is ever extracted, so where their names po
 from __future__ import annotations
 
 import fnmatch
+import os
 import posixpath
+import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ import pyarrow.compute as pc
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
 from penstock.io.batches import BATCH_NBYTES
 from penstock.io.file_format import FilePart, reading
-from penstock.io.files import DataFile
+from penstock.io.files import DataFile, Paths
 from penstock.io.lines import with_compressed
 from penstock.types import DataType, supertype, to_arrow_array
 
@@ -32,6 +34,9 @@ _MAX_HEADER_NBYTES = 2**20  # of the headers that hold long names: tarfile reads
 _TEXT = {"txt", "text", "transcript"}
 _INTEGER = {"cls", "cls2", "class", "count", "index", "inx", "id"}
 _JSON = {"json", "jsn"}
+
+MAX_SHARDS = 1_000_000
+_BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<items>[^{},]*(?:,[^{},]*)+))\}")
 
 Sample = dict[str, Any]
 Decoder = Callable[[Sample], Sample]
@@ -128,6 +133,42 @@ class WebDatasetFormat:
             except Exception as exc:
                 raise CorruptFileError(f"Cannot decode sample {key!r} of {str(file)!r}: {exc}") from exc
         return sample
+
+
+def expand_braces(path: str) -> list[str]:
+    """Return the paths that WebDataset's notation for shards stands for: ``{first..last}`` and ``{this,that}``.
+
+    >>> expand_braces("{train,val}-{08..10}.tar")[:4]
+    ['train-08.tar', 'train-09.tar', 'train-10.tar', 'val-08.tar']
+    >>> expand_braces("no {braces}.tar")
+    ['no {braces}.tar']
+    """
+    found = _BRACES.search(path)
+    if found is None:
+        return [path]
+    before, after = path[: found.start()], expand_braces(path[found.end() :])
+    if found["items"] is not None:
+        parts = found["items"].split(",")
+    else:
+        first, last = int(found["first"]), int(found["last"])
+        width = len(found["first"]) if found["first"].startswith("0") else 0
+        if abs(last - first) >= MAX_SHARDS:
+            raise InvalidArgumentError(f"{path!r} stands for more than {MAX_SHARDS} files.")
+        step = 1 if last >= first else -1
+        parts = [f"{number:0{width}d}" for number in range(first, last + step, step)]
+    return [f"{before}{part}{rest}" for part in parts for rest in after]
+
+
+def shard_paths(paths: Paths) -> Paths:
+    """Return a user's paths with the braces in them expanded; a local file of just that name is itself."""
+    given = list(paths) if isinstance(paths, list | tuple) else [paths]
+    return [each for path in given for each in _shards(path)]
+
+
+def _shards(path: Any) -> list[Any]:
+    if not isinstance(path, str | os.PathLike) or os.path.exists(path):
+        return [path]  # what is not a path is refused where files are looked for
+    return expand_braces(os.fspath(path))
 
 
 def split_member(name: str) -> tuple[str, str]:

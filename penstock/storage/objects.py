@@ -18,7 +18,7 @@ from penstock.errors import (
     StoreUnavailableError,
 )
 from penstock.storage.limits import Limits
-from penstock.storage.options import client_arguments, scrubbed, secrets_of, unknown_option
+from penstock.storage.options import client_arguments, endpoint_of, scrubbed, secrets_of, unknown_option
 from penstock.storage.ranges import RangeFile, buffered
 from penstock.storage.urls import KINDS
 
@@ -49,6 +49,7 @@ class ObjectStore:
     def __init__(self, scheme: str, bucket: str, options: Mapping[str, Any]) -> None:
         self.root = f"{scheme}://{bucket}"
         self._secrets = secrets_of(options)
+        self._bucket, self._kind, self._options = bucket, KINDS[scheme], dict(options)
         self._client = _make_client(KINDS[scheme], self.root, options, self._secrets)
 
     # --- read ---
@@ -104,30 +105,57 @@ class ObjectStore:
     def list_folder(self, prefix: str) -> Iterator[Entry]:
         """Yield the files and folders directly below ``prefix``, which is a folder."""
         import obstore
+        from obstore.exceptions import InvalidPathError
 
         with self._translated(prefix):
-            found = obstore.list_with_delimiter(self._client, prefix or None)
+            try:
+                found = obstore.list_with_delimiter(self._client, prefix or None)
+            except InvalidPathError:
+                if self._kind != "s3":  # there is no other client for those
+                    raise
+                yield from self._list_usable(prefix, is_deep=False)
+                return
         for folder in found["common_prefixes"]:
-            yield Entry(folder.rstrip("/"), None)
+            if folder.strip("/"):  # a bucket with the key "/a" has a folder without a name
+                yield Entry(folder.rstrip("/"), None)
         for item in found["objects"]:
             yield Entry(item["path"], item["size"])
 
     def list_below(self, prefix: str) -> Iterator[Entry]:
         """Yield every file below ``prefix``, however deep: one request for a thousand of them."""
         import obstore
+        from obstore.exceptions import InvalidPathError
 
+        listed = set()  # of a listing that is cut short
         with self._translated(prefix):
-            for chunk in obstore.list(self._client, prefix or None, chunk_size=LIST_CHUNK):
-                for item in chunk:
-                    yield Entry(item["path"], item["size"])
+            try:
+                for chunk in obstore.list(self._client, prefix or None, chunk_size=LIST_CHUNK):
+                    for item in chunk:
+                        listed.add(item["path"])
+                        yield Entry(item["path"], item["size"])
+            except InvalidPathError:
+                if self._kind != "s3":  # there is no other client for those
+                    raise
+                yield from (entry for entry in self._list_usable(prefix, is_deep=True) if entry.key not in listed)
 
     def has_any(self, prefix: str) -> bool:
         """Return whether ``prefix`` is a folder with anything in it."""
         import obstore
+        from obstore.exceptions import InvalidPathError
 
         with self._translated(prefix):
-            stream = iter(obstore.list(self._client, prefix or None, chunk_size=1))
-            return any(len(chunk) for chunk in [next(stream, ())])
+            try:
+                stream = iter(obstore.list(self._client, prefix or None, chunk_size=1))
+                return any(len(chunk) for chunk in [next(stream, ())])
+            except InvalidPathError:
+                return True
+
+    def _list_usable(self, prefix: str, is_deep: bool) -> Iterator[Entry]:
+        """Yield what a listing that the client fails on holds of keys that it can read."""
+        from penstock.storage.odd_keys import list_usable
+
+        for key, size in list_usable(self._bucket, prefix, is_deep, self._options):
+            yield Entry(key, size)
 
     # --- write ---
 
@@ -212,8 +240,7 @@ def _make_client(kind: str, root: str, options: Mapping[str, Any], secrets: tupl
     arguments = client_arguments(kind, options)
     config = arguments["config"]
     client = {"connect_timeout": CONNECT_TIMEOUT, **arguments["client_options"]}
-    endpoint = str(config.get("endpoint") or config.get("base_url") or _endpoint_in_environment(kind) or "")
-    if endpoint.startswith("http://"):
+    if endpoint_of(kind, config).startswith("http://"):
         client.setdefault("allow_http", True)
     retry = {"max_retries": MAX_RETRIES, "retry_timeout": RETRY_TIMEOUT, **arguments["retry_config"]}
     try:
@@ -229,11 +256,6 @@ def _make_client(kind: str, root: str, options: Mapping[str, Any], secrets: tupl
 
 def kind_extra(kind: str) -> str:
     return {"s3": "s3", "gs": "gcs", "az": "azure"}[kind]
-
-
-def _endpoint_in_environment(kind: str) -> str | None:
-    names = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "az": ("AZURE_STORAGE_ENDPOINT",)}
-    return next((os.environ[name] for name in names.get(kind, ()) if os.environ.get(name)), None)
 
 
 def _credentials(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:

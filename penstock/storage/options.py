@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.storage.urls import redacted
+from penstock.storage.urls import KINDS, redacted, scheme_of
 
 # From our names, which are those of fsspec's file systems, to the client's.
 _NAMES: dict[str, dict[str, str]] = {
@@ -57,6 +58,8 @@ _HARMLESS = (
 _RETRY = ("max_retries", "retry_timeout")
 _ENVIRONMENT = ("AWS_", "GOOGLE_", "AZURE_")
 _OPEN = ("endpoint", "endpoint_url", "region", "bucket", "anon", "skip_signature", "account_name", "account")
+_ENDPOINTS = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "az": ("AZURE_STORAGE_ENDPOINT",)}
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _HIDDEN_NAMES = ("KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL", "SIGNATURE", "SAS")
 
 
@@ -80,6 +83,40 @@ def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
         else:
             config[names.get(name, name)] = value
     return {"config": config, "client_options": client, "retry_config": retry}
+
+
+def library_options(uri: str, options: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Return a user's options as Lance and Delta Lake take them: texts, under the store's own names.
+
+    Their own names stay as they are. None means that the environment says everything.
+
+    >>> library_options("s3://bucket/table", {"key": "me", "endpoint_url": "http://localhost:9000", "anon": True})
+    {'aws_access_key_id': 'me', 'aws_endpoint': 'http://localhost:9000', 'aws_skip_signature': 'true', \
+'allow_http': 'true'}
+    """
+    kind = KINDS.get(scheme_of(uri))
+    given = {name: value for name, value in StorageOptions.of(options).items() if value is not None}
+    if kind is not None:
+        given = {_library_name(kind, name): value for name, value in given.items()}
+        if endpoint_of(kind, given).startswith("http://") and not any(name.endswith("allow_http") for name in given):
+            given["allow_http"] = True
+    found = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    return found or None
+
+
+def _library_name(kind: str, name: str) -> str:
+    if name == "anon":
+        return _PREFIXES[kind].removesuffix("storage_") + "skip_signature"
+    ours = _NAMES[kind] | ({"region": "region"} if kind == "s3" else {})
+    return _PREFIXES[kind] + ours[name] if name in ours else name
+
+
+def endpoint_of(kind: str, config: Mapping[str, Any]) -> str:
+    """Return the address of the server that options, or else the environment, name; empty for the cloud's own."""
+    for name in ("endpoint", "endpoint_url", "base_url"):
+        if found := config.get(name) or config.get(_PREFIXES[kind] + name):
+            return str(found)
+    return next((os.environ[name] for name in _ENDPOINTS.get(kind, ()) if os.environ.get(name)), "")
 
 
 def unknown_option(kind: str, config: Mapping[str, Any]) -> str:
@@ -155,16 +192,16 @@ def secrets_of(options: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the values that must not be shown: of options, and of the environment."""
     hidden = [value for name, value in environment() if any(word in name for word in _HIDDEN_NAMES)]
     for name, value in (options or {}).items():
-        if name not in _OPEN and isinstance(value, str):
+        if name.removeprefix("aws_") not in _OPEN and isinstance(value, str):
             hidden.append(value)
     return tuple(sorted({value for value in hidden if len(value) >= 4}, key=len, reverse=True))
 
 
 def scrubbed(text: str, secrets: tuple[str, ...]) -> str:
-    """Return text without the secrets in it."""
+    """Return text without the secrets in it, and without the colours that some libraries give theirs."""
     for secret in secrets:
         text = text.replace(secret, "***")
-    return redacted(text)
+    return redacted(_COLOURS.sub("", text))
 
 
 class StorageOptions(dict[str, Any]):

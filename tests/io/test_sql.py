@@ -338,7 +338,7 @@ def test_rows_are_left_out_by_postgresql(postgres: str) -> None:
     df = ps.read_source(source)
     col = ps.col
     query = query_of(df.where((col("id") >= 1) & (col("day") < datetime.date(2025, 1, 1))).select("word"), source)
-    assert query.startswith('SELECT "id", "word", "day" FROM (SELECT 1 AS id')
+    assert query.startswith('SELECT "id", "word", "day" FROM (\nSELECT 1 AS id')
     assert query.endswith("""WHERE "id" >= 1 AND "day" < DATE '2025-01-01'""")
     assert query_of(df.limit(3), source).endswith("AS penstock_query LIMIT 3")
     assert query_of(df.where(col("word") > "a"), source).endswith("AS other")  # text is ordered by us
@@ -370,6 +370,37 @@ def test_sqlite_types_do_not_depend_on_which_rows_come_first(tmp_path: Path) -> 
     last = found.where(ps.col("n") > 1).to_pylist()
     assert last[0] == {"n": 3000, "x": 2.0, "s": "z", "b": b"\x01"}
     assert [row["n"] for row in last] == list(range(3000, 1, -1))
+
+
+def test_sqlite_columns_without_values_have_their_declared_types(tmp_path: Path) -> None:
+    names = {
+        "s": "TEXT",
+        "v": "VARCHAR(9)",
+        "x": "DOUBLE",
+        "b": "BLOB",
+        "n": "BIGINT",
+        "day": "DATE",
+        "flag": "BOOLEAN",
+    }
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute(f"CREATE TABLE t ({', '.join(f'{name} {kind}' for name, kind in names.items())})")
+    connection.close()
+    url = f"sqlite:///{tmp_path / 't.db'}"
+    wanted = ["string", "string", "float64", "binary", "int64", "string", "int64"]
+    for query in ("SELECT * FROM t", "WITH u AS (SELECT * FROM t) SELECT * FROM u -- all"):
+        found = ps.read_sql(query, url)
+        assert [str(field.dtype) for field in found.schema] == wanted
+        assert found.to_pydict() == {name: [] for name in names}
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.executemany("INSERT INTO t (n) VALUES (?)", [(n,) for n in range(1500)])
+        connection.execute("INSERT INTO t (s, x, day) VALUES ('late', 0.5, '2024-02-29')")
+    connection.close()
+    found = ps.read_sql("SELECT s AS word, x, day FROM t", url)
+    assert found.to_pylist()[-1] == {"word": "late", "x": 0.5, "day": "2024-02-29"}
+    assert found.where(ps.col("word") == "late").count_rows() == 1
+    assert [str(field.dtype) for field in ps.read_sql("PRAGMA table_info(t)", url).schema][-1] == "int64"
+    assert ps.read_sql("SELECT NULL AS a", url).to_pydict() == {"a": [None]}
+    assert tables(url) == ["t"]
 
 
 def test_sqlite_types_can_be_given(tmp_path: Path) -> None:
@@ -404,6 +435,15 @@ def test_sqlalchemy_types_are_checked(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(ReadError, match=r"have no type in common|give schema=\{'x'"):
         ps.read_sql("SELECT * FROM t", alchemy(tmp_path / "t.db")).collect()
+
+
+def test_a_query_may_end_in_a_comment(conn: Conn) -> None:
+    ps.from_pydict({"a": [1, 2, 3]}).write_sql("t", conn)
+    found = ps.read_sql("SELECT a, 0 AS b FROM t -- rows;", conn)
+    assert sorted(found.to_pydict()["a"]) == [1, 2, 3]
+    assert found.where(ps.col("a") > 2).select("a").limit(5).to_pydict() == {"a": [3]}
+    parted = ps.read_sql("SELECT a FROM t -- rows", conn, partition_col="a", num_partitions=2)
+    assert sorted(parted.to_pydict()["a"]) == [1, 2, 3]
 
 
 # --- pure functions ---

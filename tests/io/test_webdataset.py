@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import CorruptFileError, InvalidArgumentError
+from penstock.errors import CorruptFileError, InvalidArgumentError, PathNotFoundError
 from penstock.io.file_source import FileSource
 from penstock.io.webdataset import webdataset_format
 from penstock.protocols import ReadRequest
@@ -51,6 +51,24 @@ def test_samples_are_rows(tmp_path: Path) -> None:
     ]
     assert found.select("cls").to_pydict() == {"cls": [7, None]}
     assert found.count_rows() == 2
+
+
+def test_braces_stand_for_shards(tmp_path: Path) -> None:
+    for number in range(13):
+        shard(tmp_path / f"w-{number:03d}.tar", {f"{number}.txt": b"x"})
+    keys = [str(number) for number in range(13)]
+    assert ps.read_webdataset(f"{tmp_path}/w-{{000..012}}.tar").to_pydict()["__key__"] == keys
+    assert ps.read_webdataset(tmp_path / "w-0{0,1}{1..0}.tar").to_pydict()["__key__"] == ["1", "0", "11", "10"]
+    several = [f"{tmp_path}/w-{{000..001}}.tar", tmp_path / "w-012.tar", f"{tmp_path}/w-0{{1,03}}[01].tar"]
+    with pytest.raises(PathNotFoundError, match="03"):
+        ps.read_webdataset(several)
+    assert ps.read_webdataset(several[:2]).to_pydict()["__key__"] == ["0", "1", "12"]
+    with pytest.raises(PathNotFoundError, match=r"w-013\.tar"):
+        ps.read_webdataset(f"{tmp_path}/w-{{000..013}}.tar")
+    with pytest.raises(InvalidArgumentError, match="more than 1000000 files"):
+        ps.read_webdataset("w-{0..99999999}.tar")
+    literal = shard(tmp_path / "{1..2}.tar", {"literal.txt": b"x"})
+    assert ps.read_webdataset(literal).to_pydict()["__key__"] == ["literal"]
 
 
 def test_what_to_read_and_how(tmp_path: Path) -> None:

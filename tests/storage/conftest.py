@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,23 +27,25 @@ class Bucket:
 
     name: str
     options: dict[str, Any]
+    scheme: str = "s3"
 
     @property
     def url(self) -> str:
-        return f"s3://{self.name}"
+        return f"{self.scheme}://{self.name}"
 
     @property
     def store(self) -> ObjectStore:
-        return object_store("s3", self.name, self.options)
+        return object_store(self.scheme, self.name, self.options)
 
     @property
     def keys(self) -> list[str]:
         return sorted(entry.key for entry in self.store.list_below(""))
 
 
-@pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.storage.s3_server"]
+@contextmanager
+def serving(module: str) -> Iterator[str]:
+    """Run a server that prints its port and serves until its standard input closes; gives its address."""
+    command = [sys.executable, "-W", "ignore", "-m", module]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -54,19 +57,36 @@ def s3_endpoint() -> Iterator[str]:
         server.stdin.close()
 
 
-@pytest.fixture
-def bucket(s3_endpoint: str) -> Bucket:
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    with serving("tests.storage.s3_server") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def quick_endpoint() -> Iterator[str]:
+    """The APIs of S3, Google and Azure from memory, at thousands of requests a second."""
+    with serving("tests.storage.object_server") as url:
+        yield url
+
+
+def s3_client(options: dict[str, Any]) -> Any:
     import boto3
 
-    name = f"test-{uuid.uuid4().hex[:12]}"
-    options = {"key": "AKIATESTKEY", "secret": "very-secret-value", "endpoint_url": s3_endpoint, "region": "us-east-1"}
-    client = boto3.client(
+    return boto3.client(
         "s3",
-        endpoint_url=s3_endpoint,
+        endpoint_url=options["endpoint_url"],
         aws_access_key_id=options["key"],
         aws_secret_access_key=options["secret"],
         region_name="us-east-1",
     )
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> Bucket:
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    options = {"key": "AKIATESTKEY", "secret": "very-secret-value", "endpoint_url": s3_endpoint, "region": "us-east-1"}
+    client = s3_client(options)
     client.create_bucket(Bucket=name)
     client.close()
     return Bucket(name, options)

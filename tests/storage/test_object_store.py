@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -24,7 +25,7 @@ from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoun
 from penstock.io import remote_staging
 from penstock.io.remote_staging import RemoteStaging
 from penstock.storage.options import StorageOptions
-from tests.storage.conftest import ROOT, Bucket
+from tests.storage.conftest import ROOT, Bucket, s3_client
 from tests.storage.web import Web
 
 
@@ -72,6 +73,24 @@ def test_readers(filled: Bucket) -> None:
 )
 def test_patterns(filled: Bucket, pattern: str, num_rows: int) -> None:
     assert ps.read_parquet(f"{filled.url}/{pattern}", storage_options=filled.options).count_rows() == num_rows
+
+
+def test_keys_that_are_no_paths_are_left_out(bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+    options = bucket.options
+    keys = ("k/-.txt", "k/a.txt", "k//b.txt", "k/d/c.txt", "k/d//e.txt", "k/../x.txt", "k/z.txt", "/lead.txt")
+    with contextlib.closing(s3_client(options)) as client:
+        for key in keys:
+            client.put_object(Bucket=bucket.name, Key=key, Body=key.encode())
+    usable = [f"{bucket.url}/{key}" for key in ("k/-.txt", "k/a.txt", "k/d/c.txt", "k/z.txt")]
+    for pattern in ("k/**", "k/", "**/*.txt", "**"):
+        caplog.clear()
+        found = ps.from_glob_path(f"{bucket.url}/{pattern}", storage_options=options).to_pydict()
+        assert (found["path"], found["size"]) == (usable, [7, 7, 9, 7])
+        assert "keys of s3://" in caplog.text
+    assert ps.from_glob_path(f"{bucket.url}/k/*.txt", storage_options=options).count_rows() == 3
+    assert ps.read_text(f"{bucket.url}/k/d", storage_options=options).to_pydict() == {"text": ["k/d/c.txt"]}
+    with pytest.raises(PathNotFoundError):
+        ps.read_text(f"{bucket.url}/k/none/*", storage_options=options)
 
 
 @pytest.mark.parametrize(
