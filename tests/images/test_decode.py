@@ -11,8 +11,9 @@ import pytest
 from PIL import Image, ImageOps
 
 import penstock as ps
-from penstock.errors import UdfError
+from penstock.errors import ComputeError, UdfError
 from penstock.images.decoder import ImageDecoder
+from penstock.images.opened import open_image
 from penstock.images.orientation import jpeg_orientation
 from tests.images.samples import (
     Pixels,
@@ -239,6 +240,45 @@ def test_a_bomb_is_refused_by_its_header(data: bytes) -> None:
     assert "claims 60000 x 60000 pixels" in message
     assert "set_config(max_image_pixels=" in message
     assert peak < 50_000_000
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The sizes of the PNGs whose pixels were decoded."""
+    from PIL import PngImagePlugin
+
+    loaded: list[tuple[int, int]] = []
+
+    class Counted(PngImagePlugin.PngImageFile):
+        def load(self) -> Any:
+            if self.tile:  # else it is there already
+                loaded.append(self.size)
+            return super().load()
+
+    monkeypatch.setattr(PngImagePlugin, "PngImageFile", Counted)
+    return loaded
+
+
+def test_the_header_of_a_png_is_read_without_its_pixels(loads: list[tuple[int, int]]) -> None:
+    data = encoded(picture(), "PNG")
+    opened = open_image(memoryview(data), 10_000)
+    assert (opened.height, opened.width) == (48, 64)
+    with pytest.raises(ComputeError, match="claims 64 x 48 pixels"):
+        open_image(memoryview(data), 3_000)
+    assert loads == []
+    np.testing.assert_array_equal(decode(data)[0], picture())
+    assert loads == [(64, 48)]
+
+
+def test_exif_behind_the_pixels_of_a_png(loads: list[tuple[int, int]]) -> None:
+    data = oriented(picture(), 6, "PNG")
+    start = data.index(b"eXIf") - 4
+    end = start + 12 + int.from_bytes(data[start : start + 4], "big")
+    moved = data[:start] + data[end:-12] + data[start:end] + data[-12:]
+    opened = open_image(memoryview(moved), 10_000)
+    assert (opened.height, opened.width) == (64, 48)
+    assert loads == []
+    np.testing.assert_array_equal(decode(moved)[0], decode(data)[0])
 
 
 def test_the_limit_of_pixels_is_a_setting() -> None:
