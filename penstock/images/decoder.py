@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +64,7 @@ class ImageDecoder:
         try:
             return None if data is None else open_image(data, self.max_pixels)
         except ComputeError as exc:
-            return exc
+            return _without_frames(exc)
 
     def nbytes(self, image: Opened) -> int:
         """Return how large an image will be."""
@@ -84,7 +85,7 @@ class ImageDecoder:
                 raise
             except Exception as exc:
                 room.clear(row)
-                failures[row] = exc
+                failures[row] = _without_frames(exc)
         return PartialColumn(room.column(), failures)
 
     def _shape(self, image: Opened) -> Shape:
@@ -98,6 +99,17 @@ class ImageDecoder:
             return
         pixels = image.pixels(mode, self.size if self.is_scaled else None, scratch)
         resize_into(pixels, out, is_smooth=pixels.shape[:2] != (image.height, image.width))
+
+
+def _without_frames(exc: Exception) -> Exception:
+    """Return an exception just caught, to be kept: what the functions on its way worked on, pixels above all, goes."""
+    if exc.__traceback__ is not None:
+        exc.__traceback__ = exc.__traceback__.tb_next  # who caught it still runs, and cannot be cleared
+    link: BaseException | None = exc
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    return exc
 
 
 def checked_decoder(what: str, mode: str | None, size: Any = None, *, is_scaled: bool = True) -> ImageDecoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import traceback
 import tracemalloc
 from typing import Any
 
@@ -310,7 +311,33 @@ def test_a_failed_row_leaves_nothing_in_memory() -> None:
     cut = jpeg(picture(480, 640))[:-2000]
     column = ImageDecoder().decode([ImageDecoder().open(memoryview(cut))])
     assert list(column.failures) == [0]
-    assert not np.frombuffer(column.values.storage.field("data").buffers()[2], np.uint8).any()
+    assert column.values.storage.field("data").buffers()[2].size == 0
+    column = ImageDecoder(size=(9, 9)).decode([ImageDecoder().open(memoryview(cut))])
+    assert list(column.failures) == [0]
+    assert not np.frombuffer(column.values.storage.buffers()[-1], np.uint8).any()
+
+
+def test_a_failed_row_gives_back_what_it_claimed() -> None:
+    good, bad = encoded(picture(), "PNG"), png_claiming(2000, 1000)
+    frame = ps.from_pydict({"b": [bad, good, None, bad, b"junk", good, bad]}).select(ps.col("b").decode_image("null"))
+    batches = list(frame.iter_batches(batch_size=None, batch_format="pyarrow"))
+    assert sum(batch.get_total_buffer_size() for batch in batches) < 3 * picture().nbytes
+    images = [image for batch in batches for image in ps.from_arrow(batch).to_pydict()["b"]]
+    assert [image is not None for image in images] == [False, True, False, False, False, True, False]
+    for image in (images[1], images[5]):
+        np.testing.assert_array_equal(image, picture())
+
+
+def test_a_kept_failure_holds_no_pixels() -> None:
+    decoder = ImageDecoder(max_pixels=3_000_000)
+    data = [png_claiming(2000, 1000), png_claiming(3000, 2000), jpeg(picture(480, 640))[:-2000], b"junk"]
+    failures = decoder.decode([decoder.open(memoryview(each)) for each in data]).failures
+    assert sorted(failures) == [0, 1, 2, 3]
+    for exc in failures.values():
+        link: BaseException | None = exc
+        while link is not None:
+            assert [frame.f_locals for frame, _ in traceback.walk_tb(link.__traceback__) if frame.f_locals] == []
+            link = link.__cause__ or link.__context__
 
 
 def test_batches_are_bounded_by_what_they_hold_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
