@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import traceback
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -358,3 +359,33 @@ def test_the_row_that_fails_is_counted_over_all_batches(monkeypatch: pytest.Monk
     monkeypatch.setattr(decoder, "MAX_BATCH_NBYTES", 48 * 64 * 3)
     with pytest.raises(UdfError, match="failed on row 41 of its input"):
         decode(*[jpeg(picture())] * 41, b"junk")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(20):
+        (tmp_path / f"{number:02d}.png").write_bytes(encoded(np.full((4, 5, 3), number, np.uint8), "PNG"))
+    return tmp_path
+
+
+def test_a_column_of_files_is_read_and_decoded(folder: Path) -> None:
+    images = ps.from_files(str(folder / "*.png")).select(ps.col("file").decode_image()).to_pydict()["file"]
+    assert [int(image[0, 0, 0]) for image in images] == list(range(20))
+    paths = ps.from_pydict({"p": [str(folder / "03.png"), None]})
+    image, nothing = paths.select(ps.col("p").image_file().decode_image().resize(2, 2)).to_pydict()["p"]
+    assert image.shape == (2, 2, 3)
+    assert nothing is None
+    files = ps.from_pydict({"f": [ps.File((folder / "07.png").read_bytes())]})
+    assert files.select(ps.col("f").decode_image()).to_pydict()["f"][0][0, 0, 0] == 7
+
+
+def test_a_file_that_cannot_be_decoded_or_read_is_the_error_of_its_row(folder: Path) -> None:
+    (folder / "00.png").write_bytes(b"junk")
+    frame = ps.from_pydict({"p": [str(folder / name) for name in ("01.png", "00.png", "missing.png")]})
+    decoded = frame.select(ps.col("p").image_file().decode_image("null")).collect()
+    assert [image is None for image in decoded.to_pydict()["p"]] == [False, True, True]
+    not_image, missing = decoded.errors().to_pydict()["message"]
+    assert "not an image" in not_image
+    assert "missing.png" in missing
+    with pytest.raises(UdfError, match="decode_image failed on row 1 of its input: not an image"):
+        frame.select(ps.col("p").image_file().decode_image()).to_pydict()
