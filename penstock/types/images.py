@@ -89,7 +89,7 @@ class ImageRoom:
         sizes = np.where(self._is_null, 0, np.diff(self._offsets))
         if sizes.sum() == self._offsets[-1]:
             return
-        kept = [self[row].reshape(-1) for row in np.flatnonzero(sizes)]
+        kept = [self[row].reshape(-1) for row in np.flatnonzero(sizes).tolist()]
         self._pixels = np.concatenate([np.empty(0, np.uint8), *kept])
         np.cumsum(sizes, out=self._offsets[1:])
         for row in np.flatnonzero(self._is_null):

@@ -14,7 +14,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock import functions
-from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, TypeMismatchError
+from penstock.errors import InvalidArgumentError, MissingExtraError, TypeMismatchError
 from penstock.images.encode import over_white
 from penstock.types.images import ImageRoom
 from tests.expr.evaluating import batch_of, evaluate, resolved, run

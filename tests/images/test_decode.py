@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import traceback
 import tracemalloc
 from pathlib import Path
@@ -389,3 +390,26 @@ def test_a_file_that_cannot_be_decoded_or_read_is_the_error_of_its_row(folder: P
     assert "missing.png" in missing
     with pytest.raises(UdfError, match="decode_image failed on row 1 of its input: not an image"):
         frame.select(ps.col("p").image_file().decode_image()).to_pydict()
+
+
+def test_the_record_of_a_failed_row_tells_which_file_it_was(folder: Path) -> None:
+    bad = str(folder / "bad.png")
+    Path(bad).write_bytes(b"junk")
+    paths = ps.from_pydict({"path": [str(folder / "01.png"), bad], "id": [7, 8], "long": ["x" * 500] * 2})
+    image = ps.col("path").download().decode_image(on_error="null")
+    for frame, columns, others in (
+        (paths.select(image), ["path"], {"path": bad}),
+        (paths.select(image.resize(4, 4).alias("i")), ["i"], {"path": bad}),
+        (paths.with_column("i", image), ["path", "id", "long", "i"], {"path": bad, "id": 8}),
+        (
+            paths.with_column("b", ps.col("path").download()).with_column("i", ps.col("b").decode_image("null")),
+            ["path", "id", "long", "b", "i"],
+            {"path": bad, "id": 8},
+        ),
+    ):
+        result = frame.collect()
+        assert list(result.to_pydict()) == frame.schema.names == columns
+        (given,) = result.errors().to_pydict()["input"]
+        told = json.loads(given)
+        assert "anVuaw==" in told.values()
+        assert {name: told[name] for name in told if not name.startswith("__") and name != "b"} == others
