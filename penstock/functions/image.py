@@ -57,8 +57,8 @@ def decode_image(
     ``mode`` is ``L``, ``LA``, ``RGB`` or ``RGBA``, or None to keep each image's own. Of an animation it is the first
     frame. Bytes that are no image, or a file that cannot be read, stop the query, or with ``on_error="null"`` give null
     and are listed by ``df.errors()``. Where a ``resize`` follows, a JPEG is decoded at a reduced size, which is faster
-    and changes pixels by a few shades; ``scaled=False`` decodes all of it first. ``ps.set_config(max_image_pixels=...)``
-    bounds sizes.
+    and changes pixels by a few shades; ``scaled=False`` decodes all of it first. Sizes are bounded by
+    ``ps.set_config(max_image_pixels=...)``.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df = df.select(encode_image(ps.col("image"), "png")).select(decode_image(ps.col("image")))
