@@ -78,9 +78,12 @@ class ImageDecoder:
 
     def _open_file(self, file: Any) -> Found:
         try:
-            return None if file is None else self.open(memoryview(file.read()))
+            data = None if file is None else memoryview(file.read())
+        except MissingExtraError:  # no row is to blame
+            raise
         except Exception as exc:  # a store, a disk or a setting that refuses it: the row's error
             return _without_frames(exc)
+        return self.open(data)
 
     def nbytes(self, image: Opened) -> int:
         """Return how large an image will be."""
