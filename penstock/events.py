@@ -32,7 +32,10 @@ class BundleProduced:
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """A row on which a function failed, where that is tolerated; ``input`` is what the function was given, as JSON."""
+    """A row on which a function failed, where that is tolerated; ``input`` is what the function was given, as JSON.
+
+    Where that is not short text or numbers, such columns of the row that are at hand are there too, to find it by.
+    """
 
     operator: str
     input: str

@@ -147,7 +147,7 @@ class Expression:
     ) -> Expression:
         """Count how often one of the patterns, taken literally, appears; where two fit, the longer one counts."""
     def crop(self, bbox: tuple[int, int, int, int] | Expression) -> Expression:
-        """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four; cut where the image ends."""
+        """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four."""
     def csc(self) -> Expression:
         """Return the cosecant of an angle in radians."""
     def date(self) -> Expression:
@@ -171,7 +171,7 @@ class Expression:
         *,
         scaled: bool = True,
     ) -> Expression:
-        """Turn the bytes of JPEG, PNG, WebP, GIF, BMP and TIFF files into images, upright as EXIF says."""
+        """Turn JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, into images, upright as EXIF says."""
     def degrees(self) -> Expression:
         """Turn radians into degrees."""
     def deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:

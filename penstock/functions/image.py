@@ -12,24 +12,29 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError, did_you_mean
+from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
 from penstock.expr.arrays import broadcast, on_arrays
 from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.nodes import UdfCall
-from penstock.expr.signatures import BINARY, BYTES, STRING, UINT32, Kind, strict, takes
+from penstock.expr.signatures import BINARY, STRING, UINT32, Kind, strict, takes
 from penstock.expr.udf import OnError, Policy, UdfSpec
 from penstock.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
-from penstock.images.encode import DEFAULT_QUALITY, encoded, encoding_of, holds
+from penstock.images.encode import DEFAULT_QUALITY, encoded, encoding_of
 from penstock.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
 from penstock.images.packages import require_images
 from penstock.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
 from penstock.types.arrays import ragged_rows
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
-from penstock.types.images import ImageRoom, Shape, arrow_bools, image_shapes, image_views
+from penstock.types.images import ImageRoom, arrow_bools, image_shapes, image_views
 from penstock.types.plain import arrow_array, arrow_numbers
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
+ENCODED = Kind(
+    "binary or a file",
+    lambda d: d.is_binary() or d.is_file(),
+    "read paths and URLs with .download() first, or make files of them with .image_file()",
+)
 BOX = Kind("a list of x, y, width and height", lambda d: d.is_list() and d.inner.is_integer())
 
 _ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "log": "log", "ignore": "ignore"}
@@ -47,12 +52,13 @@ def decode_image(
     *,
     scaled: bool = True,
 ) -> Expression:
-    """Turn the bytes of JPEG, PNG, WebP, GIF, BMP and TIFF files into images, upright as EXIF says.
+    """Turn JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, into images, upright as EXIF says.
 
     ``mode`` is ``L``, ``LA``, ``RGB`` or ``RGBA``, or None to keep each image's own. Of an animation it is the first
-    frame. Bytes that are no image stop the query, or with ``on_error="null"`` give null and are listed by
-    ``df.errors()``. Where a ``resize`` follows, a JPEG is decoded at a reduced size, which is faster and changes pixels
-    by a few shades; ``scaled=False`` decodes all of it first. ``ps.set_config(max_image_pixels=...)`` bounds sizes.
+    frame. Bytes that are no image, or a file that cannot be read, stop the query, or with ``on_error="null"`` give null
+    and are listed by ``df.errors()``. Where a ``resize`` follows, a JPEG is decoded at a reduced size, which is faster
+    and changes pixels by a few shades; ``scaled=False`` decodes all of it first. Sizes are bounded by
+    ``ps.set_config(max_image_pixels=...)``.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df = df.select(encode_image(ps.col("image"), "png")).select(decode_image(ps.col("image")))
@@ -75,7 +81,7 @@ def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
         batch_size="paced",
         has_cut=True,
         policy=Policy(on_error),
-        check=BYTES.check,
+        check=ENCODED.check,
     )
 
 
@@ -83,7 +89,8 @@ def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
 def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT_QUALITY) -> Expression:
     """Turn images into the bytes of files: ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff``.
 
-    ``quality``, 1 to 100, counts for JPEG and WebP. JPEG and BMP have no transparency: convert such images first.
+    ``quality``, 1 to 100, counts for JPEG and WebP. JPEG and BMP have no transparency: images with some are laid over
+    white. To drop it instead, use ``convert_image("RGB")`` first.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(encode_image(ps.col("image"), "png")).to_pydict()["image"][0][:4]
@@ -96,23 +103,9 @@ def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT
     return call("encode_image", image, encoding=encoding, quality=quality)
 
 
-def _encoded_type(dtype: DataType, *, encoding: str, **_: Any) -> DataType:
-    if dtype.is_image() and dtype.mode is not None and not holds(encoding, IMAGE_CHANNELS[dtype.mode]):
-        raise TypeMismatchError(_no_alpha(encoding, dtype.mode))
-    return BINARY
-
-
-def _no_alpha(encoding: str, mode: str) -> str:
-    opaque = mode.removesuffix("A")
-    return f'{encoding} has no transparency, and the images are {mode}; use .convert_image("{opaque}") first'
-
-
-@strict("encode_image", takes(IMAGE, returns=_encoded_type))
+@strict("encode_image", takes(IMAGE, returns=BINARY))
 @on_arrays
 def _encode_image(images: pa.Array, *, encoding: str, quality: int) -> pa.Array:
-    for shape in image_shapes(images):
-        if shape is not None and not holds(encoding, shape[2]):
-            raise ComputeError(_no_alpha(encoding, IMAGE_MODES[shape[2]]))
     views = image_views(images)
     return arrow_array([None if view is None else encoded(view, encoding, quality) for view in views], pa.binary())
 
@@ -153,7 +146,9 @@ def _resize(images: pa.Array, *, w: int, h: int) -> pa.Array:
 
 @method
 def crop(image: Expression, bbox: tuple[int, int, int, int] | Expression) -> Expression:
-    """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four; cut where the image ends.
+    """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four.
+
+    A box that reaches beyond the image is cut to it; of one that shares no pixel with its image the result is null.
 
     >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(crop(ps.col("image"), (25, 5, 10, 10))).to_pydict()["image"][0].shape
@@ -166,28 +161,16 @@ def crop(image: Expression, bbox: tuple[int, int, int, int] | Expression) -> Exp
     box = tuple(given) if isinstance(given, (tuple, list)) else ()
     if len(box) != 4 or not all(isinstance(length, int) for length in box):
         raise InvalidArgumentError(f"crop: bbox={given!r} must be four whole numbers: x, y, width, height")
-    _check_box(box)
+    if min(box[2:]) < 1:
+        raise InvalidArgumentError(f"crop: bbox={box!r} must have a width and height of at least 1")
     return call("crop", image, bbox=box)
-
-
-def _check_box(box: tuple[int, int, int, int]) -> None:
-    if min(box[:2]) < 0 or min(box[2:]) < 1:
-        raise InvalidArgumentError(
-            f"crop: bbox={box!r} must have x and y of at least 0, width and height of at least 1"
-        )
 
 
 def _cropped_type(dtype: DataType, *, bbox: tuple[int, int, int, int]) -> DataType:
     if not dtype.is_image() or dtype.shape is None:
         return DataType.image(dtype.mode if dtype.is_image() else None)
     height, width, _ = cropped(np.empty(dtype.shape, np.uint8), bbox).shape
-    if not height or not width:
-        raise TypeMismatchError(_outside(bbox, dtype.arrow.shape))
-    return DataType.image(dtype.mode, height, width)
-
-
-def _outside(box: tuple[int, ...], shape: Shape) -> str:
-    return f"crop: the box at x={box[0]}, y={box[1]} lies outside of an image of {shape[1]} x {shape[0]} pixels"
+    return DataType.image(dtype.mode, height, width) if height and width else DataType.image(dtype.mode)
 
 
 @strict("crop", takes(IMAGE, returns=_cropped_type))
@@ -211,9 +194,8 @@ def _box(row: list[int] | None) -> tuple[int, int, int, int] | None:
         return None
     if len(row) != 4:
         raise ComputeError(f"crop: a box has four numbers, x, y, width and height; got {row!r}")
-    box = row[0], row[1], row[2], row[3]
-    _check_box(box)
-    return box
+    x, y, width, height = row
+    return (x, y, width, height) if min(width, height) > 0 else None
 
 
 def _cropped(images: pa.Array, boxes: list[Any], dtype: DataType) -> pa.Array:
@@ -221,10 +203,7 @@ def _cropped(images: pa.Array, boxes: list[Any], dtype: DataType) -> pa.Array:
         None if view is None or box is None else cropped(view, box)
         for view, box in zip(image_views(images), boxes, strict=True)
     ]
-    for row, view in enumerate(views):
-        if view is not None and not view.size:
-            raise ComputeError(_outside(boxes[row], image_shapes(images)[row] or (0, 0, 0)))
-    return _filled(views, dtype)
+    return _filled([None if view is None or not view.size else view for view in views], dtype)
 
 
 def _filled(views: list[Any], dtype: DataType) -> pa.Array:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,7 @@ from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.images import ImageRoom, Shape
 
 MAX_BATCH_NBYTES = 32 * 2**20  # of decoded images, but for one that is larger by itself
+FILES_AT_ONCE = 8  # of a column of files: as many are read at a time, and decoded together
 Found = Opened | Exception | None  # an image, what is wrong with it, or null
 
 
@@ -43,10 +46,18 @@ class ImageDecoder:
         return DataType.image(self.mode, *(self.size or (None, None)))
 
     def __call__(self, encoded: Series) -> PartialColumn:
+        if encoded.dtype.is_file():
+            with ThreadPoolExecutor(FILES_AT_ONCE) as threads:  # mostly a wait where they are remote
+                return self.decode(list(threads.map(self._open_file, encoded.to_pylist())))
         return self.decode([self.open(data) for data in binary_views(encoded.to_arrow())])
 
     def cut(self, encoded: Series) -> list[int]:
-        """Return how many rows to decode at a time, so that what they make is bounded: 1 MB may become 50, or 500."""
+        """Return how many rows to decode at a time, so that what they make is bounded: 1 MB may become 50, or 500.
+
+        Files are counted instead: to see what one will make, it would have to be fetched twice.
+        """
+        if encoded.dtype.is_file():
+            return [min(FILES_AT_ONCE, len(encoded) - start) for start in range(0, len(encoded), FILES_AT_ONCE)]
         lengths, nbytes = [0], 0
         for data in binary_views(encoded.to_arrow()):
             image = self.open(data)
@@ -63,7 +74,16 @@ class ImageDecoder:
         try:
             return None if data is None else open_image(data, self.max_pixels)
         except ComputeError as exc:
-            return exc
+            return _without_frames(exc)
+
+    def _open_file(self, file: Any) -> Found:
+        try:
+            data = None if file is None else memoryview(file.read())
+        except MissingExtraError:  # no row is to blame
+            raise
+        except Exception as exc:  # a store, a disk or a setting that refuses it: the row's error
+            return _without_frames(exc)
+        return self.open(data)
 
     def nbytes(self, image: Opened) -> int:
         """Return how large an image will be."""
@@ -84,7 +104,7 @@ class ImageDecoder:
                 raise
             except Exception as exc:
                 room.clear(row)
-                failures[row] = exc
+                failures[row] = _without_frames(exc)
         return PartialColumn(room.column(), failures)
 
     def _shape(self, image: Opened) -> Shape:
@@ -98,6 +118,17 @@ class ImageDecoder:
             return
         pixels = image.pixels(mode, self.size if self.is_scaled else None, scratch)
         resize_into(pixels, out, is_smooth=pixels.shape[:2] != (image.height, image.width))
+
+
+def _without_frames(exc: Exception) -> Exception:
+    """Return an exception just caught, to be kept: what the functions on its way worked on, pixels above all, goes."""
+    if exc.__traceback__ is not None:
+        exc.__traceback__ = exc.__traceback__.tb_next  # who caught it still runs, and cannot be cleared
+    link: BaseException | None = exc
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    return exc
 
 
 def checked_decoder(what: str, mode: str | None, size: Any = None, *, is_scaled: bool = True) -> ImageDecoder:

@@ -28,12 +28,23 @@ def encoding_of(name: str, what: str) -> str:
 
 
 def holds(encoding: str, channels: int) -> bool:
-    """Whether a format can hold images of so many channels; those without transparency do not drop it unasked."""
+    """Whether a format can hold images of so many channels as they are; JPEG and BMP have no transparency."""
     return channels in (1, 3) or encoding not in ("JPEG", "BMP")
 
 
+def over_white(pixels: NDArray) -> NDArray:
+    """Return an image with alpha, its last channel, as it looks on white paper: without one."""
+    colours, alpha = pixels[:, :, :-1].astype(np.uint16), pixels[:, :, -1:].astype(np.uint16)
+    blended: NDArray = ((colours * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
+    return blended
+
+
 def encoded(pixels: NDArray, encoding: str, quality: int) -> bytes:
-    """Return an image as the bytes of a file; ``quality``, 1 to 100, counts for JPEG and WebP."""
+    """Return an image as the bytes of a file; ``quality``, 1 to 100, counts for JPEG and WebP.
+
+    Where the format has no transparency, the image is laid over white.
+    """
+    pixels = pixels if holds(encoding, pixels.shape[2]) else over_white(pixels)
     channels = pixels.shape[2]
     if encoding == "JPEG":
         data: bytes = simplejpeg().encode_jpeg(

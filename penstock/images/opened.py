@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.errors import ComputeError
-from penstock.images.orientation import is_sideways, jpeg_orientation, upright
+from penstock.images.orientation import is_sideways, jpeg_orientation, png_exif, upright
 from penstock.images.packages import pillow, simplejpeg
 from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
@@ -60,15 +60,21 @@ def open_image(data: memoryview, max_pixels: int) -> Opened:
     if kind is None:
         begins = f"begins with {bytes(data[:8])!r}" if len(data) else "is empty"
         raise ComputeError(f"not an image: it {begins}; known are {', '.join(FORMATS)}")
-    opened = (_turbo_jpeg(data) if kind == "JPEG" else None) or _PillowImage(data, kind)
-    if opened.height * opened.width > max_pixels:
+    turbo = _turbo_jpeg(data) if kind == "JPEG" else None
+    if turbo is None:
+        return _PillowImage(data, kind, max_pixels)
+    _check_claim(kind, turbo.width, turbo.height, max_pixels)
+    return turbo
+
+
+def _check_claim(kind: str, width: int, height: int, max_pixels: int) -> None:
+    if width * height > max_pixels:
         raise ComputeError(
-            f"the {kind} claims {opened.width} x {opened.height} pixels, more than max_image_pixels={max_pixels}; "
+            f"the {kind} claims {width} x {height} pixels, more than max_image_pixels={max_pixels}; "
             "if you trust its origin, raise the limit with ps.set_config(max_image_pixels=...)"
         )
-    if not opened.height or not opened.width:
-        raise ComputeError(f"the {kind} has no pixels: it is {opened.width} x {opened.height}")
-    return opened
+    if not width or not height:
+        raise ComputeError(f"the {kind} has no pixels: it is {width} x {height}")
 
 
 def _kind_of(data: memoryview) -> str | None:
@@ -143,15 +149,17 @@ class _JpegImage:
 class _PillowImage:
     """Any other kind, by Pillow. Of several frames it is the first."""
 
-    def __init__(self, data: memoryview, kind: str, is_turned: bool = True) -> None:
+    def __init__(self, data: memoryview, kind: str, max_pixels: int | None = None, is_turned: bool = True) -> None:
         self._kind = kind
         try:
             # The class of the format itself: Image.open would try them all, and checks sizes by limits of its own.
             self._image = _file_class(kind)(io.BytesIO(data))
-            self._orientation = _orientation(self._image, kind) if is_turned else 1
         except Exception as exc:  # what a decoder raises on damaged bytes is anyone's guess
             raise _damaged(kind, exc) from exc
         width, height = self._image.size
+        if max_pixels is not None:
+            _check_claim(kind, width, height, max_pixels)
+        self._orientation = _orientation(self._image, kind, data) if is_turned else 1
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
         self.mode = _natural_mode(self._image)
 
@@ -171,11 +179,15 @@ class _PillowImage:
         return pixels[:, :, np.newaxis] if pixels.ndim == 2 else pixels
 
 
-def _orientation(image: Any, kind: str) -> int:
+def _orientation(image: Any, kind: str, data: memoryview) -> int:
+    """Return which way up an image is, from its notes alone: no pixel is decoded for it."""
     if kind in _ALREADY_UPRIGHT:
         return 1
     try:
-        noted = image.getexif().get(_ORIENTATION, 1)
+        if kind == "PNG" and "exif" not in image.info and (exif := png_exif(data)) is not None:
+            image.info["exif"] = exif
+        # Of any image: that of a PNG decodes the whole picture where it has seen no notes.
+        noted = pillow().Image.getexif(image).get(_ORIENTATION, 1)
     except Exception:  # notes that cannot be read are no reason not to show the picture
         return 1
     return noted if isinstance(noted, int) and 1 <= noted <= 8 else 1

@@ -30,6 +30,17 @@ def jpeg_orientation(data: memoryview) -> int:
     return 1
 
 
+def png_exif(data: memoryview) -> bytes | None:
+    """Return the EXIF of a PNG, which may come after the picture; chunks are passed over, none is decompressed."""
+    position = 8
+    while position + 8 <= len(data):
+        length = int.from_bytes(data[position : position + 4], "big")
+        if bytes(data[position + 4 : position + 8]) == b"eXIf":
+            return bytes(data[position + 8 : position + 8 + length])
+        position += 12 + length
+    return None
+
+
 def _tiff_orientation(tiff: memoryview) -> int:
     """Return the orientation in the first directory of a TIFF structure, which is what EXIF is."""
     order = {b"II": "<", b"MM": ">"}.get(bytes(tiff[:2]))

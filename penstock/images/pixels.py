@@ -45,9 +45,9 @@ def _scale(cv2: object, pixels: NDArray, out: NDArray, interpolation: int) -> No
 
 
 def cropped(pixels: NDArray, box: tuple[int, int, int, int]) -> NDArray:
-    """Return the part of an image in ``box`` (x, y, width, height), as far as the image goes; a view."""
+    """Return the part of an image in ``box`` (x, y, width, height), as far as the image goes; a view, perhaps empty."""
     x, y, width, height = box
-    return pixels[y : y + height, x : x + width]
+    return pixels[max(y, 0) : max(y + height, 0), max(x, 0) : max(x + width, 0)]
 
 
 def converted(pixels: NDArray, channels: int) -> NDArray:

@@ -133,7 +133,7 @@ class ImageTask:
         return [row for row in range(len(files)) if row not in column.failures]
 
     def _batch(self, files: Sequence[DataFile], images: pa.Array | None) -> pa.RecordBatch:
-        made = {IMAGE: images, PATH: arrow_array([str(file) for file in files], pa.string())}
+        made = {IMAGE: images, PATH: arrow_array([file.url for file in files], pa.string())}
         return pa.RecordBatch.from_arrays([made[name] for name in self.columns], names=list(self.columns))
 
 

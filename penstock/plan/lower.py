@@ -26,6 +26,7 @@ from penstock.plan.nodes import (
     Unpivot,
     Write,
 )
+from penstock.plan.origins import with_origins
 from penstock.plan.rules.cost import is_trivial
 from penstock.plan.rules.substitution import conjuncts
 from penstock.plan.stages import (
@@ -106,8 +107,8 @@ class _Stages:
                 return self._add(Transform((NumberRows(column),)), self.lower(child))
             case Sample(child, fraction, seed, is_with_replacement):
                 return self._add(Transform((TakeSample(fraction, seed, is_with_replacement),)), self.lower(child))
-            case UdfProject(child, call, column, keep):
-                return self._call(CallUdf(call, column, keep), call.udf, self.lower(child))
+            case UdfProject(_, call, column, keep):
+                return self._call(CallUdf(call, column, keep), call.udf, self.lower(with_origins(plan)))
             case MapBatches(child, spec):
                 return self._call(CallBatch(spec), spec, self.lower(child))
             case Limit(child, num_rows, offset):

@@ -35,7 +35,8 @@ class ImageRoom:
     """Memory for a whole column of images of known shapes, in one piece, to be filled row by row.
 
     Whoever decodes or resizes an image writes it where it stays. ``shapes`` has None for a row that is null, and a row
-    that turns out to be so later is ``clear``ed. All rows have one shape where ``dtype`` says so.
+    that turns out to be so later is ``clear``ed, and gives its memory back unless all rows have one shape, which they
+    do where ``dtype`` says so.
 
     >>> room = ImageRoom([(1, 2, 3), None], DataType.image("RGB"))
     >>> room[0][:] = 7
@@ -63,13 +64,15 @@ class ImageRoom:
     def clear(self, row: int) -> None:
         """Make a row null. What its memory held before, of whichever process, does not stay in it."""
         self._is_null[row] = True
-        self[row][:] = 0
+        if self._dtype.shape is not None:
+            self[row][:] = 0
 
     def column(self) -> pa.Array:
         """Return the column, which takes over the memory."""
         mask = arrow_bools(self._is_null) if self._is_null.any() else None
         if self._dtype.shape is not None:
             return fixed_rows(arrow_numbers(self._pixels), self._dtype.arrow, mask)
+        self._give_back()
         buffers = [None, pa.py_buffer(self._offsets), pa.py_buffer(self._pixels)]
         data = pa.Array.from_buffers(pa.large_binary(), len(self._shapes), buffers)
         sizes = np.array(self._shapes, np.uint32).reshape(-1, 3)
@@ -80,6 +83,17 @@ class ImageRoom:
         ]
         storage = pa.StructArray.from_arrays(columns, fields=list(self._dtype.arrow.storage_type), mask=mask)
         return pa.ExtensionArray.from_storage(self._dtype.arrow, storage)
+
+    def _give_back(self) -> None:
+        """Leave out what was meant for rows that are null now: an image that failed may have claimed gigabytes."""
+        sizes = np.where(self._is_null, 0, np.diff(self._offsets))
+        if sizes.sum() == self._offsets[-1]:
+            return
+        kept = [self[row].reshape(-1) for row in np.flatnonzero(sizes).tolist()]
+        self._pixels = np.concatenate([np.empty(0, np.uint8), *kept])
+        np.cumsum(sizes, out=self._offsets[1:])
+        for row in np.flatnonzero(self._is_null):
+            self._shapes[row] = (0, 0, 0)
 
 
 def arrow_bools(values: NDArray) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,10 @@ import pyarrow as pa
 from penstock.expr.arrays import repeat
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, Literal, PythonValue, UdfCall, unalias
-from penstock.types import Schema, Series
+from penstock.types import DataType, Schema, Series
 from penstock.udf.pil_images import as_pil, pil_arguments
+
+MAX_TOLD = 200  # characters of a text that is recorded with a failed row without being an argument
 
 
 class Arguments:
@@ -68,6 +71,22 @@ class Arguments:
             values[f"{name} ({number + 1})" if number else name] = Series(array).to_pylist()[0]
         return values
 
+    def told(self, batch: pa.RecordBatch, row: int) -> dict[str, Any]:
+        """Return the values of one row, to record it.
+
+        Where they do not tell by themselves which row it is, as bytes and images do not, its other columns that are
+        short texts or numbers are there as well.
+        """
+        values = self.at(batch, row)
+        if all(_is_short(value) for value in values.values()):
+            return values
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if field.name not in values and _is_plain(field.type):
+                value = column[row].as_py()
+                if value is not None and _is_short(value):
+                    values[field.name] = value
+        return values
+
     def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the columns that the call is given, without its constants."""
         if not self._computed:
@@ -79,6 +98,15 @@ class Arguments:
             repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
             for value in self._program.values(batch)
         ]
+
+
+def _is_plain(arrow: pa.DataType) -> bool:
+    dtype = DataType(arrow)
+    return dtype.is_string() or dtype.is_numeric()
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, Decimal)) or (isinstance(value, str) and len(value) <= MAX_TOLD)
 
 
 def _constant(expr: Literal | PythonValue) -> Any:

@@ -183,7 +183,7 @@ class Failures:
         """Record a row whose result is null."""
         if self.spec.policy.on_error == "log":
             log.warning("UDF %r failed, its result is null: %s: %s", self.spec.name, type(exc).__name__, exc)
-        self._record(row_error_of(self.spec.name, self._arguments.at(batch, row), exc))
+        self._record(row_error_of(self.spec.name, self._arguments.told(batch, row), exc))
 
 
 def udf_batch_sizes(spec: UdfSpec, arguments: Arguments) -> BatchSizes:

@@ -14,7 +14,8 @@ from PIL import Image
 
 import penstock as ps
 from penstock import functions
-from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, TypeMismatchError
+from penstock.errors import InvalidArgumentError, MissingExtraError, TypeMismatchError
+from penstock.images.encode import over_white
 from penstock.types.images import ImageRoom
 from tests.expr.evaluating import batch_of, evaluate, resolved, run
 from tests.images.samples import Pixels, difference, encoded, jpeg, picture
@@ -144,12 +145,24 @@ def test_quality_makes_files_larger() -> None:
         assert 2 * sizes[0] < sizes[1]
 
 
-def test_transparency_is_not_dropped_unasked() -> None:
-    clear = picture(channels=4)
-    with pytest.raises(TypeMismatchError, match=r'JPEG has no transparency.*convert_image\("RGB"\)'):
-        run(IMAGE.encode_image("jpeg"), batch_of(i=images(clear, dtype="image[RGBA]")))
-    with pytest.raises(ComputeError, match=r"JPEG has no transparency"):
-        run(IMAGE.encode_image("jpeg"), batch_of(i=images(clear)))
+@pytest.mark.parametrize("format", ["jpeg", "bmp"])
+@pytest.mark.parametrize("channels", [2, 4])
+def test_transparency_is_laid_over_white_where_a_format_has_none(format: str, channels: int) -> None:
+    pixels = np.full((16, 32, channels), 100, np.uint8)
+    pixels[:, :16, -1], pixels[:, 16:, -1] = 0, 255
+    for dtype in ("image", f"image[{'LA' if channels == 2 else 'RGBA'}]"):
+        data, nothing = evaluate(IMAGE.encode_image(format), i=images(pixels, None, dtype=dtype))
+        assert nothing is None
+        image = Image.open(io.BytesIO(data))
+        assert image.mode == ("L" if channels == 2 else "RGB")
+        shades = np.asarray(image.convert("L"))
+        assert (shades[:, :8] > 250).all()
+        assert (abs(shades[:, 24:].astype(int) - 100) < 5).all()
+
+
+def test_half_transparent_is_half_white() -> None:
+    pixels = np.full((4, 4, 4), 128, np.uint8)
+    assert set(over_white(pixels).ravel().tolist()) == {191}
 
 
 def test_tensors_of_one_shape_share_the_memory() -> None:
@@ -193,8 +206,7 @@ def test_room_is_filled_in_place() -> None:
         (lambda: IMAGE.resize(5, 1.5), "h=1.5"),
         (lambda: IMAGE.resize(10**5, 10**5), "more than an image can have"),
         (lambda: IMAGE.crop((1, 2, 3)), "four whole numbers"),
-        (lambda: IMAGE.crop((-1, 0, 3, 3)), "x and y of at least 0"),
-        (lambda: IMAGE.crop((1, 0, 0, 3)), "width and height of at least 1"),
+        (lambda: IMAGE.crop((1, 0, 0, 3)), "a width and height of at least 1"),
         (lambda: IMAGE.convert_image("CMYK"), "mode='CMYK' is not known; use one of L, LA, RGB, RGBA"),
         (lambda: IMAGE.convert_image("rgb"), "Did you mean 'RGB'"),
         (lambda: IMAGE.encode_image("jpeeg"), "Did you mean 'jpeg'"),
@@ -212,17 +224,28 @@ def test_arguments_are_checked_on_the_spot(build: Any, message: str) -> None:
 
 def test_types_are_checked_when_the_plan_is_built() -> None:
     frame = ps.from_pydict({"t": ["text"], "b": [b"bytes"]})
-    with pytest.raises(TypeMismatchError, match=r"decode_image\(col\(t\)\): expected binary, got string"):
+    with pytest.raises(TypeMismatchError, match=r"expected binary or a file, got string; .*\.download\(\) first"):
         frame.select(ps.col("t").decode_image())
     with pytest.raises(TypeMismatchError, match=r"expected an image, got binary; make one of bytes with .decode_image"):
         frame.select(ps.col("b").resize(4, 4))
 
 
-def test_a_box_outside_is_an_error() -> None:
-    with pytest.raises(ComputeError, match="lies outside of an image of 64 x 48 pixels"):
-        run(IMAGE.crop((64, 0, 5, 5)), batch_of(i=images(picture())))
-    with pytest.raises(TypeMismatchError, match="lies outside of an image of 64 x 48 pixels"):
-        run(IMAGE.crop((64, 0, 5, 5)), batch_of(i=FIXED))
+def test_a_box_without_a_pixel_of_its_image_gives_null() -> None:
+    for box in ((64, 0, 5, 5), (0, 48, 5, 5), (-9, 0, 9, 9), (3, -20, 9, 9)):
+        for column in (images(picture(), None), FIXED):
+            assert set(run(IMAGE.crop(box), batch_of(i=column)).to_pylist()) == {None}
+    boxes = pa.array(
+        [[70, 0, 5, 5], [60, 40, 50, 50], [1, 1, 0, 5], [-5, -5, 8, 7], [1, 1, 5, -5]], pa.list_(pa.int64())
+    )
+    cut = evaluate(IMAGE.crop(ps.col("b")), i=images(*[picture()] * 5), b=boxes)
+    assert [None if image is None else image.shape for image in cut] == [None, (8, 4, 3), None, (2, 3, 3), None]
+    np.testing.assert_array_equal(cut[3], picture()[:2, :3])
+
+
+def test_a_box_that_begins_outside_is_cut_to_the_image() -> None:
+    for column in (images(picture()), FIXED):
+        cut = run(IMAGE.crop((-4, -6, 10, 10)), batch_of(i=column)).to_pylist()[0]
+        np.testing.assert_array_equal(cut, picture()[:4, :6])
 
 
 @pytest.mark.parametrize("package", ["PIL", "simplejpeg", "cv2"])

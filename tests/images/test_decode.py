@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+import traceback
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,9 @@ import pytest
 from PIL import Image, ImageOps
 
 import penstock as ps
-from penstock.errors import UdfError
+from penstock.errors import ComputeError, UdfError
 from penstock.images.decoder import ImageDecoder
+from penstock.images.opened import open_image
 from penstock.images.orientation import jpeg_orientation
 from tests.images.samples import (
     Pixels,
@@ -241,6 +245,45 @@ def test_a_bomb_is_refused_by_its_header(data: bytes) -> None:
     assert peak < 50_000_000
 
 
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The sizes of the PNGs whose pixels were decoded."""
+    from PIL import PngImagePlugin
+
+    loaded: list[tuple[int, int]] = []
+
+    class Counted(PngImagePlugin.PngImageFile):
+        def load(self) -> Any:
+            if self.tile:  # else it is there already
+                loaded.append(self.size)
+            return super().load()
+
+    monkeypatch.setattr(PngImagePlugin, "PngImageFile", Counted)
+    return loaded
+
+
+def test_the_header_of_a_png_is_read_without_its_pixels(loads: list[tuple[int, int]]) -> None:
+    data = encoded(picture(), "PNG")
+    opened = open_image(memoryview(data), 10_000)
+    assert (opened.height, opened.width) == (48, 64)
+    with pytest.raises(ComputeError, match="claims 64 x 48 pixels"):
+        open_image(memoryview(data), 3_000)
+    assert loads == []
+    np.testing.assert_array_equal(decode(data)[0], picture())
+    assert loads == [(64, 48)]
+
+
+def test_exif_behind_the_pixels_of_a_png(loads: list[tuple[int, int]]) -> None:
+    data = oriented(picture(), 6, "PNG")
+    start = data.index(b"eXIf") - 4
+    end = start + 12 + int.from_bytes(data[start : start + 4], "big")
+    moved = data[:start] + data[end:-12] + data[start:end] + data[-12:]
+    opened = open_image(memoryview(moved), 10_000)
+    assert (opened.height, opened.width) == (64, 48)
+    assert loads == []
+    np.testing.assert_array_equal(decode(moved)[0], decode(data)[0])
+
+
 def test_the_limit_of_pixels_is_a_setting() -> None:
     data = encoded(picture(), "PNG")
     with ps.config(max_image_pixels=48 * 64 - 1), pytest.raises(UdfError, match="max_image_pixels=3071"):
@@ -270,7 +313,33 @@ def test_a_failed_row_leaves_nothing_in_memory() -> None:
     cut = jpeg(picture(480, 640))[:-2000]
     column = ImageDecoder().decode([ImageDecoder().open(memoryview(cut))])
     assert list(column.failures) == [0]
-    assert not np.frombuffer(column.values.storage.field("data").buffers()[2], np.uint8).any()
+    assert column.values.storage.field("data").buffers()[2].size == 0
+    column = ImageDecoder(size=(9, 9)).decode([ImageDecoder().open(memoryview(cut))])
+    assert list(column.failures) == [0]
+    assert not np.frombuffer(column.values.storage.buffers()[-1], np.uint8).any()
+
+
+def test_a_failed_row_gives_back_what_it_claimed() -> None:
+    good, bad = encoded(picture(), "PNG"), png_claiming(2000, 1000)
+    frame = ps.from_pydict({"b": [bad, good, None, bad, b"junk", good, bad]}).select(ps.col("b").decode_image("null"))
+    batches = list(frame.iter_batches(batch_size=None, batch_format="pyarrow"))
+    assert sum(batch.get_total_buffer_size() for batch in batches) < 3 * picture().nbytes
+    images = [image for batch in batches for image in ps.from_arrow(batch).to_pydict()["b"]]
+    assert [image is not None for image in images] == [False, True, False, False, False, True, False]
+    for image in (images[1], images[5]):
+        np.testing.assert_array_equal(image, picture())
+
+
+def test_a_kept_failure_holds_no_pixels() -> None:
+    decoder = ImageDecoder(max_pixels=3_000_000)
+    data = [png_claiming(2000, 1000), png_claiming(3000, 2000), jpeg(picture(480, 640))[:-2000], b"junk"]
+    failures = decoder.decode([decoder.open(memoryview(each)) for each in data]).failures
+    assert sorted(failures) == [0, 1, 2, 3]
+    for exc in failures.values():
+        link: BaseException | None = exc
+        while link is not None:
+            assert [frame.f_locals for frame, _ in traceback.walk_tb(link.__traceback__) if frame.f_locals] == []
+            link = link.__cause__ or link.__context__
 
 
 def test_batches_are_bounded_by_what_they_hold_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,3 +360,56 @@ def test_the_row_that_fails_is_counted_over_all_batches(monkeypatch: pytest.Monk
     monkeypatch.setattr(decoder, "MAX_BATCH_NBYTES", 48 * 64 * 3)
     with pytest.raises(UdfError, match="failed on row 41 of its input"):
         decode(*[jpeg(picture())] * 41, b"junk")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(20):
+        (tmp_path / f"{number:02d}.png").write_bytes(encoded(np.full((4, 5, 3), number, np.uint8), "PNG"))
+    return tmp_path
+
+
+def test_a_column_of_files_is_read_and_decoded(folder: Path) -> None:
+    images = ps.from_files(str(folder / "*.png")).select(ps.col("file").decode_image()).to_pydict()["file"]
+    assert [int(image[0, 0, 0]) for image in images] == list(range(20))
+    paths = ps.from_pydict({"p": [str(folder / "03.png"), None]})
+    image, nothing = paths.select(ps.col("p").image_file().decode_image().resize(2, 2)).to_pydict()["p"]
+    assert image.shape == (2, 2, 3)
+    assert nothing is None
+    files = ps.from_pydict({"f": [ps.File((folder / "07.png").read_bytes())]})
+    assert files.select(ps.col("f").decode_image()).to_pydict()["f"][0][0, 0, 0] == 7
+
+
+def test_a_file_that_cannot_be_decoded_or_read_is_the_error_of_its_row(folder: Path) -> None:
+    (folder / "00.png").write_bytes(b"junk")
+    frame = ps.from_pydict({"p": [str(folder / name) for name in ("01.png", "00.png", "missing.png")]})
+    decoded = frame.select(ps.col("p").image_file().decode_image("null")).collect()
+    assert [image is None for image in decoded.to_pydict()["p"]] == [False, True, True]
+    not_image, missing = decoded.errors().to_pydict()["message"]
+    assert "not an image" in not_image
+    assert "missing.png" in missing
+    with pytest.raises(UdfError, match="decode_image failed on row 1 of its input: not an image"):
+        frame.select(ps.col("p").image_file().decode_image()).to_pydict()
+
+
+def test_the_record_of_a_failed_row_tells_which_file_it_was(folder: Path) -> None:
+    bad = str(folder / "bad.png")
+    Path(bad).write_bytes(b"junk")
+    paths = ps.from_pydict({"path": [str(folder / "01.png"), bad], "id": [7, 8], "long": ["x" * 500] * 2})
+    image = ps.col("path").download().decode_image(on_error="null")
+    for frame, columns, others in (
+        (paths.select(image), ["path"], {"path": bad}),
+        (paths.select(image.resize(4, 4).alias("i")), ["i"], {"path": bad}),
+        (paths.with_column("i", image), ["path", "id", "long", "i"], {"path": bad, "id": 8}),
+        (
+            paths.with_column("b", ps.col("path").download()).with_column("i", ps.col("b").decode_image("null")),
+            ["path", "id", "long", "b", "i"],
+            {"path": bad, "id": 8},
+        ),
+    ):
+        result = frame.collect()
+        assert list(result.to_pydict()) == frame.schema.names == columns
+        (given,) = result.errors().to_pydict()["input"]
+        told = json.loads(given)
+        assert "anVuaw==" in told.values()
+        assert {name: told[name] for name in told if not name.startswith("__") and name != "b"} == others

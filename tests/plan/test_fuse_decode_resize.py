@@ -93,6 +93,45 @@ def test_scaled_false_gives_the_pixels_of_the_full_image() -> None:
     assert not np.array_equal(scaled, by_hand)
 
 
+CHAINED = {
+    "in one expression": lambda image: frame().select("a", image.resize(32, 16).resize(5, 6).alias("s")),
+    "in three verbs": lambda image: (
+        frame()
+        .with_column("s", image)
+        .with_column("s", ps.col("s").resize(32, 16))
+        .with_column("s", ps.col("s").resize(5, 6))
+    ),
+    "below another function": lambda image: frame().select(
+        image.resize(32, 16).convert_image("L").resize(5, 6).convert_image("RGB").alias("s")
+    ),
+    "three times": lambda image: frame().select(image.resize(32, 16).resize(50, 60).resize(5, 6).alias("s")),
+    "to one size": lambda image: frame().select(image.resize(5, 6).resize(5, 6).alias("s")),
+}
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("name", CHAINED)
+def test_only_the_first_of_several_resizes_is_fused(name: str, scaled: bool) -> None:
+    built = CHAINED[name](ps.col("b").decode_image(scaled=scaled))
+    assert [decoder.size for decoder in decoders(optimize(built._plan))] in ([(16, 32)], [(6, 5)])
+    assert str(built.schema["s"].dtype) == "image[RGB; 6x5]"
+    fused, unfused = built.to_pydict()["s"], ps.DataFrame(optimize(built._plan, UNFUSED)).to_pydict()["s"]
+    for left, right in zip(fused, unfused, strict=True):
+        assert (left is None) == (right is None)
+        if left is not None:
+            assert left.shape == (6, 5, 3)
+            assert difference(left, right) < 3
+
+
+def test_a_chain_in_an_argument_keeps_its_later_resizes() -> None:
+    @ps.func.batch(return_dtype=ps.DataType.string())
+    def shape(images: ps.Series) -> list[str | None]:
+        return [None if image is None else str(image.shape) for image in images]
+
+    shapes = frame().select(shape(IMAGE.resize(32, 16).resize(5, 6)).alias("s")).to_pydict()["s"]
+    assert shapes == ["(6, 5, 3)", None, "(6, 5, 3)"]
+
+
 def test_a_bad_row_is_null_and_listed() -> None:
     bad = (
         ps.from_pydict({"b": [b"junk", jpeg(picture())]})

@@ -71,4 +71,6 @@ def _without_resize(expr: Expr, column: str) -> Expr:
 
 def _rewritten(expr: Expr, column: str) -> Expr:
     image = ColumnRef(column)
-    return rewrite(expr, lambda node: image if _is_resize(node, image) else node)
+    # Those that are there now: a resize of what was resized looks like one of the image once the inner one is gone.
+    fused = {id(node) for node in walk(expr) if _is_resize(node, image)}
+    return rewrite(expr, lambda node: image if id(node) in fused else node)
