@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says something of the machine, and nothing of the code.
+settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("penstock")
 
 
 @pytest.fixture(autouse=True)

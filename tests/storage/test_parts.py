@@ -6,7 +6,7 @@ import asyncio
 import io
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from penstock.errors import ForbiddenUrlError, ReadError
 from penstock.storage.access import Access, access_from, is_private
@@ -77,7 +77,6 @@ def test_access_to_addresses() -> None:
         access_from("public").check_address("127.0.0.1", "http://localhost")
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 30), max_size=30), st.integers(1, 40))
 def test_a_budget_is_kept_and_serves_all(sizes: list[int], limit: int) -> None:
     async def run() -> None:
