@@ -7,29 +7,29 @@ from penstock.dataframe import DataFrame
 from penstock.errors import RetryAfterError
 from penstock.expr.column import Expression, col, element, lit, when
 from penstock.expr.registry import load_later
-from penstock.media_readers import read_audio, read_pdf, read_video_frames
 from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
-from penstock.readers import (
-    from_arrow,
+from penstock.readers.files import (
     from_files,
     from_glob_path,
+    read_binary_files,
+    read_csv,
+    read_images,
+    read_json,
+    read_parquet,
+    read_text,
+)
+from penstock.readers.media import read_audio, read_pdf, read_video_frames
+from penstock.readers.memory import (
+    from_arrow,
     from_items,
     from_numpy,
     from_pandas,
     from_pydict,
     from_pylist,
     range,
-    read_binary_files,
-    read_csv,
-    read_images,
-    read_json,
-    read_parquet,
     read_source,
-    read_text,
 )
-from penstock.runners import set_runner_local, set_runner_ray
-from penstock.storage.file import AudioFile, File, ImageFile, VideoFile
-from penstock.table_readers import (
+from penstock.readers.tables import (
     from_huggingface,
     from_ray_dataset,
     from_torch,
@@ -41,6 +41,8 @@ from penstock.table_readers import (
     read_sql,
     read_webdataset,
 )
+from penstock.runners import set_runner_local, set_runner_ray
+from penstock.storage.file import AudioFile, File, ImageFile, VideoFile
 from penstock.types import DataType, Field, Schema, Series
 from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method

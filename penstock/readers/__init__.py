@@ -1,0 +1,1 @@
+"""Make a DataFrame: a file for each kind of origin."""
