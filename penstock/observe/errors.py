@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -84,6 +83,8 @@ class SpillFile:
     """A file without a name, of batches one after another: it is gone when nobody has it, or the process ends."""
 
     def __init__(self, folder: str | None) -> None:
+        import tempfile
+
         with tempfile.TemporaryFile(prefix="penstock-errors-", dir=folder) as file:
             self._fd = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._fd)

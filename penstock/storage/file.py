@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import posixpath
-import shutil
-import tempfile
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
@@ -132,6 +130,9 @@ class File:
         from penstock.config import get_config
 
         suffix = posixpath.splitext(self.name)[1]
+        import shutil  # both take their time to import, and few need them
+        import tempfile
+
         copy = tempfile.NamedTemporaryFile(  # noqa: SIM115 - the caller closes it
             prefix="penstock-", suffix=suffix, dir=get_config().temp_dir or None
         )
