@@ -9,6 +9,7 @@ WINDOW_S = 0.3  # how long to watch before judging
 NUM_WINDOWS = 2  # that must agree: a slow import or a full garbage collection also stops all threads for a moment
 MIN_CORES = 0.75  # functions that use less wait for something else, such as a disk or a server
 MIN_WORKERS_PER_CORE = 1.4
+MIN_TASK_S = 0.01  # a shorter one is mostly the engine's own work, and the way to a process and back would cost more
 
 
 class GilWatch:
@@ -38,6 +39,7 @@ class GilWatch:
         """Take note of a task: how long it took, and how much of that time it ran or could have run on a core."""
         self._pass_time(now)
         self._num_running -= 1
+        self._num_tasks += 1
         self._busy_s += busy_s
         self._wanted_cpu_s += wanted_cpu_s
         if now - self._started_at >= WINDOW_S:
@@ -47,12 +49,14 @@ class GilWatch:
         num_workers = self._worker_s / (now - self._started_at)
         num_cores = num_workers * self._wanted_cpu_s / max(self._busy_s, 1e-9)
         is_bound = num_cores >= MIN_CORES and num_workers >= MIN_WORKERS_PER_CORE * num_cores
+        is_bound = is_bound and self._busy_s >= MIN_TASK_S * self._num_tasks
         self._num_agreeing = self._num_agreeing + 1 if is_bound else 0
         self._start(now)
 
     def _start(self, now: float) -> None:
         self._started_at = self._changed_at = now
         self._worker_s = self._busy_s = self._wanted_cpu_s = 0.0
+        self._num_tasks = 0
 
     def _pass_time(self, now: float) -> None:
         self._worker_s += self._num_running * (now - self._changed_at)

@@ -13,7 +13,12 @@ TASK_S = 0.1
 
 
 def watched(
-    num_workers: int, cpu_share: float, seconds: float = 2.0, watch: GilWatch | None = None, now: float = 100.0
+    num_workers: int,
+    cpu_share: float,
+    seconds: float = 2.0,
+    watch: GilWatch | None = None,
+    now: float = 100.0,
+    task_s: float = TASK_S,
 ) -> GilWatch:
     """Return a watch that saw workers side by side whose tasks ran on a core for a share of the time they took."""
     watch = watch or GilWatch()
@@ -21,9 +26,9 @@ def watched(
     while now < end:
         for _ in range(num_workers):
             watch.note_start(now)
-        now += TASK_S
+        now += task_s
         for _ in range(num_workers):
-            watch.note_end(now, TASK_S, TASK_S * cpu_share)
+            watch.note_end(now, task_s, task_s * cpu_share)
     return watch
 
 
@@ -52,6 +57,10 @@ def test_threads_that_share_a_core_between_them_are_held_back(num_workers: int, 
 )
 def test_others_are_not(num_workers: int, cpu_share: float) -> None:
     assert not watched(num_workers, cpu_share).is_held_back
+
+
+def test_tasks_that_are_over_at_once_are_not_sent_to_processes() -> None:
+    assert not watched(2, 0.5, task_s=0.002).is_held_back
 
 
 def test_a_moment_is_not_enough() -> None:
