@@ -119,8 +119,8 @@ def pool() -> Iterator[Pool]:
     pool = Pool()
     yield pool
     pool.pool.close()
-    assert threading.active_count() == num_threads
-    assert len(os.listdir("/proc/self/fd")) == num_fds
+    assert threading.active_count() <= num_threads
+    assert len(os.listdir("/proc/self/fd")) <= num_fds
 
 
 def test_a_task_gives_one_report(pool: Pool) -> None:

@@ -71,7 +71,7 @@ def workers(threads: Threads, diary: Diary) -> Iterator[Workers]:
     yield workers
     workers.pool.close()
     assert psutil.Process().children() == []
-    assert len(os.listdir("/proc/self/fd")) == num_fds
+    assert len(os.listdir("/proc/self/fd")) <= num_fds
 
 
 def pids(diary: Diary, prefix: str) -> list[int]:
@@ -145,7 +145,7 @@ def test_a_handler_that_cannot_be_built_is_an_error_and_leaves_nothing(threads: 
     assert (type(error), str(error)) == (ValueError, "no model there")
     workers.pool.close()
     assert psutil.Process().children() == []
-    assert len(os.listdir("/proc/self/fd")) == num_fds
+    assert len(os.listdir("/proc/self/fd")) <= num_fds
 
 
 def test_a_process_that_cannot_be_started_leaves_nothing(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_a_process_that_cannot_be_started_leaves_nothing(threads: Threads, monke
     workers = Workers(threads, failing_opener)
     assert isinstance(workers.do("echo"), FileNotFoundError)
     workers.pool.close()
-    assert len(os.listdir("/proc/self/fd")) == num_fds
+    assert len(os.listdir("/proc/self/fd")) <= num_fds
 
 
 def test_a_flood_of_output_does_not_block(workers: Workers, capfd: pytest.CaptureFixture[str]) -> None:

@@ -198,4 +198,4 @@ def test_no_descriptor_is_left_open(output: Path) -> None:
     for _ in range(3):
         write_all(sink_to(output), pa.record_batch({"a": [1]}))
         recover(output)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before

@@ -49,7 +49,8 @@ def test_redirected_output_has_what_workers_print() -> None:
         print("after")
     assert out.getvalue().splitlines() == ["before", "row 0", "row 1", "row 2", "after"]
     assert err.getvalue().splitlines() == ["warning 0", "warning 1", "warning 2"]
-    assert (num_fds(), threading.active_count()) == (num_before, threads_before)
+    assert num_fds() <= num_before
+    assert threading.active_count() <= threads_before
 
 
 def test_pytest_sees_it_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +105,8 @@ def test_a_query_that_is_stopped_leaves_nothing_behind() -> None:
         batches = ps.range(100).into_batches(1).select(greet(col("id"))).iter_partitions()
         next(iter(batches))
         batches.close()  # type: ignore[attr-defined]
-    assert (num_fds(), threading.active_count()) == (num_before, threads_before)
+    assert num_fds() <= num_before
+    assert threading.active_count() <= threads_before
 
 
 def test_a_child_that_outlives_its_worker_does_not_hold_up_the_query(tmp_path: Path) -> None:
