@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.udf.failures import CALL_FAILURES
 
-CALLS_A_TURN = 32
+CALLS_A_TURN = 256
 """After as many calls a caller lets others run, since calls that never wait would keep the loop to themselves."""
 
 
