@@ -22,8 +22,8 @@ from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.arrays import elements_of, list_bounds, on_arrays, to_lists, validity, wrapped
 from penstock.expr.registry import kernel
 from penstock.types import DataType
+from penstock.types.encode import REFUSALS
 
-REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
 NUMBER_PATTERN = r"^\s*[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|(?i:nan|inf|infinity))\s*$"
 
 

@@ -37,7 +37,7 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
     if isinstance(values, pa.Array | pa.ChunkedArray):
         array = normalize(_one_chunk(values, what))
         return array if dtype is None else cast(array, dtype, what=what)
-    if _is_pandas(values):
+    if is_pandas(values):
         return _from_pandas(values, dtype, what)
     if _is_masked(values):
         return _from_masked(values, dtype, what)
@@ -65,7 +65,7 @@ def to_batch(output: Any, what: str) -> pa.RecordBatch:
     """
     if isinstance(output, pa.RecordBatch | pa.Table):
         columns = list(zip(output.schema.names, output.columns, strict=True))
-    elif isinstance(output, Mapping) or (_is_pandas(output) and hasattr(output, "columns")):
+    elif isinstance(output, Mapping) or (is_pandas(output) and hasattr(output, "columns")):
         columns = list(output.items())
     else:
         raise TypeMismatchError(
@@ -103,7 +103,8 @@ def _from_masked(values: Any, dtype: DataType | None, what: str) -> pa.Array:
     return _infer(rows, what) if dtype is None else _encode(rows, dtype, what)
 
 
-def _is_pandas(values: Any) -> bool:
+def is_pandas(values: Any) -> bool:
+    """Say whether an object is one of pandas', which is not imported for that."""
     return type(values).__module__.partition(".")[0] == "pandas"
 
 

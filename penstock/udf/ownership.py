@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.types.convert import is_pandas
+
 
 def unshared(result: Any, given: pa.RecordBatch | None = None) -> Any:
     """Return what a function gave for a batch, with copies of the arrays that it may still change.
@@ -27,7 +29,7 @@ def unshared(result: Any, given: pa.RecordBatch | None = None) -> Any:
     if isinstance(result, Iterator):
         return map(unshared, result, itertools.repeat(given))
     is_kept = sys.getrefcount(result) > _ALONE
-    if isinstance(result, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray) or _is_pandas(result):
+    if isinstance(result, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray) or is_pandas(result):
         return _copied(result, given)
     if not isinstance(result, Mapping):
         return _own(result, is_kept, given)
@@ -42,17 +44,13 @@ def _own(value: Any, is_held: bool, given: pa.RecordBatch | None) -> Any:
         return value.copy() if value.flags.writeable and (is_held or _is_view_of_kept(value)) else value
     if isinstance(value, list):
         return list(value) if is_held else value
-    if isinstance(value, pa.Array | pa.ChunkedArray) or _is_pandas(value):
+    if isinstance(value, pa.Array | pa.ChunkedArray) or is_pandas(value):
         return _copied(value, given)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor) and value.device.type == "cpu":
         is_borrowed = is_held or value._is_view() or not value.untyped_storage().resizable()
         return value.detach().clone() if is_borrowed else value
     return value
-
-
-def _is_pandas(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "pandas"
 
 
 def _copied(value: Any, given: pa.RecordBatch | None) -> Any:
