@@ -18,6 +18,13 @@
     |-- WorkerDiedError             a worker process ended without an answer
     |-- QueryCancelledError         the query was stopped before it was done
     |-- MissingExtraError           an optional dependency is not installed
+    |-- ProviderError               a model, or the server it runs on, refuses or fails
+    |   |-- AuthenticationError     the key is missing or refused: ends the query, whatever on_error says
+    |   |-- RequestRefusedError     the request is wrong (400, 404, 413, 422)
+    |   |-- RateLimitedError        too many requests (429)
+    |   |-- ProviderUnavailableError  5xx, time-outs, dropped connections
+    |   |-- InvalidAnswerError      an answer that is malformed, or does not have the form that was asked for
+    |   `-- ContentFilteredError    the model, or a filter before it, declined
     `-- RetryAfterError             raised by user code: call again, but later
 
 A message says what is wrong, where, and what to do about it.
@@ -134,6 +141,34 @@ class MissingExtraError(PenstockError, ImportError):
 
     def __init__(self, package: str, extra: str, feature: str) -> None:
         super().__init__(f'{feature} needs {package!r}, which is not installed. Run: pip install "penstock[{extra}]"')
+
+
+class ProviderError(PenstockError):
+    """A model, or the server it runs on, refuses or fails."""
+
+
+class AuthenticationError(ProviderError):
+    """The key is missing or refused (401, 403). No other row would fare better, so the query ends."""
+
+
+class RequestRefusedError(ProviderError):
+    """The server says that the request is wrong: 400, 404, 413, 422."""
+
+
+class RateLimitedError(ProviderError):
+    """The server says that there are too many requests: 429."""
+
+
+class ProviderUnavailableError(ProviderError):
+    """The server fails or does not answer: 408, 409, 5xx, time-outs, dropped connections."""
+
+
+class InvalidAnswerError(ProviderError):
+    """An answer is malformed, or does not have the form that was asked for."""
+
+
+class ContentFilteredError(ProviderError):
+    """The model, or a filter before it, declined to answer; the message says why."""
 
 
 def did_you_mean(name: str, options: Iterable[str]) -> str:

@@ -1,0 +1,150 @@
+"""What a provider is, and the models it hands out: picklable objects that a worker loads and calls.
+
+    class Echo(ps.Provider):
+        name = "echo"
+
+        def model(self, task):
+            match task:
+                case Prompting():
+                    return EchoPrompter()
+                case _:
+                    return super().model(task)      # says what this provider cannot do
+
+    class EchoPrompter(Prompter):
+        async def generate(self, request):          # a plain ``def`` is given a list of requests instead
+            return [Generation(request.text)]
+
+A model is built in the user's process, travels to the workers, and is loaded there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock.ai.conversation import Generation, Request
+from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.expr.udf import BatchSize, Resources
+
+NDArray = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a function wants of a model. ``options`` are those that are the provider's to understand, or to refuse."""
+
+    function: ClassVar[str]
+    model: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prompting(Task):
+    function: ClassVar[str] = "prompt"
+
+
+@dataclass(frozen=True)
+class TextEmbedding(Task):
+    function: ClassVar[str] = "embed_text"
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True)
+class ImageEmbedding(Task):
+    function: ClassVar[str] = "embed_image"
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True)
+class TextClassification(Task):
+    function: ClassVar[str] = "classify_text"
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ImageClassification(Task):
+    function: ClassVar[str] = "classify_image"
+    labels: tuple[str, ...] = ()
+
+
+class Model:
+    """What a worker calls. Its methods run on one thread (or one event loop) at a time."""
+
+    resources: Resources = Resources()  # of a worker that holds it; remote models wait, so theirs cost nothing
+    batch_size: BatchSize = "auto"  # of models that are given batches
+
+    def load(self) -> None:
+        """Get ready in the worker: load weights, open a client. Called once there."""
+
+    def close(self) -> Any:
+        """Release what ``load`` took; may be async where the model is."""
+
+
+class Prompter(Model):
+    """Answers requests: one at a time if ``generate`` is async, else a batch."""
+
+    def generate(self, request: Any) -> Any:
+        """Return the answers to a request, ``request.num_answers`` of them.
+
+        An async method is given a ``Request``, many at once, and returns a list of ``Generation``; what it raises is
+        that row's error. A plain method is given a list of requests and returns for each such a list, or an exception.
+        """
+        raise NotImplementedError
+
+
+class Embedder(Model):
+    """Gives vectors of ``dimensions`` numbers, which is known before anything runs.
+
+    ``max_items`` and ``max_tokens`` bound what an async one is given at once.
+    """
+
+    dimensions: int
+    max_items: int = 256
+    max_tokens: int | None = None
+
+    def embed(self, inputs: Sequence[Any]) -> NDArray | Awaitable[NDArray]:
+        """Return an array of shape ``(len(inputs), dimensions)``. Inputs are texts, or images as ndarrays; no nulls."""
+        raise NotImplementedError
+
+
+class Classifier(Model):
+    """Picks one of the task's labels for each input."""
+
+    def classify(self, inputs: Sequence[Any]) -> Sequence[str]:
+        """Return the label of each input. Inputs are texts, or images as ndarrays; no nulls."""
+        raise NotImplementedError
+
+
+class Provider:
+    """Where models come from. Picklable; its keys are ``Secret``."""
+
+    name: str
+    default_models: ClassVar[Mapping[str, str]] = {}  # by function
+
+    def model(self, task: Task) -> Model:
+        """Return the model for a task, or say why there is none. Called when the plan is built, so it must be quick."""
+        offered = ", ".join(self.default_models) or "something else"
+        raise InvalidArgumentError(f"Provider {self.name!r} has no {task.function}; it offers {offered}.")
+
+    def model_name(self, task: Task) -> str:
+        """Return the model that a task names, or the provider's own choice."""
+        name = task.model or self.default_models.get(task.function)
+        if name is None:
+            raise InvalidArgumentError(f"{task.function} with provider {self.name!r} needs a model; give model=...")
+        return name
+
+
+def check_options(task: Task, provider: str, known: Sequence[str]) -> None:
+    """Refuse options that nobody would read, with the nearest known name."""
+    for name in task.options:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"{task.function} with provider {provider!r} does not take {name!r}; it takes: "
+                f"{', '.join(sorted(known))}.{did_you_mean(name, known)}"
+            )
+
+
+__all__ = ["Classifier", "Embedder", "Generation", "Model", "Prompter", "Provider", "Request", "Task"]

@@ -1,0 +1,83 @@
+"""API keys: carried by plans without being shown by them, and never written to disk with them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+
+from penstock.errors import AuthenticationError
+
+_revealed: dict[str, str] = {}  # by fingerprint, for this process only
+
+
+class Secret:
+    """A key. It prints as stars; a pickle of it holds its fingerprint and the environment variable it came from.
+
+    Whoever unpickles it must know the key already: the workers of a query are told (``known_secrets``), and a plan
+    that was saved to disk takes it from the environment.
+
+    >>> secret = Secret("sk-live-1234")
+    >>> secret, str(secret), secret.reveal()
+    (Secret('***'), '***', 'sk-live-1234')
+    """
+
+    __slots__ = ("_fingerprint", "_variable")
+
+    def __init__(self, value: str, variable: str | None = None) -> None:
+        self._fingerprint = hashlib.sha256(value.encode()).hexdigest()[:16]
+        self._variable = variable
+        _revealed[self._fingerprint] = value
+
+    def reveal(self) -> str:
+        """Return the key itself, for the one who sends it."""
+        if (value := _revealed.get(self._fingerprint)) is not None:
+            return value
+        if self._variable and (value := os.environ.get(self._variable)):
+            return value
+        remedy = f"set {self._variable}" if self._variable else "make the DataFrame again, or give the key by environment"
+        raise AuthenticationError(f"This plan was saved without its API key, as keys are never saved; {remedy}.")
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._fingerprint == other._fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self._fingerprint)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (self._fingerprint, self._variable)
+
+
+def known_secrets() -> Mapping[str, str]:
+    """Return the keys that this process knows, to be told to the workers of a query."""
+    return dict(_revealed)
+
+
+def tell_secrets(secrets: Mapping[str, str]) -> None:
+    """Make keys known in this process."""
+    _revealed.update(secrets)
+
+
+def hidden(text: str) -> str:
+    """Return a text without any of the keys that this process knows; servers quote them in their errors.
+
+    >>> _ = Secret("sk-live-1234")
+    >>> hidden("Incorrect API key provided: sk-live-1234.")
+    'Incorrect API key provided: ***.'
+    """
+    for value in _revealed.values():
+        if len(value) >= 6:  # shorter ones, such as "none", are words
+            text = text.replace(value, "***")
+    return text
+
+
+def _restored(fingerprint: str, variable: str | None) -> Secret:
+    secret = Secret.__new__(Secret)
+    secret._fingerprint, secret._variable = fingerprint, variable
+    return secret
