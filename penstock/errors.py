@@ -19,7 +19,10 @@
     |-- QueryCancelledError         the query was stopped before it was done
     |-- MissingExtraError           an optional dependency is not installed
     |-- ProviderError               a model, or the server it runs on, refuses or fails
-    |   |-- AuthenticationError     the key is missing or refused: ends the query, whatever on_error says
+    |   |-- ProviderUnusableError   no row would fare better: ends the query, whatever on_error says
+    |   |   |-- AuthenticationError   the key is missing or refused (401, 403)
+    |   |   |-- QuotaExceededError    the account has nothing left to spend
+    |   |   `-- UnreachableError      nothing answers at the address
     |   |-- RequestRefusedError     the request is wrong (400, 404, 413, 422)
     |   |-- RateLimitedError        too many requests (429)
     |   |-- ProviderUnavailableError  5xx, time-outs, dropped connections
@@ -147,8 +150,20 @@ class ProviderError(PenstockError):
     """A model, or the server it runs on, refuses or fails."""
 
 
-class AuthenticationError(ProviderError):
-    """The key is missing or refused (401, 403). No other row would fare better, so the query ends."""
+class ProviderUnusableError(ProviderError):
+    """No row would fare better than the one that met it, so the query ends, whatever ``on_error`` says."""
+
+
+class AuthenticationError(ProviderUnusableError):
+    """The key is missing or refused: 401, 403."""
+
+
+class QuotaExceededError(ProviderUnusableError):
+    """The account has nothing left to spend, which waiting does not change."""
+
+
+class UnreachableError(ProviderUnusableError):
+    """Nothing answers at the address, and nothing ever did."""
 
 
 class RequestRefusedError(ProviderError):
@@ -161,6 +176,8 @@ class RateLimitedError(ProviderError):
 
 class ProviderUnavailableError(ProviderError):
     """The server fails or does not answer: 408, 409, 5xx, time-outs, dropped connections."""
+
+    retry_after_s: float | None = None
 
 
 class InvalidAnswerError(ProviderError):

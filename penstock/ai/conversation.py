@@ -112,4 +112,5 @@ class Generation:
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str | None = None
     refusal: str | None = None
+    latency_s: float | None = None
     raw: Any = None

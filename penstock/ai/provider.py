@@ -26,10 +26,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.ai.conversation import Generation, Request
+from penstock.ai.limiter import Caps
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 
 NDArray = np.ndarray[Any, Any]
+
+
+MAX_RETRIES = 5
+TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """How remote calls are made: how often again after a failure, how long to wait for one, how many and how fast."""
+
+    max_retries: int = MAX_RETRIES
+    timeout_s: float = TIMEOUT_S
+    caps: Caps = Caps()
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,7 @@ class Task:
     function: ClassVar[str]
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    settings: CallSettings = CallSettings()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class Endpoint:
     key: Secret | None = None
     key_header: tuple[str, str] = ("Authorization", "Bearer {}")
     headers: tuple[tuple[str, str], ...] = ()
+    if_unreachable: str = ""  # what to do where nobody answers there
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,9 @@ class LoopThread:
     A client made by one method, such as a pool of connections, belongs to its loop; so others must run there too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_fast: bool = False) -> None:
         self.num_users = 0
-        self.loop = asyncio.new_event_loop()
+        self.loop = fast_loop() if is_fast else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -71,6 +71,15 @@ class LoopThread:
         await cancel([task for task in asyncio.all_tasks() if task is not asyncio.current_task()])
         await self.loop.shutdown_asyncgens()
         await self.loop.shutdown_default_executor()
+
+
+def fast_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop for calls of ours: uvloop's where it is installed. Users' code may rely on asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:

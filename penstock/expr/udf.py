@@ -80,6 +80,8 @@ class UdfSpec:
     resources: Resources = Resources()
     policy: Policy = Policy()
     task_nbytes: int | None = None  # about what one task may give, where rows may be of any size
+    task_rows: int | None = None  # for async functions of ours: few, so that a slow row delays few others
+    loop: str | None = None  # async functions of ours that name the same share an event loop, and so their clients
     pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
     has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
     check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours

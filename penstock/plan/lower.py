@@ -198,6 +198,8 @@ def _is_into_batches(stage: Stage) -> bool:
 def _async_rows(spec: UdfSpec | BatchSpec) -> int:
     if isinstance(spec, BatchSpec) or spec.is_batch:
         return ASYNC_BATCH_ROWS
+    if spec.task_rows is not None:
+        return spec.task_rows
     return max(MIN_ASYNC_ROWS, ASYNC_CALLS_PER_TASK * spec.num_at_once)
 
 

@@ -24,6 +24,10 @@ SPARE_ASYNC_TASKS = 8
 """Tasks of an async stage beyond those whose calls can all wait at once: while one waits for its slowest row, the loop
 makes the calls of the next."""
 
+TASKS_THAT_LINGER = 8
+"""How many times as many tasks of an API stage are in flight as would do if all calls took as long: of those, most wait
+for their slowest row. Answers of models differ in length, and so in time, by a factor of ten and more."""
+
 ARROW_WORK = Footprint(num_inputs=0, num_outputs=2)  # a kernel's intermediate results
 PYTHON_WORK = Footprint(num_inputs=1, num_outputs=2)  # the arguments as objects or arrays of their own; the results too
 PROCESS_WORK = Footprint(num_inputs=2, num_outputs=3)  # as well, and both in the memory in which they travel
@@ -60,9 +64,10 @@ class LocalPools:
     def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
         from penstock.execution.aio import AsyncPool, LoopThread
 
-        key = sharing_key(stage)
+        loop = work.call.udf.loop
+        key = loop or sharing_key(stage)
         if key not in self._loops:
-            self._loops[key] = LoopThread()
+            self._loops[key] = LoopThread(is_fast=loop is not None)
         capacity = num_async_tasks(stage, work.call.udf)
         return PoolChoice(AsyncPool(async_opener(work), capacity, emit, self._loops[key]), False, PYTHON_WORK)
 
@@ -116,7 +121,8 @@ class LocalPools:
 def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
     """Return how many tasks of an async stage are in flight at once, so that its calls are never fewer than allowed."""
     calls_per_task = stage.inbox.num_rows if isinstance(stage.inbox, Exactly | AtMost) and not spec.is_batch else 1
-    return SPARE_ASYNC_TASKS + spec.num_at_once // calls_per_task
+    num_tasks = spec.num_at_once // calls_per_task
+    return SPARE_ASYNC_TASKS + (num_tasks if spec.task_rows is None else num_tasks * TASKS_THAT_LINGER)
 
 
 def environment(devices: Devices) -> dict[str, str]:

@@ -48,7 +48,7 @@ class AsyncUdfHandler:
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
         if self._spec.is_batch:
-            column = await self._call_batch(batch)
+            column = await self._call_batch(batch, first_row)
         else:
             results = await self._call_rows(batch)
             if self._spec.is_generator:
@@ -62,10 +62,10 @@ class AsyncUdfHandler:
             if inspect.isawaitable(closing):
                 await closing
         finally:
-            if self._lease.was_last:
+            if self._lease.was_last and self._spec.loop is None:  # clients of ours close what they opened
                 await close_connections()
 
-    async def _call_batch(self, batch: pa.RecordBatch) -> pa.Array:
+    async def _call_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         parts, columns = self._sizes.parts(batch), list[pa.Array]()
         for part in parts:
             args, kwargs = self._arguments.series(part)
@@ -80,6 +80,7 @@ class AsyncUdfHandler:
                     columns += self._failures.part(part, parts, exc)
             else:
                 parts.worked()
+                result = self._failures.values(result, part, first_row + sum(map(len, columns)))
                 columns += self._failures.taken(result, part, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import QueryCancelledError, TypeMismatchError, UdfError
+from penstock.errors import ProviderUnusableError, QueryCancelledError, TypeMismatchError, UdfError
 from penstock.events import RowError
 from penstock.expr.arrays import repeat
 from penstock.expr.udf import UdfSpec
@@ -99,9 +99,7 @@ class UdfHandler:
                     columns += self._failures.part(part, parts, exc)
             else:
                 parts.worked()
-                if isinstance(result, PartialColumn):
-                    self._failures.rows(part, first_row + sum(map(len, columns)), result.failures)
-                    result = result.values
+                result = self._failures.values(result, part, first_row + sum(map(len, columns)))
                 columns += self._failures.taken(result, part, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
@@ -146,13 +144,24 @@ class Failures:
 
     def row(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> None:
         """Raise an error that names the row, or record it."""
+        if isinstance(exc, ProviderUnusableError):
+            raise exc
         if self.spec.policy.on_error == "raise":
             raise row_error(self.spec, self._arguments.at(batch, row), exc) from exc
         self.note(batch, row, exc)
 
+    def values(self, result: Any, part: pa.RecordBatch, first_row: int) -> Any:
+        """Return what a batch function gave, once the rows that it says failed are raised or recorded."""
+        if not isinstance(result, PartialColumn):
+            return result
+        self.rows(part, first_row, result.failures)
+        return result.values
+
     def rows(self, part: pa.RecordBatch, first_row: int, failures: Mapping[int, Exception]) -> None:
         """Raise an error that names the first of the rows, or record them all; those of a batch function of ours."""
         for row, exc in sorted(failures.items()):
+            if isinstance(exc, ProviderUnusableError):
+                raise exc
             if self.spec.policy.on_error == "raise":
                 raise UdfError(
                     f"{self.spec.name} failed on row {first_row + row} of its input: {str(exc) or type(exc).__name__}. "
@@ -162,6 +171,8 @@ class Failures:
 
     def part(self, part: pa.RecordBatch, parts: Parts, exc: BaseException) -> list[pa.Array]:
         """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""
+        if isinstance(exc, ProviderUnusableError):
+            raise exc
         if self.spec.policy.on_error == "raise":
             raise batch_error(self.spec, part.num_rows, exc) from exc
         if parts.split():

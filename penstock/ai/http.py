@@ -1,0 +1,318 @@
+"""One client for all remote models of a worker: pooled connections, limits, retries, and errors by their class."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+
+from penstock.ai.limiter import Limiter, LimiterKey, Outcome, limiter_for
+from penstock.ai.provider import CallSettings
+from penstock.ai.rate_headers import retry_after_s
+from penstock.ai.wire import ApiCall, Endpoint
+from penstock.errors import (
+    AuthenticationError,
+    InvalidAnswerError,
+    ProviderError,
+    ProviderUnavailableError,
+    QuotaExceededError,
+    RateLimitedError,
+    RequestRefusedError,
+    UnreachableError,
+)
+from penstock.secret import hidden
+
+if TYPE_CHECKING:
+    import aiohttp
+
+log = logging.getLogger("penstock.ai")
+
+Answer = TypeVar("Answer")
+
+FIRST_DELAY_S = 0.5
+MAX_DELAY_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+PATIENCE_S = 600.0
+"""How long a request is refused for its number (429), or finds nobody at an address that answered before, until it
+fails. Neither counts as one of its retries: the one says to come back, the other that a server starts again."""
+STRANGER_TRIES = 3  # at an address that has never answered
+MAX_TOLD = 500  # characters of a server's own words in an error
+
+_reached: set[str] = set()  # base URLs that have answered this process
+
+
+class ApiClient:
+    """Asks one model of one server. Made anywhere, opened and used on one event loop."""
+
+    def __init__(self, endpoint: Endpoint, model: str, settings: CallSettings) -> None:
+        self._endpoint = endpoint
+        self._model = model
+        self._settings = settings
+        self._limiter: Limiter | None = None
+        self._session: _Session | None = None
+        self._headers: dict[str, str] = {}
+        self._urls: dict[str, Any] = {}
+
+    def open(self) -> None:
+        """Get ready on the running loop."""
+        endpoint = self._endpoint
+        self._limiter = limiter_for(
+            LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps
+        )
+        self._session = _Session.shared()
+        self._headers = {"Content-Type": "application/json", **dict(endpoint.headers)}
+        if endpoint.key is not None:
+            name, form = endpoint.key_header
+            self._headers[name] = form.format(endpoint.key.reveal())
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.release()
+
+    async def ask(
+        self, call: ApiCall, read: Callable[[Mapping[str, Any]], Answer], tokens: int = 0
+    ) -> tuple[Answer, float]:
+        """Send a call until it is answered; return what ``read`` makes of the body, and how long the answer took.
+
+        ``tokens`` is what the call is estimated to take of a limit on tokens. What cannot be mended by asking again, or
+        was asked too often, is raised.
+        """
+        data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
+        num_failures, began = 0, 0.0
+        while True:
+            try:
+                return await self._ask_once(call.path, data, read, tokens)
+            except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
+                began = began or time.monotonic()
+                is_free = isinstance(exc, RateLimitedError | _NobodyThereError)
+                num_failures += not is_free
+                if isinstance(exc, _StrangerError) and num_failures >= STRANGER_TRIES:
+                    raise UnreachableError(f"{exc}. {self._remedy}") from exc
+                if num_failures > self._settings.max_retries or time.monotonic() - began > PATIENCE_S:
+                    raise
+                delay_s = delay_before(max(num_failures, 1), exc, random.random())
+                log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
+            await asyncio.sleep(delay_s)
+
+    async def _ask_once(
+        self, path: str, data: bytes, read: Callable[[Mapping[str, Any]], Answer], tokens: int
+    ) -> tuple[Answer, float]:
+        assert self._limiter is not None and self._session is not None, "open() was not called"
+        permit = await self._limiter.admit(tokens)
+        outcome: Outcome = "other"
+        headers: Mapping[str, str] | None = None
+        used_tokens: int | None = None
+        started = time.perf_counter()
+        try:
+            response = await self._send(path, data)
+            try:
+                raw = await response.read()
+            finally:
+                response.release()
+            headers = response.headers
+            _reached.add(self._endpoint.base_url)
+            if response.status != 200:
+                raise self._refusal(response.status, raw, headers)
+            body = self._body(raw)
+            used_tokens = tokens_used(body)
+            answer = read(body)
+            outcome = "ok"
+            return answer, time.perf_counter() - started
+        except RateLimitedError:
+            outcome = "refused"
+            raise
+        except ProviderUnavailableError:
+            outcome = "unavailable"
+            raise
+        except _connection_errors() as exc:
+            outcome = "unavailable"
+            raise self._lost(exc) from exc
+        finally:
+            permit.settle(outcome, used_tokens=used_tokens, headers=headers)
+
+    async def _send(self, path: str, data: bytes) -> aiohttp.ClientResponse:
+        assert self._session is not None
+        url = self._urls.get(path)
+        if url is None:
+            import yarl
+
+            url = self._urls[path] = yarl.URL(self._endpoint.base_url.rstrip("/") + path)
+        return await self._session.client.post(
+            url, data=data, headers=self._headers, timeout=self._session.timeout(self._settings.timeout_s)
+        )
+
+    def _body(self, raw: bytes) -> dict[str, Any]:
+        try:
+            body = orjson.loads(raw)
+        except orjson.JSONDecodeError as exc:
+            raise InvalidAnswerError(f"{self._name} answered with malformed JSON: {_shortened(raw)!r}") from exc
+        if not isinstance(body, dict):
+            raise InvalidAnswerError(f"{self._name} answered with {type(body).__name__}, not with an object")
+        if body.get("error") and isinstance(body["error"], dict):  # some gateways say 200 and mean something else
+            code = body["error"].get("code")
+            raise self._refusal(code if isinstance(code, int) else 502, raw, {})
+        return body
+
+    @property
+    def _remedy(self) -> str:
+        """What to do where nobody answers."""
+        return self._endpoint.if_unreachable or "Check base_url=, and the network."
+
+    @property
+    def _name(self) -> str:
+        return f"{self._endpoint.provider} ({self._model})"
+
+    def _refusal(self, status: int, raw: bytes, headers: Mapping[str, str]) -> ProviderError:
+        return error_for_status(status, raw, headers, self._name, self._endpoint.base_url)
+
+    def _lost(self, exc: BaseException) -> ProviderError:
+        import aiohttp
+
+        if isinstance(exc, TimeoutError):
+            return ProviderUnavailableError(f"{self._name} gave no answer within {self._settings.timeout_s:g} s")
+        if isinstance(exc, aiohttp.ClientConnectorError):
+            if self._endpoint.base_url in _reached:
+                return _NobodyThereError(f"{self._name} cannot be reached any more: {exc}")
+            return _StrangerError(f"{self._name} cannot be reached at {self._endpoint.base_url}: {exc}")
+        return ProviderUnavailableError(f"{self._name} broke off: {type(exc).__name__}: {exc}")
+
+
+class _NobodyThereError(ProviderUnavailableError):
+    """A server that answered before does not take connections."""
+
+
+class _StrangerError(ProviderUnavailableError):
+    """Nobody takes connections at an address that never answered."""
+
+
+class _Session:
+    """The connections of one event loop, shared by all clients on it; closed by the last."""
+
+    _by_loop: dict[asyncio.AbstractEventLoop, _Session] = {}
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        import aiohttp
+
+        self._loop = loop
+        self._num_users = 0
+        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
+        self.client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=any(os.environ.get(name) for name in _PROXY_VARIABLES),
+        )
+
+    @classmethod
+    def shared(cls) -> _Session:
+        loop = asyncio.get_running_loop()
+        if loop not in cls._by_loop:
+            cls._by_loop[loop] = cls(loop)
+        session = cls._by_loop[loop]
+        session._num_users += 1
+        return session
+
+    def timeout(self, total_s: float) -> aiohttp.ClientTimeout:
+        if total_s not in self._timeouts:
+            import aiohttp
+
+            self._timeouts[total_s] = aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
+        return self._timeouts[total_s]
+
+    async def release(self) -> None:
+        self._num_users -= 1
+        if not self._num_users:
+            del self._by_loop[self._loop]
+            await self.client.close()
+
+
+_PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+
+
+def delay_before(attempt: int, error: BaseException, draw: float) -> float:
+    """Return the seconds to wait before asking again for the ``attempt``-th time (from 1); ``draw`` is in [0, 1).
+
+    After a 429 the limiter holds everybody back by itself.
+
+    >>> delay_before(1, ProviderUnavailableError(), 0.0), delay_before(9, ProviderUnavailableError(), 0.0)
+    (0.25, 15.0)
+    """
+    if isinstance(error, RateLimitedError):
+        return 0.0
+    full = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
+    asked: float = getattr(error, "retry_after_s", None) or 0.0
+    return max(full * (0.5 + draw / 2), asked)
+
+
+def error_for_status(
+    status: int, raw: bytes, headers: Mapping[str, str], name: str, base_url: str
+) -> ProviderError:
+    """Return what an answer that is not 200 means."""
+    message, code = _told(raw)
+    told = f"{name}, {status}: {message}"
+    if status in (401, 403) or code in ("API_KEY_INVALID", "invalid_api_key"):
+        return AuthenticationError(
+            f"{told}\nThe API key was not accepted at {base_url}. Give another by api_key=... or its environment variable."
+        )
+    if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
+        return QuotaExceededError(f"{told}\nNothing is lost: add credit, and run again.")
+    if status == 429:
+        return RateLimitedError(told)
+    if status in (408, 409) or status >= 500:
+        error = ProviderUnavailableError(told)
+        error.retry_after_s = retry_after_s(headers)
+        return error
+    return RequestRefusedError(told)
+
+
+def _told(raw: bytes) -> tuple[str, str | None]:
+    """Return the message and the code of an error, in whichever of the usual forms it comes."""
+    try:
+        error: Any = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return _shortened(raw) or "(no reason given)", None
+    if isinstance(error, list) and error:
+        error = error[0]
+    if isinstance(error, dict):
+        error = error.get("error", error)
+    if not isinstance(error, dict):
+        return hidden(str(error)[:MAX_TOLD]), None
+    reasons = [d.get("reason") for d in error.get("details") or () if isinstance(d, dict)]
+    code = next((each for each in (*reasons, error.get("code"), error.get("type")) if isinstance(each, str)), None)
+    return hidden(str(error.get("message") or error)[:MAX_TOLD]), code
+
+
+def _shortened(raw: bytes) -> str:
+    return hidden(raw[:MAX_TOLD].decode("utf-8", "replace").strip())
+
+
+def tokens_used(body: Mapping[str, Any]) -> int | None:
+    """Return the tokens that a call took, as any of the usual bodies tells."""
+    usage = body.get("usage") or body.get("usageMetadata")
+    if not isinstance(usage, dict):
+        return None
+    total = usage.get("total_tokens", usage.get("totalTokenCount"))
+    if total is None:
+        total = (usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0)
+    return total if isinstance(total, int) else None
+
+
+def _connection_errors() -> tuple[type[BaseException], ...]:
+    import aiohttp
+
+    return aiohttp.ClientError, TimeoutError, OSError
+
+
+def estimated_tokens(text: str) -> int:
+    """Return about how many tokens a text has: a token is some four letters, or one sign of other scripts.
+
+    >>> estimated_tokens("How many tokens might this be?")
+    8
+    """
+    return (len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) // 4 + 1
