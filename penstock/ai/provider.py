@@ -19,9 +19,10 @@ A model is built in the user's process, travels to the workers, and is loaded th
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -65,6 +66,7 @@ class Prompting(Task):
 class TextEmbedding(Task):
     function: ClassVar[str] = "embed_text"
     dimensions: int | None = None
+    long_input: Literal["truncate", "average"] = "truncate"
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,16 @@ class Model:
 
     def close(self) -> Any:
         """Release what ``load`` took; may be async where the model is."""
+
+
+AnyModel = TypeVar("AnyModel", bound=Model)
+
+
+def loaded(model: AnyModel) -> AnyModel:
+    """Return a model that is ready. It is a copy, as several queries may use the one in the plan at the same time."""
+    own = copy.deepcopy(model)
+    own.load()
+    return own
 
 
 class Prompter(Model):

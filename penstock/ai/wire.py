@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.ai.conversation import Generation, Request
+from penstock.errors import InvalidAnswerError
 from penstock.secret import Secret
 
 
@@ -44,3 +46,45 @@ class Wire(Protocol):
         Generation with ``refusal``.
         """
         ...
+
+
+def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
+    """Return a field that must be there.
+
+    >>> field_of({"id": 1}, "choices", list)
+    Traceback (most recent call last):
+        ...
+    penstock.errors.InvalidAnswerError: the answer has no 'choices' of type list; it has: id
+    """
+    value = body.get(name) if isinstance(body, Mapping) else None
+    if isinstance(value, kind):
+        return value
+    kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+    found = ", ".join(map(str, body)) if isinstance(body, Mapping) else type(body).__name__
+    raise InvalidAnswerError(f"the answer has no {name!r} of type {kinds}; it has: {found or 'nothing'}")
+
+
+def usage_of(usage: Any, given: str, made: str, details: str) -> tuple[int | None, int | None, int | None]:
+    """Return the tokens of a call: of the input, of the output, and those of the input that a cache held."""
+    if not isinstance(usage, Mapping):
+        return None, None, None
+    cached = (usage.get(details) or {}).get("cached_tokens")
+    return usage.get(given), usage.get(made), cached
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def data_url(data: bytes, mime_type: str) -> str:
+    return f"data:{mime_type};base64,{encoded(data)}"
+
+
+def audio_format(mime_type: str) -> str:
+    """Return the name that APIs have for a kind of sound.
+
+    >>> audio_format("audio/mpeg"), audio_format("audio/x-wav")
+    ('mp3', 'wav')
+    """
+    kind = mime_type.partition("/")[2].removeprefix("x-")
+    return {"mpeg": "mp3", "mp4": "m4a"}.get(kind, kind)

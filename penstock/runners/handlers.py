@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
 from penstock.protocols import Handler, Sink, WorkerContext
+from penstock.secret import known_secrets, tell_secrets
 from penstock.storage.remembered import remembered, restore
 from penstock.types.plain import arrow_array
 from penstock.udf.batches import BatchHandler
@@ -59,22 +60,24 @@ def revival(work: CallUdf | CallBatch) -> Revival:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What of the driver's process holds for its workers: the settings, and how to read the files of its columns."""
+    """What of the driver's process holds for its workers: settings, API keys, how to read the files of its columns."""
 
     pid: int
     settings: Mapping[str, Any]
     storage_options: Mapping[str, Mapping[str, Any]]
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def here() -> Surroundings:
         config = get_config()
-        return Surroundings(os.getpid(), {name: getattr(config, name) for name in SETTINGS}, remembered())
+        return Surroundings(os.getpid(), {name: getattr(config, name) for name in SETTINGS}, remembered(), known_secrets())
 
     def take_over(self) -> None:
         """Make them hold in this process, unless it is the driver's own."""
         if os.getpid() != self.pid:
             set_config(**self.settings)
             restore(self.storage_options)
+            tell_secrets(self.secrets)
 
 
 def _open(work: Work, surroundings: Surroundings, context: WorkerContext) -> Handler:

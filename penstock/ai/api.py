@@ -1,0 +1,151 @@
+"""Models behind an HTTP API: a wire says what to send, the client sends it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from penstock.ai.conversation import Generation, Request, Text, UserTurn
+from penstock.ai.http import ApiClient, estimated_tokens
+from penstock.ai.provider import CallSettings, Embedder, NDArray, Prompter
+from penstock.ai.wire import ApiCall, Endpoint, Wire
+from penstock.errors import InvalidAnswerError
+
+TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
+
+
+class ApiPrompter(Prompter):
+    """Asks a remote model, many requests at once."""
+
+    def __init__(
+        self, endpoint: Endpoint, wire: Wire, model: str, settings: CallSettings = CallSettings()
+    ) -> None:
+        self._wire = wire
+        self._client = ApiClient(endpoint, model, settings)
+
+    def load(self) -> None:
+        self._client.open()
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def generate(self, request: Request) -> list[Generation]:
+        call, tokens = self._wire.call(request), request_tokens(request)
+        answers = await self._ask(call, tokens)
+        while len(answers) < request.num_answers:  # not every API gives several at once
+            missing = request.num_answers - len(answers)
+            for more in await asyncio.gather(*(self._ask(call, tokens) for _ in range(missing))):
+                answers += more
+        return answers[: request.num_answers]
+
+    async def _ask(self, call: ApiCall, tokens: int) -> list[Generation]:
+        answers, latency_s = await self._client.ask(call, self._wire.read, tokens)
+        if not answers:
+            raise InvalidAnswerError("the answer holds no text and no reason why")
+        for answer in answers:
+            answer.latency_s = latency_s
+        return answers
+
+
+def request_tokens(request: Request) -> int:
+    """Return about how many tokens a request has."""
+    text = request.text
+    if text is not None:
+        return estimated_tokens(text) + (estimated_tokens(request.system) if request.system else 0)
+    total = estimated_tokens(request.system or "")
+    for turn in request.turns:
+        if isinstance(turn, UserTurn):
+            total += sum(estimated_tokens(p.text) if isinstance(p, Text) else TOKENS_OF_A_FILE for p in turn.parts)
+    return total
+
+
+class EmbeddingWire(Protocol):
+    """One embeddings API. Picklable, and made once for all rows."""
+
+    max_items: int
+    max_tokens: int | None  # of all the texts of a call together
+    max_input_tokens: int | None  # of one text
+
+    def call(self, texts: Sequence[str]) -> ApiCall: ...
+
+    def read(self, body: Mapping[str, Any]) -> NDArray:
+        """Return the vectors of a body in the order of the texts, shape ``(n, d)``."""
+        ...
+
+
+class ApiEmbedder(Embedder):
+    """Embeds texts by a remote model; ``embedding.py`` packs them."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        wire: EmbeddingWire,
+        model: str,
+        dimensions: int | None = None,
+        settings: CallSettings = CallSettings(),
+    ) -> None:
+        self._wire = wire
+        self._client = ApiClient(endpoint, model, settings)
+        self.max_items, self.max_tokens, self.max_input_tokens = wire.max_items, wire.max_tokens, wire.max_input_tokens
+        if dimensions is None:
+            dimensions = probed((endpoint.base_url, model), lambda: ApiClient(endpoint, model, settings), wire)
+        self.dimensions = dimensions
+
+    def load(self) -> None:
+        self._client.open()
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def embed(self, inputs: Sequence[str]) -> NDArray:
+        tokens = sum(map(estimated_tokens, inputs))
+        vectors, _ = await self._client.ask(self._wire.call(inputs), self._wire.read, tokens)
+        if vectors.shape != (len(inputs), self.dimensions):
+            raise InvalidAnswerError(
+                f"{len(inputs)} texts were sent, and {vectors.shape[0]} vectors of {vectors.shape[1]} numbers came back; "
+                f"{self.dimensions} numbers each were promised"
+            )
+        return vectors
+
+
+_dimensions: dict[tuple[str, str], int] = {}
+
+
+def probed(key: tuple[str, str], make_client: Callable[[], ApiClient], wire: EmbeddingWire) -> int:
+    """Return how many numbers a model's vectors have, by asking for one, once a process.
+
+    For models that nobody has a table of, as local servers have: the type of the column is part of the plan.
+    """
+    if key not in _dimensions:
+
+        async def ask() -> int:
+            client = make_client()
+            client.open()
+            try:
+                vectors, _ = await client.ask(wire.call(["dimensions"]), wire.read)
+                return int(vectors.shape[1])
+            finally:
+                await client.close()
+
+        _dimensions[key] = run_apart(ask)
+    return _dimensions[key]
+
+
+def run_apart(ask: Callable[[], Any]) -> Any:
+    """Run a coroutine to its end on a thread of its own, as the caller may be inside an event loop (a notebook is)."""
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["value"] = asyncio.run(ask())
+        except BaseException as exc:
+            outcome["error"] = exc
+
+    thread = threading.Thread(target=run, name="penstock-probe")
+    thread.start()
+    thread.join()
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["value"]

@@ -1,0 +1,174 @@
+"""Columns to vectors: texts packed into few calls, nulls left out, long ones cut or averaged, bad ones set apart."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.ai.http import estimated_tokens
+from penstock.ai.provider import Embedder, NDArray, loaded
+from penstock.errors import ProviderUnusableError, RequestRefusedError
+from penstock.types import DataType, PartialColumn, Series, to_arrow_array
+
+LongInput = Literal["truncate", "average"]
+LETTERS_PER_TOKEN = 4
+SHORTER = 0.75  # what is left of a text that was refused as too long
+
+
+def embedding_column(vectors: Sequence[NDArray | None], dimensions: int) -> pa.Array:
+    """Return one vector a row as a column; None is null."""
+    return to_arrow_array(list(vectors), DataType.embedding(DataType.float32(), dimensions), what="embedding")
+
+
+class BatchEmbeddings:
+    """Embeddings by a model that is given a batch at a time, on this machine."""
+
+    def __init__(self, model: Embedder) -> None:
+        self._model = loaded(model)
+
+    def embed(self, column: Series) -> pa.Array:
+        values = column.to_pylist()
+        rows = [row for row, value in enumerate(values) if value is not None]
+        if len(rows) == len(values):
+            return embedding_column(self._embedded(values), self._model.dimensions)
+        vectors: list[NDArray | None] = [None] * len(values)
+        if rows:
+            for row, vector in zip(rows, self._embedded([values[row] for row in rows]), strict=True):
+                vectors[row] = vector
+        return embedding_column(vectors, self._model.dimensions)
+
+    def _embedded(self, values: Sequence[Any]) -> NDArray:
+        found = self._model.embed(values)
+        assert isinstance(found, np.ndarray)
+        return found
+
+    def close(self) -> Any:
+        return self._model.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A text to send: that of a row, or a part of it, with its share in the row's vector."""
+
+    row: int
+    text: str
+    weight: float = 1.0
+
+
+class PackedEmbeddings:
+    """Embeddings by a remote model. A call holds as many texts as the provider takes; a bad one fails alone."""
+
+    def __init__(self, model: Embedder, long_input: LongInput = "truncate") -> None:
+        self._model = loaded(model)
+        self._long_input = long_input
+        self._max_input_tokens: int | None = getattr(model, "max_input_tokens", None)
+
+    async def embed(self, column: Series) -> PartialColumn:
+        texts = column.to_pylist()
+        pieces = [piece for row, text in enumerate(texts) if text is not None for piece in self._pieces(row, text)]
+        failures: dict[int, Exception] = {}
+        sums: list[NDArray | None] = [None] * len(texts)
+
+        async def send(packed: Sequence[_Piece]) -> None:
+            for piece, vector in zip(packed, await self._vectors(packed, failures), strict=True):
+                if vector is not None:
+                    share, before = vector * np.float32(piece.weight), sums[piece.row]
+                    sums[piece.row] = share if before is None else before + share
+
+        async with asyncio.TaskGroup() as group:
+            for packed in self._packed(pieces):
+                group.create_task(send(packed))
+        num_pieces = np.bincount([piece.row for piece in pieces], minlength=len(texts)) if pieces else ()
+        for row, vector in enumerate(sums):
+            if row in failures:
+                sums[row] = None
+            elif vector is not None and num_pieces[row] > 1:
+                sums[row] = vector / max(float(np.linalg.norm(vector)), 1e-12)
+        return PartialColumn(embedding_column(sums, self._model.dimensions), failures)
+
+    def close(self) -> Any:
+        return self._model.close()
+
+    def _pieces(self, row: int, text: str) -> Iterator[_Piece]:
+        """Yield a text, cut to what the model takes, or all of it in parts."""
+        limit = self._max_input_tokens
+        if limit is None or len(text) <= limit or estimated_tokens(text) <= limit:
+            yield _Piece(row, text)
+            return
+        step = max(1, len(text) * limit // estimated_tokens(text))
+        if self._long_input == "truncate":
+            yield _Piece(row, text[:step])
+            return
+        for start in range(0, len(text), step):
+            part = text[start : start + step]
+            yield _Piece(row, part, float(len(part)))
+
+    def _packed(self, pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
+        """Yield what goes into one call each."""
+        packed: list[_Piece] = []
+        num_tokens = 0
+        for piece in pieces:
+            tokens = estimated_tokens(piece.text)
+            is_full = len(packed) >= self._model.max_items or num_tokens + tokens > (self._model.max_tokens or np.inf)
+            if packed and is_full:
+                yield packed
+                packed, num_tokens = [], 0
+            packed.append(piece)
+            num_tokens += tokens
+        if packed:
+            yield packed
+
+    async def _vectors(self, packed: Sequence[_Piece], failures: dict[int, Exception]) -> list[NDArray | None]:
+        """Return the vector of each piece. A call that is refused is halved until the text at fault stands alone."""
+        try:
+            return list(await self._sent([piece.text for piece in packed]))
+        except ProviderUnusableError:
+            raise
+        except RequestRefusedError as exc:
+            if len(packed) == 1:
+                return [await self._alone(packed[0], exc, failures)]
+            middle = len(packed) // 2
+            halves = [self._vectors(part, failures) for part in (packed[:middle], packed[middle:])]
+            return list(itertools.chain.from_iterable(await asyncio.gather(*halves)))
+        except Exception as exc:
+            failures.update((piece.row, exc) for piece in packed)
+            return [None] * len(packed)
+
+    async def _alone(
+        self, piece: _Piece, error: RequestRefusedError, failures: dict[int, Exception]
+    ) -> NDArray | None:
+        """Return the vector of a text that was refused, shorter if that was why: our count of tokens is a guess."""
+        text, limit = piece.text, self._max_input_tokens
+        try:
+            while limit is not None and len(text) > limit and _is_too_long(error):
+                text = text[: int(len(text) * SHORTER)]
+                try:
+                    vectors = await self._sent([text])
+                    return vectors[0]  # type: ignore[no-any-return]
+                except RequestRefusedError as exc:
+                    error = exc
+        except ProviderUnusableError:
+            raise
+        except Exception as exc:
+            failures[piece.row] = exc
+            return None
+        failures[piece.row] = error
+        return None
+
+    async def _sent(self, texts: Sequence[str]) -> NDArray:
+        found = self._model.embed(texts)
+        assert isinstance(found, Awaitable)
+        return await found  # type: ignore[no-any-return]
+
+
+def _is_too_long(error: RequestRefusedError) -> bool:
+    words = str(error).lower()
+    return "token" in words or "context length" in words or "too long" in words
+
+

@@ -1,0 +1,159 @@
+"""OpenAI, and everything that speaks its protocols: prompts by Responses or Chat Completions, embeddings."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock.ai.api import ApiEmbedder, ApiPrompter
+from penstock.ai.chat_wire import ChatWire
+from penstock.ai.provider import (
+    Model,
+    NDArray,
+    Prompting,
+    Provider,
+    Task,
+    TextClassification,
+    ImageClassification,
+    TextEmbedding,
+    check_options,
+)
+from penstock.ai.responses_wire import ResponsesWire
+from penstock.ai.wire import ApiCall, Endpoint, field_of
+from penstock.errors import AuthenticationError
+from penstock.secret import Secret
+
+BASE_URL = "https://api.openai.com/v1"
+
+DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
+MAX_ITEMS, MAX_REQUEST_TOKENS, MAX_INPUT_TOKENS = 2048, 300_000, 8191
+ITEMS_A_CALL = 256
+"""Texts sent together where nobody says how many. More would save little, and wait longer for the slowest."""
+
+
+@dataclass(frozen=True)
+class OpenAIProvider(Provider):
+    """OpenAI, or any server with its API at ``base_url``: OpenRouter, vLLM, LiteLLM, Together ..."""
+
+    base_url: str = ""
+    api_key: Secret | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    use_chat_completions: bool = False
+    name: str = "openai"
+    key_variable: ClassVar[str | None] = "OPENAI_API_KEY"
+    if_unreachable: ClassVar[str] = ""
+    default_models: ClassVar[Mapping[str, str]] = {"prompt": "gpt-5-mini", "embed_text": "text-embedding-3-small"}
+
+    def model(self, task: Task) -> Model:
+        match task:
+            case Prompting() | TextClassification() | ImageClassification():
+                return self._prompter(task)
+            case TextEmbedding():
+                return self._embedder(task)
+            case _:
+                return super().model(task)
+
+    def endpoint(self) -> Endpoint:
+        """Return the server; without a key there is none, where one is needed."""
+        return Endpoint(
+            self.name, self._base_url(), self._key(), headers=self.headers, if_unreachable=self.if_unreachable
+        )
+
+    def _base_url(self) -> str:
+        return self.base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
+
+    def _key(self) -> Secret | None:
+        if self.api_key is not None or self.key_variable is None:
+            return self.api_key
+        if value := os.environ.get(self.key_variable):
+            return Secret(value, self.key_variable)
+        raise AuthenticationError(
+            f"Provider {self.name!r} needs an API key: set {self.key_variable}, or "
+            f"ps.set_provider({self.name!r}, api_key=...); a server that takes none gets api_key='none'."
+        )
+
+    def _prompter(self, task: Task) -> ApiPrompter:
+        name = task.model or self.default_models.get("prompt") or self.model_name(task)
+        options = dict(task.options)
+        is_chat = options.pop("use_chat_completions", self.use_chat_completions)
+        make: Callable[..., Any] = ChatWire.of if is_chat else ResponsesWire.of
+        return ApiPrompter(self.endpoint(), make(task, self.name, name, options), name, task.settings)
+
+    def _embedder(self, task: TextEmbedding) -> ApiEmbedder:
+        check_options(task, self.name, ("batch_size", "extra_body", "user"))
+        name = self.model_name(task)
+        options = dict(task.options)
+        wire = OpenAIEmbeddings(
+            name, task.dimensions, min(options.pop("batch_size", ITEMS_A_CALL), MAX_ITEMS),
+            {**({"user": options["user"]} if "user" in options else {}), **(options.get("extra_body") or {})},
+        )  # fmt: skip
+        return ApiEmbedder(self.endpoint(), wire, name, task.dimensions or DIMENSIONS.get(name), task.settings)
+
+
+@dataclass(frozen=True)
+class LmStudioProvider(OpenAIProvider):
+    """LM Studio's server on this machine."""
+
+    use_chat_completions: bool = True
+    name: str = "lm_studio"
+    key_variable: ClassVar[str | None] = None
+    if_unreachable: ClassVar[str] = (
+        "Start the server of LM Studio (Developer tab, or `lms server start`), or give base_url=."
+    )
+    default_models: ClassVar[Mapping[str, str]] = {"embed_text": "text-embedding-nomic-embed-text-v1.5"}
+
+    def _base_url(self) -> str:
+        return self.base_url or "http://localhost:1234/v1"
+
+
+@dataclass(frozen=True)
+class OllamaProvider(OpenAIProvider):
+    """Ollama on this machine, or where OLLAMA_HOST says."""
+
+    use_chat_completions: bool = True
+    name: str = "ollama"
+    key_variable: ClassVar[str | None] = None
+    if_unreachable: ClassVar[str] = "Start it with `ollama serve`, or give base_url=."
+    default_models: ClassVar[Mapping[str, str]] = {"embed_text": "nomic-embed-text"}
+
+    def _base_url(self) -> str:
+        host = os.environ.get("OLLAMA_HOST") or "localhost:11434"
+        host = host if "://" in host else f"http://{host}"
+        return self.base_url or f"{host.rstrip('/')}/v1"
+
+
+@dataclass(frozen=True)
+class OpenAIEmbeddings:
+    """The embeddings API. Vectors come as base64, a third of the bytes of decimal numbers and no work to read."""
+
+    model: str
+    dimensions: int | None
+    max_items: int
+    extra_body: Mapping[str, Any]
+    max_tokens: int | None = MAX_REQUEST_TOKENS
+    max_input_tokens: int | None = MAX_INPUT_TOKENS
+
+    def call(self, texts: Sequence[str]) -> ApiCall:
+        body: dict[str, Any] = {"model": self.model, "input": list(texts), "encoding_format": "base64"}
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
+        return ApiCall("/embeddings", body | dict(self.extra_body))
+
+    def read(self, body: Mapping[str, Any]) -> NDArray:
+        items = field_of(body, "data", list)
+        vectors = [_vector(field_of(item, "embedding", (str, list))) for item in items]
+        order = [item.get("index", position) for position, item in enumerate(items)]
+        if order != list(range(len(items))):
+            vectors = [vectors[position] for position in np.argsort(order)]
+        return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+
+
+def _vector(given: str | list[float]) -> NDArray:
+    if isinstance(given, str):
+        return np.frombuffer(base64.b64decode(given), "<f4")
+    return np.asarray(given, np.float32)

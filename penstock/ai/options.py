@@ -1,0 +1,73 @@
+"""The options of AI functions: those of the engine taken out and checked, the rest left for the provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.ai.limiter import Caps
+from penstock.ai.provider import MAX_RETRIES, TIMEOUT_S, CallSettings
+from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.expr.udf import OnError, Policy
+from penstock.udf.options import check_whole, make_policy
+
+ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
+CALL_OPTIONS = (
+    *("on_error", "max_errors", "max_retries", "timeout"),
+    *("max_concurrency", "requests_per_minute", "tokens_per_minute"),
+)
+
+
+@dataclass(frozen=True)
+class AiOptions:
+    """What a call says about its calls: when they fail, how many at once, and what is for the provider to read."""
+
+    policy: Policy
+    settings: CallSettings
+    rest: Mapping[str, Any]
+
+    @staticmethod
+    def of(function: str, options: Mapping[str, Any]) -> AiOptions:
+        """Take out what is the engine's; what is None counts as not given."""
+        given = {name: value for name, value in options.items() if value is not None}
+        taken = {name: given.pop(name) for name in CALL_OPTIONS if name in given}
+        for name, least in (("max_retries", 0), ("max_concurrency", 1)):
+            if name in taken:
+                check_whole(function, name, taken[name], least)
+        for name in ("timeout", "requests_per_minute", "tokens_per_minute"):
+            _check_positive(function, name, taken.get(name))
+        on_error = taken.get("on_error", "raise")
+        if on_error not in ON_ERROR:
+            raise InvalidArgumentError(
+                f"{function}: on_error={on_error!r} is not known; use one of {', '.join(ON_ERROR)}."
+                f"{did_you_mean(str(on_error), ON_ERROR)}"
+            )
+        policy = make_policy(
+            function,
+            on_error=ON_ERROR[on_error],
+            max_retries=0,
+            max_errors=taken.get("max_errors"),
+            timeout_s=None,
+            can_stop=True,
+        )
+        caps = Caps(taken.get("max_concurrency"), taken.get("requests_per_minute"), taken.get("tokens_per_minute"))
+        settings = CallSettings(taken.get("max_retries", MAX_RETRIES), taken.get("timeout", TIMEOUT_S), caps)
+        return AiOptions(policy, settings, given)
+
+
+def check_labels(function: str, labels: Any) -> tuple[str, ...]:
+    """Return labels as a tuple: at least one, texts, none twice."""
+    given = [labels] if isinstance(labels, str) else labels
+    if not isinstance(given, Sequence) or not given or not all(isinstance(label, str) for label in given):
+        raise InvalidArgumentError(f"{function}: labels is a list of texts such as ['cat', 'dog']; got {labels!r}.")
+    if len(set(given)) < len(given):
+        raise InvalidArgumentError(f"{function}: a label stands twice in {list(given)!r}.")
+    return tuple(given)
+
+
+def _check_positive(function: str, name: str, value: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InvalidArgumentError(f"{function}: {name}={value!r} must be a number above 0.")

@@ -1,0 +1,280 @@
+"""One row of ``prompt``: ask, run the tools it calls for, check the answer, ask again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
+from penstock.ai.messages import Message, message_of, read_message
+from penstock.ai.pricing import cost_of
+from penstock.ai.provider import Prompter, loaded
+from penstock.ai.structured import OutputFormat
+from penstock.ai.tools import ToolFunction
+from penstock.errors import ContentFilteredError, InvalidAnswerError
+from penstock.types import DataType, PartialColumn, Series, to_arrow_array
+
+USAGE = {
+    "model": DataType.string(),
+    "input_tokens": DataType.int64(),
+    "output_tokens": DataType.int64(),
+    "cached_tokens": DataType.int64(),
+    "cost": DataType.float64(),
+    "latency_s": DataType.float64(),
+    "finish_reason": DataType.string(),
+    "tool_calls": DataType.list(DataType.struct({"name": str, "arguments": str, "result": str})),
+    "reasoning": DataType.string(),
+}
+
+
+@dataclass(frozen=True)
+class PromptForm:
+    """What is the same for all rows of a call of ``prompt``."""
+
+    provider: str = ""
+    system: str | None = None
+    output: OutputFormat | None = None
+    tools: tuple[ToolFunction, ...] = ()
+    num_answers: int | None = None  # None: one, which is the value itself and no list
+    has_usage: bool = False
+    max_reasks: int = 1
+    max_tool_rounds: int = 10
+
+    @property
+    def dtype(self) -> DataType:
+        """The type of the column."""
+        value = DataType.string() if self.output is None else self.output.dtype
+        if self.has_usage:
+            value = DataType.struct({"value": value, **USAGE})
+        return value if self.num_answers is None else DataType.list(value)
+
+    def request(self, message: Message) -> Request:
+        """Return what a row asks; its own system message goes before the one of all rows."""
+        system = self.system if message.system is None else message.system
+        return Request(message.turns, system, self.output, self.tools, self.num_answers or 1)
+
+
+class Exchange:
+    """The talk about one answer. ``request`` is what is asked next, None once there is a value."""
+
+    def __init__(self, form: PromptForm, request: Request) -> None:
+        self.request: Request | None = request
+        self.value: Any = None
+        self.to_run: tuple[ToolCall, ...] = ()
+        self._form = form
+        self._asked = request
+        self._answers: list[Generation] = []
+        self._results: list[ToolResult] = []
+        self._num_reasks = 0
+        self._num_rounds = 0
+
+    def take(self, answer: Generation) -> None:
+        """Look at an answer: it is the value, or tools are to be run for it, or it must be asked for again."""
+        self._answers.append(answer)
+        if answer.tool_calls and self._asked.tools:
+            self._num_rounds += 1
+            if self._num_rounds > self._form.max_tool_rounds:
+                raise InvalidAnswerError(
+                    f"the model called tools in {self._form.max_tool_rounds} rounds without an answer; "
+                    "set max_tool_rounds= to allow more"
+                )
+            self.to_run, self.request = answer.tool_calls, None
+            return
+        if answer.refusal:
+            raise ContentFilteredError(f"the model declined to answer: {answer.refusal}")
+        self.to_run = ()
+        try:
+            self.value = answer.text if self._form.output is None else self._form.output.parse(answer.text)
+            self.request = None
+        except InvalidAnswerError as exc:
+            self._ask_again(answer, exc)
+
+    def tell(self, results: Sequence[ToolResult]) -> None:
+        """Go on with what the tools gave."""
+        self._results += results
+        self.to_run = ()
+        self._continue(self._said(self._answers[-1]), ToolTurn(tuple(results)))
+
+    def result(self) -> Any:
+        """Return the value, with what it took if that was asked for."""
+        if not self._form.has_usage:
+            return self.value
+        last = self._answers[-1]
+        usage = {name: _sum(getattr(each, name) for each in self._answers) for name in _SUMMED}
+        calls = [
+            {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
+        ]
+        return {
+            "value": self.value,
+            "model": last.model,
+            **usage,
+            "cost": cost_of(self._form.provider, last.model, **{name: usage[name] for name in _TOKENS}),
+            "finish_reason": last.finish_reason,
+            "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
+            "reasoning": last.reasoning,
+        }
+
+    def _ask_again(self, answer: Generation, error: InvalidAnswerError) -> None:
+        if answer.finish_reason == "length":
+            raise InvalidAnswerError(f"the answer was cut at its longest; allow more by max_output_tokens=: {error}") from error
+        if self._num_reasks >= self._form.max_reasks:
+            raise error
+        self._num_reasks += 1
+        complaint = f"{error}\nAnswer again, with JSON of the form that was asked for and nothing else."
+        self._continue(self._said(answer), UserTurn((Text(complaint),)))
+
+    def _said(self, answer: Generation) -> ModelTurn:
+        return ModelTurn(answer.text, answer.tool_calls, answer.raw)
+
+    def _continue(self, *turns: ModelTurn | UserTurn | ToolTurn) -> None:
+        self._asked = replace(self._asked, turns=(*self._asked.turns, *turns), num_answers=1)
+        self.request = self._asked
+
+
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
+_SUMMED = (*_TOKENS, "latency_s")
+
+
+def _sum(values: Any) -> Any:
+    """Return the sum of what is known, None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+class AsyncPrompts:
+    """``prompt`` by a model that is asked a row at a time, many at once."""
+
+    def __init__(self, model: Prompter, form: PromptForm) -> None:
+        self._model = loaded(model)
+        self._form = form
+
+    async def answer(self, *values: Any) -> Any:
+        message = await read_message(values)
+        if message is None:
+            return None
+        request = self._form.request(message)
+        answers = await self._model.generate(request)
+        if self._form.num_answers is None:
+            return await self._settled(request, answers[0])
+        return list(await asyncio.gather(*(self._settled(request, answer) for answer in answers)))
+
+    async def _settled(self, request: Request, answer: Generation) -> Any:
+        exchange = Exchange(self._form, request)
+        exchange.take(answer)
+        while exchange.request is not None or exchange.to_run:
+            if exchange.to_run:
+                exchange.tell(await run_tools(self._form.tools, exchange.to_run))
+            assert exchange.request is not None
+            exchange.take((await self._model.generate(exchange.request))[0])
+        return exchange.result()
+
+    def close(self) -> Any:
+        return self._model.close()
+
+
+async def run_tools(tools: Sequence[ToolFunction], calls: Sequence[ToolCall]) -> list[ToolResult]:
+    """Run the tools that a model calls, at the same time; one that is not there is told to the model."""
+    known = {tool.name: tool for tool in tools}
+
+    async def run(call: ToolCall) -> ToolResult:
+        if call.name not in known:
+            return ToolResult(call, f"there is no tool {call.name!r}; there are: {', '.join(known)}", is_error=True)
+        return await known[call.name].run(call)
+
+    return list(await asyncio.gather(*map(run, calls)))
+
+
+class BatchPrompts:
+    """``prompt`` by a model that is asked many rows at a time."""
+
+    def __init__(self, model: Prompter, form: PromptForm) -> None:
+        self._model = loaded(model)
+        self._form = form
+
+    def answer(self, *columns: Any) -> PartialColumn:
+        num_rows = max(len(column) for column in columns if isinstance(column, Series))
+        lists = [c.to_pylist() if isinstance(c, Series) else [c] * num_rows for c in columns]
+        rows = _Rows(self._form, num_rows)
+        requests = rows.requests(list(zip(*lists, strict=True)))
+        answers = self._model.generate(list(requests.values()))
+        for row, given in zip(requests, answers, strict=True):
+            rows.begin(row, requests[row], given)
+        while asked := rows.asked():
+            for exchange, given in zip(asked, self._model.generate([each.request for each in asked]), strict=True):
+                rows.take(exchange, given)
+        return rows.column()
+
+    def close(self) -> Any:
+        return self._model.close()
+
+
+class _Rows:
+    """The exchanges of a batch, and the rows that failed."""
+
+    def __init__(self, form: PromptForm, num_rows: int) -> None:
+        self._form = form
+        self._num_rows = num_rows
+        self._exchanges: dict[int, list[Exchange]] = {}
+        self._row_of: dict[int, int] = {}
+        self._failures: dict[int, Exception] = {}
+
+    def requests(self, rows: Sequence[tuple[Any, ...]]) -> dict[int, Request]:
+        """Return what each row asks; null rows ask nothing."""
+        requests = {}
+        for row, values in enumerate(rows):
+            try:
+                message = message_of(values)
+            except Exception as exc:
+                self._failures[row] = exc
+            else:
+                if message is not None:
+                    requests[row] = self._form.request(message)
+        return requests
+
+    def begin(self, row: int, request: Request, answers: Sequence[Generation] | Exception) -> None:
+        if isinstance(answers, Exception):
+            self._failures[row] = answers
+            return
+        self._exchanges[row] = [Exchange(self._form, request) for _ in answers]
+        for exchange, answer in zip(self._exchanges[row], answers, strict=True):
+            self._row_of[id(exchange)] = row
+            self.take(exchange, [answer])
+
+    def asked(self) -> list[Exchange]:
+        """Return the exchanges that go on, once their tools have run."""
+
+        async def run() -> None:
+            for exchange in self._open():
+                if exchange.to_run:
+                    exchange.tell(await run_tools(self._form.tools, exchange.to_run))
+
+        if any(exchange.to_run for exchange in self._open()):
+            asyncio.run(run())
+        return [exchange for exchange in self._open() if exchange.request is not None]
+
+    def take(self, exchange: Exchange, answers: Sequence[Generation] | Exception) -> None:
+        try:
+            if isinstance(answers, Exception):
+                raise answers
+            exchange.take(answers[0])
+        except Exception as exc:
+            self._failures[self._row_of[id(exchange)]] = exc
+
+    def column(self) -> PartialColumn:
+        values: list[Any] = [None] * self._num_rows
+        for row, exchanges in self._exchanges.items():
+            if row not in self._failures:
+                results = [exchange.result() for exchange in exchanges]
+                values[row] = results[0] if self._form.num_answers is None else results
+        column: pa.Array = to_arrow_array(values, self._form.dtype, what="prompt")
+        return PartialColumn(column, self._failures)
+
+    def _open(self) -> list[Exchange]:
+        return [
+            exchange for row, found in self._exchanges.items() if row not in self._failures for exchange in found
+            if exchange.request is not None or exchange.to_run
+        ]  # fmt: skip

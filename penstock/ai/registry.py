@@ -1,0 +1,115 @@
+"""Which provider a name means, and which one is meant where nobody says."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.ai.provider import Provider
+from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.secret import Secret
+
+# Where each provider is, loaded when it is named.
+KNOWN: Mapping[str, tuple[str, str]] = {
+    "openai": ("penstock.ai.openai", "OpenAIProvider"),
+    "anthropic": ("penstock.ai.anthropic", "AnthropicProvider"),
+    "google": ("penstock.ai.google", "GoogleProvider"),
+    "lm_studio": ("penstock.ai.openai", "LmStudioProvider"),
+    "ollama": ("penstock.ai.openai", "OllamaProvider"),
+    "transformers": ("penstock.ai.transformers", "TransformersProvider"),
+}
+
+# Prompts go to the cloud where nobody says otherwise; what runs on a laptop's processor does so.
+DEFAULTS = {"prompt": "openai"}
+LOCAL = "transformers"
+
+_attached: dict[str, Provider] = {}
+_chosen: list[Provider] = []  # by set_provider, the last one
+
+
+def set_provider(provider: str | Provider, **options: Any) -> None:
+    """Choose the provider of the AI functions that name none, and how it is reached.
+
+    ``options`` are the provider's own, such as ``api_key`` and ``base_url``; a later ``provider="openai"`` in a call
+    means the provider with these options too. Without a word, ``prompt`` means ``openai`` and the others mean
+    ``transformers``, unless PENSTOCK_PROVIDER names one.
+
+    >>> ps.set_provider("openai", base_url="http://localhost:8000/v1", api_key="none")
+    """
+    chosen = provider if isinstance(provider, Provider) else make_provider(provider, options)
+    if isinstance(provider, Provider) and options:
+        raise InvalidArgumentError("set_provider: options are for a provider given by name; this one is made already.")
+    attach_provider(chosen)
+    _chosen[:] = [chosen]
+
+
+def attach_provider(provider: Provider, name: str | None = None) -> None:
+    """Make a provider known by its name, or by another: ``prompt(..., provider=name)`` then means it.
+
+    >>> ps.attach_provider(ps.Provider.named("openai", base_url="http://localhost:8000/v1", api_key="none"), "vllm-a")
+    """
+    if not isinstance(provider, Provider):
+        raise InvalidArgumentError(f"attach_provider takes a ps.Provider; got {type(provider).__name__}.")
+    known_as = name or getattr(provider, "name", None)
+    if not known_as or not isinstance(known_as, str):
+        raise InvalidArgumentError(f"{type(provider).__name__} has no name; set `name = ...` in the class, or give name=.")
+    _attached[known_as] = provider
+
+
+def detach_providers() -> None:
+    """Forget all that was set and attached."""
+    _attached.clear()
+    _chosen.clear()
+
+
+def find_provider(given: str | Provider | None, function: str) -> Provider:
+    """Return the provider that a call means."""
+    if isinstance(given, Provider):
+        return given
+    if given is None and _chosen:
+        return _chosen[0]
+    name = given or os.environ.get("PENSTOCK_PROVIDER") or DEFAULTS.get(function, LOCAL)
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"provider={given!r} is neither the name of a provider nor a ps.Provider.")
+    return _attached.get(name) or make_provider(name, {})
+
+
+def make_provider(name: str, options: Mapping[str, Any]) -> Provider:
+    """Return a provider by name, with options that are checked against what it takes."""
+    if name in _attached and name not in KNOWN:
+        if options:
+            raise InvalidArgumentError(f"Provider {name!r} was attached as it is; make another to give it options.")
+        return _attached[name]
+    if name not in KNOWN:
+        names = sorted({*KNOWN, *_attached})
+        raise InvalidArgumentError(
+            f"Provider {name!r} is not known; known are: {', '.join(names)}.{did_you_mean(name, names)} "
+            "One of your own is made known by ps.attach_provider(...)."
+        )
+    module, class_name = KNOWN[name]
+    cls = getattr(importlib.import_module(module), class_name)
+    taken = [each.name for each in dataclasses.fields(cls) if each.name != "name"]
+    for option in options:
+        if option not in taken:
+            raise InvalidArgumentError(
+                f"Provider {name!r} does not take {option!r}; it takes: {', '.join(taken)}.{did_you_mean(option, taken)}"
+            )
+    provider: Provider = cls(**{option: _option(option, value) for option, value in options.items()})
+    return provider
+
+
+def _option(name: str, value: Any) -> Any:
+    match name, value:
+        case "api_key", str():
+            return Secret(value)
+        case "api_key", Secret():
+            return value
+        case "api_key", None:
+            raise InvalidArgumentError("api_key is None: the variable that it was taken from is not set.")
+        case "headers", Mapping():
+            return tuple(value.items())
+        case _:
+            return value

@@ -1,0 +1,159 @@
+"""Responses, OpenAI's present protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.ai.conversation import (
+    Audio,
+    Document,
+    Generation,
+    Image,
+    ModelTurn,
+    Part,
+    Request,
+    Text,
+    ToolCall,
+    ToolTurn,
+    UserTurn,
+)
+from penstock.ai.provider import Task, check_options
+from penstock.ai.wire import ApiCall, audio_format, data_url, encoded, field_of, usage_of
+from penstock.errors import InvalidArgumentError, ProviderUnavailableError
+
+PASSED_ON = (
+    *("temperature", "top_p", "max_output_tokens", "parallel_tool_calls", "tool_choice", "service_tier", "user"),
+    *("metadata", "store", "truncation", "include", "prompt_cache_key", "safety_identifier", "max_tool_calls"),
+)
+RENAMED = {"max_tokens": "max_output_tokens"}
+CHAT_ONLY = ("stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias")
+OPTIONS = (*PASSED_ON, *RENAMED, "reasoning", "reasoning_effort", "verbosity", "tools", "extra_body", "use_chat_completions")
+
+FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+@dataclass(frozen=True)
+class ResponsesWire:
+    """``POST /responses``. ``body`` is what is the same for all rows, ``extra_body`` has the last word."""
+
+    body: Mapping[str, Any]
+    extra_body: Mapping[str, Any]
+
+    @staticmethod
+    def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ResponsesWire:
+        for name in CHAT_ONLY:
+            if name in options:
+                raise InvalidArgumentError(
+                    f"{task.function}: the Responses API does not take {name!r}; set use_chat_completions=True for it."
+                )
+        check_options(task, provider, OPTIONS)
+        body: dict[str, Any] = {"model": model}
+        body |= {RENAMED.get(name, name): options[name] for name in (*RENAMED, *PASSED_ON) if name in options}
+        reasoning = options.get("reasoning") or options.get("reasoning_effort")
+        if reasoning is not None:
+            body["reasoning"] = dict(reasoning) if isinstance(reasoning, Mapping) else {"effort": reasoning}
+        if "verbosity" in options:
+            body["text"] = {"verbosity": options["verbosity"]}
+        if options.get("tools"):
+            body["tools"] = list(options["tools"])
+        return ResponsesWire(body, options.get("extra_body") or {})
+
+    def call(self, request: Request) -> ApiCall:
+        text = request.text
+        given: Any = text if text is not None else [item for turn in request.turns for item in _items(turn)]
+        body = {**self.body, "input": given}
+        if request.system:
+            body["instructions"] = request.system
+        if request.output is not None:
+            form = {"type": "json_schema", **request.output.as_json_schema()}
+            body["text"] = {**body.get("text", {}), "format": form}
+        if request.tools:
+            functions = [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.schema,
+                    "strict": False,
+                }
+                for tool in request.tools
+            ]
+            body["tools"] = [*body.get("tools", ()), *functions]
+        return ApiCall("/responses", body | dict(self.extra_body))
+
+    def read(self, body: Mapping[str, Any]) -> list[Generation]:
+        if body.get("status") == "failed":
+            raise ProviderUnavailableError(f"the response failed: {body.get('error') or 'no reason given'}")
+        output = field_of(body, "output", list)
+        input_tokens, output_tokens, cached_tokens = usage_of(
+            body.get("usage"), "input_tokens", "output_tokens", "input_tokens_details"
+        )
+        answer = Generation(
+            "",
+            body.get("model"),
+            input_tokens,
+            output_tokens,
+            cached_tokens,
+            finish_reason=_finish_reason(body),
+            raw=output,
+        )
+        for item in output:
+            _add(answer, item)
+        if answer.tool_calls:
+            answer.finish_reason = "tool_calls"
+        if answer.finish_reason == "content_filter" and not answer.refusal:
+            answer.refusal = "the provider's content filter stopped the answer"
+        return [answer]
+
+
+def _finish_reason(body: Mapping[str, Any]) -> str:
+    if body.get("status") != "incomplete":
+        return "stop"
+    reason = (body.get("incomplete_details") or {}).get("reason") or "incomplete"
+    return FINISH.get(reason, reason)
+
+
+def _add(answer: Generation, item: Mapping[str, Any]) -> None:
+    """Add what an output item says to an answer; kinds that are not known, such as searches, are the server's own."""
+    match item.get("type"):
+        case "message":
+            for part in field_of(item, "content", list):
+                if part.get("type") == "refusal":
+                    answer.refusal = part.get("refusal") or "the model declined"
+                else:
+                    answer.text += part.get("text") or ""
+        case "function_call":
+            call = ToolCall(
+                field_of(item, "call_id", str), field_of(item, "name", str), item.get("arguments") or "{}"
+            )
+            answer.tool_calls += (call,)
+        case "reasoning":
+            summary = "\n".join(part.get("text", "") for part in item.get("summary") or ())
+            answer.reasoning = f"{answer.reasoning or ''}{summary}" or None
+
+
+def _items(turn: UserTurn | ModelTurn | ToolTurn) -> list[dict[str, Any]]:
+    match turn:
+        case UserTurn(parts):
+            return [{"role": "user", "content": [_part(part) for part in parts]}]
+        case ModelTurn(text, raw=raw):
+            return list(raw) if raw else [{"role": "assistant", "content": text}]
+        case ToolTurn(results):
+            return [
+                {"type": "function_call_output", "call_id": each.call.id, "output": each.content} for each in results
+            ]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"type": "input_text", "text": text}
+        case Image(data, mime_type):
+            return {"type": "input_image", "image_url": data_url(data, mime_type)}
+        case Audio(data, mime_type):
+            audio = {"data": encoded(data), "format": audio_format(mime_type)}
+            return {"type": "input_audio", "input_audio": audio}
+        case Document(data, mime_type, name):
+            return {"type": "input_file", "filename": name, "file_data": data_url(data, mime_type)}
