@@ -2,29 +2,227 @@
 
 from __future__ import annotations
 
+import functools
+import re
+import sys
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from penstock.ai.answers import json_within, plain_reader, read_answer
+from penstock.ai.json_schemas import VALUE, checked_schema, core_schema_of, dtype_of_schema, schema_of_dtype, wrapped
+from penstock.ai.strict import strict
+from penstock.errors import InvalidArgumentError
 from penstock.types import DataType
+from penstock.types.hints import dtype_from_hint, record_fields
+
+_TAKES = "a pydantic model, a JSON schema (a dict), a DataType, or a Python type such as list[str] or Literal['a', 'b']"
 
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """What ``return_format`` means: the type of the column, the schema that the model is shown, how to read an answer."""
+    """What ``return_format`` means: the type of the column, the schema that the model is shown, how to read an answer.
+
+    Providers want an object at the top. Where the format is something else, such as a list or one of some words, the
+    schema asks for ``{"value": ...}``, and ``parse`` takes the value out again: nobody else needs to know.
+
+    Two formats are equal when they ask for the same and check it by the same class, so equal calls can be merged.
+    """
 
     name: str
     dtype: DataType
     schema: dict[str, Any]
+    source: Any = None  # the type that pydantic checks an answer by; None: the schema itself says it
+    is_wrapped: bool = False
 
     @staticmethod
     def of(return_format: Any) -> OutputFormat:
-        """Return the format for a pydantic model, a JSON schema, a DataType or a Python type."""
-        raise NotImplementedError
+        """Return the format for a pydantic model, a JSON schema, a DataType or a Python type.
+
+        A value without a column type, such as ``dict[str, Any]`` or a model that contains itself, is a column (or a
+        field) of Python objects.
+        """
+        if isinstance(return_format, OutputFormat):
+            return return_format
+        if isinstance(return_format, Mapping):
+            return _of_schema(return_format)
+        if isinstance(return_format, DataType):
+            schema, is_wrapped = wrapped(schema_of_dtype(return_format, "return_format"))
+            return OutputFormat("answer", return_format, schema, None, is_wrapped)
+        if isinstance(return_format, str) or not _is_hint(return_format):
+            raise InvalidArgumentError(f"return_format takes {_TAKES}; got {return_format!r}")
+        return _of_hint(return_format)
 
     def strict_schema(self) -> dict[str, Any] | None:
-        """Return the schema as OpenAI's strict mode wants it; None where it cannot be said there."""
-        raise NotImplementedError
+        """Return the schema as OpenAI's strict mode wants it; None where it cannot be said there.
+
+        Every property is required there. One that may be left out is nullable instead, and ``parse`` takes null for it.
+        """
+        return strict(self.schema)
 
     def parse(self, text: str) -> Any:
-        """Return an answer as a plain value of ``dtype``, or raise InvalidAnswerError in words that help the model."""
-        raise NotImplementedError
+        """Return an answer as a plain value of ``dtype``, or raise InvalidAnswerError in words that help the model.
+
+        The answer may stand in a code fence or amid prose, and may have fields that nobody asked for.
+        """
+        check, read = self._reading
+        return read_answer(text, check, read, bare=self._check_bare if self.is_wrapped else None)
+
+    @functools.cached_property
+    def _reading(self) -> tuple[Any, Callable[[Any], Any]]:
+        """What checks an answer, and what makes it plain: built where it is used first, for neither travels."""
+        check = _validator(self)
+        read = plain_reader(DataType.struct({VALUE: self.dtype}) if self.is_wrapped else self.dtype)
+        return check, (lambda value: read(value)[VALUE]) if self.is_wrapped else read
+
+    def _check_bare(self, text: str) -> str | None:
+        """Return an answer that is the value itself, not in its object, as the JSON that was asked for."""
+        import orjson
+
+        text = text.strip()
+        try:
+            value = orjson.loads(json_within(text) or text)
+        except orjson.JSONDecodeError:
+            # What was to be JSON, and is broken or cut off, is no text.
+            if not (self.dtype.is_string() and text) or text[0] in '{["`':
+                return None
+            value = text
+        if isinstance(value, dict) and VALUE in value:
+            return None
+        return orjson.dumps({VALUE: value}).decode()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.dtype))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_reading"}
+
+
+def _is_hint(value: Any) -> bool:
+    return isinstance(value, type) or typing.get_origin(value) is not None or value is Any
+
+
+def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
+    name, schema = checked_schema(given)
+    dtype = dtype_of_schema(schema)
+    schema, is_wrapped = wrapped(schema)
+    core_schema_of(schema)  # so that what cannot be checked is refused now
+    return OutputFormat(_provider_name(name), dtype, schema, None, is_wrapped)
+
+
+def _of_hint(hint: Any) -> OutputFormat:
+    source = _with_pydantic_typeddicts(hint)
+    schema = _schema_of_hint(source)
+    is_wrapped = schema.get("type") != "object" or "properties" not in schema
+    if is_wrapped:
+        schema = _schema_of_hint(_value_type(source))
+    name = getattr(hint, "__name__", "answer") if record_fields_of(hint) else "answer"
+    return OutputFormat(_provider_name(name), dtype_from_hint(hint), schema, source, is_wrapped)
+
+
+def record_fields_of(hint: Any) -> dict[str, Any] | None:
+    """Return the fields of a class that is a record; None for whatever else a hint may be."""
+    return record_fields(hint) if isinstance(hint, type) and typing.get_origin(hint) is None else None
+
+
+def _provider_name(name: str) -> str:
+    """Return a name as providers take it: letters, digits, ``_`` and ``-``, 64 of them."""
+    return re.sub(r"[^a-zA-Z0-9_-]+", "_", name).strip("_")[:64] or "answer"
+
+
+def _validator(output: OutputFormat) -> Any:
+    from pydantic import TypeAdapter
+    from pydantic_core import SchemaValidator
+
+    if output.source is None:
+        return SchemaValidator(core_schema_of(output.schema))
+    return TypeAdapter(_value_type(output.source) if output.is_wrapped else output.source).validator
+
+
+def _value_type(hint: Any) -> Any:
+    from typing_extensions import TypedDict
+
+    return TypedDict("Answer", {VALUE: hint})  # type: ignore[operator]
+
+
+def _schema_of_hint(hint: Any) -> dict[str, Any]:
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+    from pydantic_core import PydanticCustomError, SchemaError
+
+    try:
+        schema = TypeAdapter(hint).json_schema(schema_generator=schema_generator())
+    except (PydanticUserError, PydanticCustomError, SchemaError, NameError, TypeError) as exc:
+        place, culprit = _culprit(hint, "return_format")
+        reason = str(exc).splitlines()[0]
+        raise InvalidArgumentError(
+            f"{place}: {_shown(culprit)} has no JSON form, so no model can be asked for it ({reason}); "
+            "use text, numbers, booleans, enums, dates, lists, or models of these"
+        ) from exc
+    return _without_root_ref(schema)
+
+
+def _shown(hint: Any) -> str:
+    return getattr(hint, "__qualname__", None) or str(hint)
+
+
+def _culprit(hint: Any, place: str) -> tuple[str, Any]:
+    """Return the innermost field that has no JSON schema, and its hint."""
+    for name, field in (record_fields_of(hint) or {}).items():
+        if not _has_schema(field):
+            prefix = _shown(hint) if place == "return_format" else place
+            return _culprit(field, f"{prefix}.{name}")
+    for part in typing.get_args(hint):
+        if _is_hint(part) and not _has_schema(part):
+            return _culprit(part, place)
+    return place, hint
+
+
+def _has_schema(hint: Any) -> bool:
+    from pydantic import TypeAdapter
+
+    try:
+        TypeAdapter(hint).json_schema(schema_generator=schema_generator())
+    except Exception:  # whatever it is, this is where it comes from
+        return False
+    return True
+
+
+@functools.cache
+def schema_generator() -> Any:
+    """Return pydantic's writer of JSON schemas, less what only costs tokens: the title that repeats a field's name."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Generator(GenerateJsonSchema):
+        ignored_warning_kinds: ClassVar[Any] = {"skipped-choice", "non-serializable-default"}
+
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            return False
+
+    return Generator
+
+
+def _without_root_ref(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose top is an object and no reference, as a model that contains itself has it."""
+    name = schema.get("$ref", "").removeprefix("#/$defs/")
+    return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
+
+
+def _with_pydantic_typeddicts(hint: Any) -> Any:
+    """Return a hint with each TypedDict as pydantic takes it: before Python 3.12 only those of typing_extensions."""
+    if sys.version_info >= (3, 12):
+        return hint
+    if typing.is_typeddict(hint):
+        from typing_extensions import TypedDict
+
+        fields = {
+            name: _with_pydantic_typeddicts(field) if name in hint.__required_keys__ else typing.NotRequired[field]
+            for name, field in typing.get_type_hints(hint).items()
+        }
+        return TypedDict(hint.__name__, fields)  # type: ignore[operator]
+    if typing.get_origin(hint) in (list, dict, tuple, set) and hasattr(hint, "copy_with"):
+        return hint.copy_with(tuple(map(_with_pydantic_typeddicts, typing.get_args(hint))))
+    if typing.get_origin(hint) in (list, dict, tuple, set):
+        return typing.get_origin(hint)[tuple(map(_with_pydantic_typeddicts, typing.get_args(hint)))]
+    return hint

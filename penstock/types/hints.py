@@ -120,9 +120,9 @@ def is_named_tuple(cls: type) -> bool:
 
 def _from_generic(origin: Any, args: tuple[Any, ...], seen: tuple[type, ...]) -> DataType:
     if origin is typing.Union or origin is types.UnionType:
-        return _merge([dtype_from_hint(arg, seen) for arg in args])
+        return merged_dtype([dtype_from_hint(arg, seen) for arg in args])
     if origin is typing.Literal:
-        return _merge([dtype_from_hint(type(value), seen) for value in args])
+        return merged_dtype([dtype_from_hint(type(value), seen) for value in args])
     if origin in (typing.Annotated, typing.Required, typing.NotRequired, typing.Final, typing.ClassVar):
         return dtype_from_hint(args[0], seen)
     if origin is tuple:
@@ -155,7 +155,7 @@ def _from_class(cls: type, seen: tuple[type, ...]) -> DataType:
     if cls in seen:
         return DataType.python()
     if issubclass(cls, enum.Enum):
-        return _merge([dtype_from_hint(type(member.value), seen) for member in cls])
+        return merged_dtype([dtype_from_hint(type(member.value), seen) for member in cls])
     if issubclass(cls, np.generic):
         return _from_numpy_dtype(cls)
     if (fields := record_fields(cls)) is not None:
@@ -177,7 +177,7 @@ def _from_numpy_dtype(dtype: Any) -> DataType:
         return DataType.python()
 
 
-def _merge(dtypes: list[DataType]) -> DataType:
+def merged_dtype(dtypes: list[DataType]) -> DataType:
     """Return the one type that serves every alternative; without one the values are pickled."""
     merged: DataType | None = DataType.null()
     for dtype in dtypes:

@@ -1,0 +1,120 @@
+"""A JSON schema as OpenAI's strict mode takes it.
+
+There every object lists its properties, requires all of them and allows no others; what may be left out is nullable.
+Of the other keywords a fixed few are known, and an unknown one makes the server refuse the request: they are left out,
+which only means that they are checked when the answer is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_KEPT = {
+    *("type", "enum", "const", "description", "pattern", "multipleOf", "minItems", "maxItems"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+}
+_FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
+_UNSAYABLE = {"not", "if", "patternProperties", "prefixItems", "dependentSchemas", "dependentRequired", "contains"}
+_MAX_DEPTH, _MAX_PROPERTIES, _MAX_ENUM_VALUES = 10, 5000, 1000
+
+
+def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a schema with an object at the top for strict mode, or None where it cannot be said there.
+
+    >>> strict({"type": "object", "properties": {"n": {"type": "integer", "default": 0}}})["properties"]
+    {'n': {'type': ['integer', 'null']}}
+    >>> strict({"type": "object", "additionalProperties": {"type": "string"}}) is None
+    True
+    """
+    writer = _Writer(schema.get("$defs", {}))
+    try:
+        result = writer.node({key: value for key, value in schema.items() if key != "$defs"}, 1)
+        defs = {name: writer.node(part, 1) for name, part in schema.get("$defs", {}).items()}
+    except _CannotBeSaidError:
+        return None
+    return {**result, "$defs": defs} if defs else result
+
+
+class _CannotBeSaidError(Exception):
+    pass
+
+
+class _Writer:
+    def __init__(self, defs: Mapping[str, Any]) -> None:
+        self.defs = defs
+        self.inlining: list[str] = []
+        self.num_properties = 0
+        self.num_enum_values = 0
+
+    def node(self, schema: Any, depth: int) -> dict[str, Any]:
+        if not isinstance(schema, Mapping) or _UNSAYABLE & schema.keys() or depth > _MAX_DEPTH:
+            raise _CannotBeSaidError
+        if "$ref" in schema:
+            return self.reference(schema, depth)
+        if len(schema.get("allOf", ())) == 1:
+            beside = {key: value for key, value in schema.items() if key != "allOf"}
+            return self.node({**schema["allOf"][0], **beside}, depth)
+        result = {key: value for key, value in schema.items() if key in _KEPT}
+        if schema.get("format") in _FORMATS:
+            result["format"] = schema["format"]
+        self.num_enum_values += len(schema.get("enum", ()))
+        if choices := schema.get("anyOf") or schema.get("oneOf"):
+            result["anyOf"] = [self.node(choice, depth) for choice in choices]
+        elif schema.get("nullable") and isinstance(schema.get("type"), str):
+            result["type"] = [schema["type"], "null"]
+        if "properties" in schema or "object" in _types(schema):
+            result |= self.properties(schema, depth)
+        if "items" in schema or "array" in _types(schema):
+            result["items"] = self.node(schema.get("items"), depth + 1)
+        if "allOf" in schema or not result.keys() & {"type", "enum", "const", "anyOf"}:
+            raise _CannotBeSaidError
+        if self.num_properties > _MAX_PROPERTIES or self.num_enum_values > _MAX_ENUM_VALUES:
+            raise _CannotBeSaidError
+        return result
+
+    def reference(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        """Return a reference; as nothing may stand beside one, its target where the schema describes it further."""
+        ref = schema["$ref"]
+        name = ref.removeprefix("#/$defs/")
+        if name not in self.defs and ref != "#":
+            raise _CannotBeSaidError
+        if "description" not in schema or name not in self.defs or name in self.inlining:
+            return {"$ref": ref}
+        self.inlining.append(name)
+        inlined = self.node({**self.defs[name], "description": schema["description"]}, depth)
+        self.inlining.pop()
+        return inlined
+
+    def properties(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        if "properties" not in schema and schema.get("additionalProperties") is not False:
+            raise _CannotBeSaidError  # a free map
+        given = schema.get("properties", {})
+        required = schema.get("required", ())
+        self.num_properties += len(given)
+        parts = {name: self.node(part, depth + 1) for name, part in given.items()}
+        return {
+            "type": schema.get("type", "object"),
+            "properties": {name: part if name in required else _nullable(part) for name, part in parts.items()},
+            "required": list(given),
+            "additionalProperties": False,
+        }
+
+
+def _types(schema: Mapping[str, Any]) -> list[str]:
+    kind = schema.get("type", [])
+    return [kind] if isinstance(kind, str) else list(kind)
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    kinds = _types(schema)
+    choices = schema.get("anyOf", ())
+    if "null" in kinds or any("null" in _types(choice) for choice in choices):
+        return schema
+    if choices:
+        return {**schema, "anyOf": [*choices, {"type": "null"}]}
+    if kinds and not schema.keys() & {"enum", "const", "properties", "items"}:
+        return {**schema, "type": [*kinds, "null"]}
+    description = {"description": schema["description"]} if "description" in schema else {}
+    inner = {key: value for key, value in schema.items() if key != "description"}
+    return {**description, "anyOf": [inner, {"type": "null"}]}
