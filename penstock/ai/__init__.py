@@ -1,7 +1,8 @@
 """Models as functions of columns: providers, their wire protocols, and what surrounds a call.
 
 provider.py      what a provider is, and what it hands out          registry.py   which one a name means
-conversation.py  a request and an answer, whoever is asked          messages.py   from column values to their parts
+conversation.py  a request and an answer, whoever is asked          messages.py   from column values to turns, with
+                                                                    attachments.py, dialogue.py
 prompting.py     one row: ask, run tools, check, ask again          structured.py, tools.py
 embedding.py     many texts packed into one request                 classifying.py
 http.py          one pooled client; retries, errors                 limiter.py    how many, how fast

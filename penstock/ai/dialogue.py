@@ -1,0 +1,189 @@
+"""Conversations in a column: lists of ``{"role": ..., "content": ...}``, as chat APIs and datasets have them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from penstock.ai.attachments import part_of_bytes
+from penstock.ai.conversation import ModelTurn, Part, Text, ToolCall, ToolResult, ToolTurn, Turn, UserTurn
+from penstock.errors import TypeMismatchError
+from penstock.storage.file import File
+from penstock.storage.urls import REMOTE, redacted, scheme_of
+
+ROLES = ("system", "developer", "user", "assistant", "model", "tool")
+PARTS = ("text", "image_url", "input_image", "image", "file", "input_file", "document", "input_audio")
+Reader = Callable[[Any], Sequence[Part]]  # from a value to its parts
+
+
+@dataclass(slots=True)
+class Dialogue:
+    """What was said so far, and by whom."""
+
+    turns: list[Turn] = field(default_factory=list)
+    systems: list[str] = field(default_factory=list)
+
+
+def is_dialogue(value: Any) -> bool:
+    """Whether a value is a conversation: a list of messages that have a role and a content."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(item, dict) and isinstance(item.get("role"), str) and "content" in item for item in value)
+    )
+
+
+def is_plain_dialogue(value: Any) -> bool:
+    """Whether a value is a conversation of texts alone, for which nothing needs to be fetched."""
+    return is_dialogue(value) and all(type(item["content"]) is str for item in value)
+
+
+def dialogue_turns(messages: Sequence[Mapping[str, Any]], parts_of: Reader) -> Dialogue | None:
+    """Return a conversation as turns, its system messages apart; None where a user's content is null.
+
+    ``parts_of`` reads what is no text.
+    """
+    told = Dialogue()
+    calls: dict[str, ToolCall] = {}
+    for message in messages:
+        role = message["role"]
+        if role in ("system", "developer"):
+            told.systems.append(_text(message, parts_of))
+        elif role == "user" and message["content"] is None:
+            return None
+        elif role == "user":
+            told.turns.append(UserTurn(tuple(_content(message["content"], parts_of))))
+        elif role in ("assistant", "model"):
+            turn = ModelTurn(_text(message, parts_of), _tool_calls(message))
+            calls.update((call.id, call) for call in turn.tool_calls)
+            told.turns.append(turn)
+        elif role == "tool":
+            _add_result(told.turns, message, calls, parts_of)
+        else:
+            raise TypeMismatchError(
+                f"prompt: a message of a conversation has role {role!r}; known are {', '.join(ROLES)}."
+            )
+    return told
+
+
+def _text(message: Mapping[str, Any], parts_of: Reader) -> str:
+    parts = _content(message["content"], parts_of)
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    if len(texts) < len(parts):
+        raise TypeMismatchError(
+            f"prompt: a {message['role']} message holds something other than text; users may, and tools."
+        )
+    return "\n".join(texts)
+
+
+def _content(content: Any, parts_of: Reader) -> list[Part]:
+    match content:
+        case None:  # as in a turn of the model that only calls tools
+            return []
+        case str():
+            return [Text(content)]
+        case dict():
+            return _content([content], parts_of)
+        case list() | tuple():
+            return [part for item in content if item is not None for part in _item(item, parts_of)]
+        case _:
+            return list(parts_of(content))
+
+
+def _item(item: Any, parts_of: Reader) -> Sequence[Part]:
+    """Return one part of a content, in the words of OpenAI, Anthropic or Hugging Face."""
+    match item:
+        case {"text": str(text), "type": "text" | "input_text" | "output_text"}:
+            return [Text(text)]
+        case {"type": "image_url" | "input_image", "image_url": {"url": str(url)} | str(url)}:
+            return parts_of(_fetchable(url))
+        case {"type": "file", "file": dict(file)}:
+            return _file(file, parts_of)
+        case {"type": "input_file"}:
+            return _file(item, parts_of)
+        case {"type": "input_audio", "input_audio": {"data": str(data)}}:
+            return parts_of(_decoded(data))
+        case {"type": "image" | "document", "source": {"type": "base64", "data": str(data)}}:
+            return parts_of(_decoded(data))
+        case {"type": "image" | "document", "source": {"type": "url", "url": str(url)}}:
+            return parts_of(_fetchable(url))
+        case {"type": "image", "image": image} if image is not None:
+            return parts_of(_fetchable(image) if isinstance(image, str) else image)
+        case dict():
+            given = item.get("type", "no type")
+            raise TypeMismatchError(
+                f"prompt: a part of a conversation has type {given!r} and fields {', '.join(map(str, item))}, which nobody "
+                f"understands; known types are {', '.join(PARTS)}, each as its provider documents it."
+            )
+        case _:
+            return parts_of(item)
+
+
+def _file(file: Mapping[str, Any], parts_of: Reader) -> Sequence[Part]:
+    if isinstance(url := file.get("file_url"), str):
+        return parts_of(_fetchable(url))
+    if not isinstance(data := file.get("file_data"), str):
+        raise TypeMismatchError(
+            "prompt: a file of a conversation has neither 'file_data' nor 'file_url'; files that were uploaded to one "
+            "provider cannot be given to others by 'file_id', so send their content."
+        )
+    content = _data_url(data) if data.startswith("data:") else _decoded(data)
+    return [part_of_bytes(content, str(file.get("filename") or ""))]
+
+
+def _fetchable(url: str) -> bytes | File:
+    """Return what a URL of a message holds. It came with the data, so it must not name files of this machine."""
+    if url.startswith("data:"):
+        return _data_url(url)
+    if scheme_of(url) not in REMOTE:
+        raise TypeMismatchError(
+            f"prompt: {redacted(url)[:100]!r} in a conversation is no URL of http, https, a store, or data:; "
+            "give local files as parts of their own: prompt([conversation, file(path)])."
+        )
+    return File(url)
+
+
+def _data_url(url: str) -> bytes:
+    head, comma, content = url.partition(",")
+    if not comma:
+        raise TypeMismatchError(f"prompt: {url[:40]!r} is no data: URL; those are data:<type>;base64,<content>.")
+    return _decoded(content) if head.endswith(";base64") else unquote_to_bytes(content)
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=False)
+    except (binascii.Error, ValueError) as exc:
+        raise TypeMismatchError(f"prompt: a part of a conversation is not base64: {exc}.") from exc
+
+
+def _tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    found = []
+    for call in message.get("tool_calls") or ():
+        match call:
+            case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
+                found.append(ToolCall(id, name, arguments))
+            case _:
+                raise TypeMismatchError(
+                    "prompt: a tool call of a conversation needs 'id' and 'function' with 'name' and 'arguments' (JSON "
+                    f"as text); got {str(call)[:100]}."
+                )
+    return tuple(found)
+
+
+def _add_result(turns: list[Turn], message: Mapping[str, Any], calls: Mapping[str, ToolCall], parts_of: Reader) -> None:
+    """Add what a tool gave to the results that answer the same turn of the model."""
+    call = calls.get(message.get("tool_call_id") or "")
+    if call is None:
+        raise TypeMismatchError(
+            f"prompt: a tool message answers call {message.get('tool_call_id')!r}, which no message before it made."
+        )
+    result = ToolResult(call, _text(message, parts_of))
+    if isinstance(last := turns[-1], ToolTurn):
+        turns[-1] = ToolTurn((*last.results, result))
+    else:
+        turns.append(ToolTurn((result,)))
