@@ -48,19 +48,42 @@ from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method
 
 if TYPE_CHECKING:
-    from penstock.functions import coalesce, format, unnest
+    from penstock.ai.provider import Provider
+    from penstock.ai.registry import attach_provider, set_provider
+    from penstock.functions import (
+        classify_image,
+        classify_text,
+        coalesce,
+        embed_image,
+        embed_text,
+        format,
+        prompt,
+        unnest,
+    )
 
 __version__ = "0.1.0"
 
 load_later("penstock.functions")
 
+_LATER = {
+    "Provider": "penstock.ai.provider",
+    "attach_provider": "penstock.ai.registry",
+    "set_provider": "penstock.ai.registry",
+    **dict.fromkeys(
+        ("classify_image", "classify_text", "coalesce", "embed_image", "embed_text", "format", "functions", "prompt"),
+        "penstock.functions",
+    ),
+    "unnest": "penstock.functions",
+}
+
 
 def __getattr__(name: str) -> Any:
     """Give the functions that people expect at the top, without loading them all at once."""
-    if name in ("coalesce", "format", "functions", "unnest"):
-        import penstock.functions
+    if (module := _LATER.get(name)) is not None:
+        import importlib
 
-        return penstock.functions if name == "functions" else getattr(penstock.functions, name)
+        loaded = importlib.import_module(module)
+        return loaded if name == "functions" else getattr(loaded, name)
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")
 
 
@@ -74,6 +97,7 @@ __all__ = [
     "Field",
     "File",
     "ImageFile",
+    "Provider",
     "ReadRequest",
     "ReadTask",
     "RetryAfterError",
@@ -84,11 +108,16 @@ __all__ = [
     "TaskPoolStrategy",
     "VideoFile",
     "Writer",
+    "attach_provider",
+    "classify_image",
+    "classify_text",
     "cls",
     "coalesce",
     "col",
     "config",
     "element",
+    "embed_image",
+    "embed_text",
     "format",
     "from_arrow",
     "from_files",
@@ -105,6 +134,7 @@ __all__ = [
     "get_config",
     "lit",
     "method",
+    "prompt",
     "range",
     "read_audio",
     "read_binary_files",
@@ -124,6 +154,7 @@ __all__ = [
     "read_video_frames",
     "read_webdataset",
     "set_config",
+    "set_provider",
     "set_runner_local",
     "set_runner_ray",
     "unnest",

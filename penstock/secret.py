@@ -35,7 +35,9 @@ class Secret:
             return value
         if self._variable and (value := os.environ.get(self._variable)):
             return value
-        remedy = f"set {self._variable}" if self._variable else "make the DataFrame again, or give the key by environment"
+        remedy = (
+            f"set {self._variable}" if self._variable else "make the DataFrame again, or give the key by environment"
+        )
         raise AuthenticationError(f"This plan was saved without its API key, as keys are never saved; {remedy}.")
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.http import ApiClient, estimated_tokens
-from penstock.ai.provider import CallSettings, Embedder, NDArray, Prompter
+from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
 from penstock.ai.wire import ApiCall, Endpoint, Wire
 from penstock.errors import InvalidAnswerError
 
@@ -19,9 +19,7 @@ TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
 class ApiPrompter(Prompter):
     """Asks a remote model, many requests at once."""
 
-    def __init__(
-        self, endpoint: Endpoint, wire: Wire, model: str, settings: CallSettings = CallSettings()
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, wire: Wire, model: str, settings: CallSettings = DEFAULT_SETTINGS) -> None:
         self._wire = wire
         self._client = ApiClient(endpoint, model, settings)
 
@@ -64,9 +62,18 @@ def request_tokens(request: Request) -> int:
 class EmbeddingWire(Protocol):
     """One embeddings API. Picklable, and made once for all rows."""
 
-    max_items: int
-    max_tokens: int | None  # of all the texts of a call together
-    max_input_tokens: int | None  # of one text
+    @property
+    def max_items(self) -> int: ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Those of all the texts of a call together."""
+        ...
+
+    @property
+    def max_input_tokens(self) -> int | None:
+        """Those of one text."""
+        ...
 
     def call(self, texts: Sequence[str]) -> ApiCall: ...
 
@@ -84,7 +91,7 @@ class ApiEmbedder(Embedder):
         wire: EmbeddingWire,
         model: str,
         dimensions: int | None = None,
-        settings: CallSettings = CallSettings(),
+        settings: CallSettings = DEFAULT_SETTINGS,
     ) -> None:
         self._wire = wire
         self._client = ApiClient(endpoint, model, settings)
@@ -104,8 +111,8 @@ class ApiEmbedder(Embedder):
         vectors, _ = await self._client.ask(self._wire.call(inputs), self._wire.read, tokens)
         if vectors.shape != (len(inputs), self.dimensions):
             raise InvalidAnswerError(
-                f"{len(inputs)} texts were sent, and {vectors.shape[0]} vectors of {vectors.shape[1]} numbers came back; "
-                f"{self.dimensions} numbers each were promised"
+                f"{len(inputs)} texts were sent; {vectors.shape[0]} vectors of {vectors.shape[1]} numbers came back, "
+                f"not as many of {self.dimensions}"
             )
         return vectors
 

@@ -64,7 +64,7 @@ class ChatWire:
         if request.num_answers > 1:
             body["n"] = request.num_answers
         if request.output is not None:
-            body["response_format"] = {"type": "json_schema", "json_schema": request.output.as_json_schema()}
+            body["response_format"] = {"type": "json_schema", "json_schema": request.output.named_schema}
         if request.tools:
             functions = [
                 {"name": tool.name, "description": tool.description, "parameters": tool.schema}

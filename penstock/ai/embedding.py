@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,9 +21,10 @@ LETTERS_PER_TOKEN = 4
 SHORTER = 0.75  # what is left of a text that was refused as too long
 
 
-def embedding_column(vectors: Sequence[NDArray | None], dimensions: int) -> pa.Array:
+def embedding_column(vectors: Iterable[NDArray | None], dimensions: int) -> pa.Array:
     """Return one vector a row as a column; None is null."""
-    return to_arrow_array(list(vectors), DataType.embedding(DataType.float32(), dimensions), what="embedding")
+    rows = vectors if isinstance(vectors, np.ndarray) else list(vectors)
+    return to_arrow_array(rows, DataType.embedding(DataType.float32(), dimensions), what="embedding")
 
 
 class BatchEmbeddings:
@@ -140,17 +141,14 @@ class PackedEmbeddings:
             failures.update((piece.row, exc) for piece in packed)
             return [None] * len(packed)
 
-    async def _alone(
-        self, piece: _Piece, error: RequestRefusedError, failures: dict[int, Exception]
-    ) -> NDArray | None:
+    async def _alone(self, piece: _Piece, error: RequestRefusedError, failures: dict[int, Exception]) -> NDArray | None:
         """Return the vector of a text that was refused, shorter if that was why: our count of tokens is a guess."""
         text, limit = piece.text, self._max_input_tokens
         try:
             while limit is not None and len(text) > limit and _is_too_long(error):
                 text = text[: int(len(text) * SHORTER)]
                 try:
-                    vectors = await self._sent([text])
-                    return vectors[0]  # type: ignore[no-any-return]
+                    return np.asarray((await self._sent([text]))[0])
                 except RequestRefusedError as exc:
                     error = exc
         except ProviderUnusableError:
@@ -164,11 +162,9 @@ class PackedEmbeddings:
     async def _sent(self, texts: Sequence[str]) -> NDArray:
         found = self._model.embed(texts)
         assert isinstance(found, Awaitable)
-        return await found  # type: ignore[no-any-return]
+        return await found
 
 
 def _is_too_long(error: RequestRefusedError) -> bool:
     words = str(error).lower()
     return "token" in words or "context length" in words or "too long" in words
-
-

@@ -8,13 +8,13 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
 
 from penstock.ai.limiter import Limiter, LimiterKey, Outcome, limiter_for
 from penstock.ai.provider import CallSettings
-from penstock.ai.rate_headers import retry_after_s
+from penstock.ai.rate_headers import read_hints
 from penstock.ai.wire import ApiCall, Endpoint
 from penstock.errors import (
     AuthenticationError,
@@ -62,9 +62,7 @@ class ApiClient:
     def open(self) -> None:
         """Get ready on the running loop."""
         endpoint = self._endpoint
-        self._limiter = limiter_for(
-            LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps
-        )
+        self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
         self._session = _Session.shared()
         self._headers = {"Content-Type": "application/json", **dict(endpoint.headers)}
         if endpoint.key is not None:
@@ -104,7 +102,7 @@ class ApiClient:
     async def _ask_once(
         self, path: str, data: bytes, read: Callable[[Mapping[str, Any]], Answer], tokens: int
     ) -> tuple[Answer, float]:
-        assert self._limiter is not None and self._session is not None, "open() was not called"
+        assert self._limiter is not None, "open() was not called"
         permit = await self._limiter.admit(tokens)
         outcome: Outcome = "other"
         headers: Mapping[str, str] | None = None
@@ -195,7 +193,7 @@ class _StrangerError(ProviderUnavailableError):
 class _Session:
     """The connections of one event loop, shared by all clients on it; closed by the last."""
 
-    _by_loop: dict[asyncio.AbstractEventLoop, _Session] = {}
+    _by_loop: ClassVar[dict[asyncio.AbstractEventLoop, _Session]] = {}
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         import aiohttp
@@ -245,20 +243,18 @@ def delay_before(attempt: int, error: BaseException, draw: float) -> float:
     """
     if isinstance(error, RateLimitedError):
         return 0.0
-    full = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
+    full: float = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
     asked: float = getattr(error, "retry_after_s", None) or 0.0
     return max(full * (0.5 + draw / 2), asked)
 
 
-def error_for_status(
-    status: int, raw: bytes, headers: Mapping[str, str], name: str, base_url: str
-) -> ProviderError:
+def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: str, base_url: str) -> ProviderError:
     """Return what an answer that is not 200 means."""
     message, code = _told(raw)
     told = f"{name}, {status}: {message}"
     if status in (401, 403) or code in ("API_KEY_INVALID", "invalid_api_key"):
         return AuthenticationError(
-            f"{told}\nThe API key was not accepted at {base_url}. Give another by api_key=... or its environment variable."
+            f"{told}\n{base_url} does not accept the API key. Give another by api_key=... or its environment variable."
         )
     if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
         return QuotaExceededError(f"{told}\nNothing is lost: add credit, and run again.")
@@ -266,7 +262,7 @@ def error_for_status(
         return RateLimitedError(told)
     if status in (408, 409) or status >= 500:
         error = ProviderUnavailableError(told)
-        error.retry_after_s = retry_after_s(headers)
+        error.retry_after_s = read_hints(headers, time.time()).retry_after_s
         return error
     return RequestRefusedError(told)
 

@@ -13,13 +13,13 @@ import numpy as np
 from penstock.ai.api import ApiEmbedder, ApiPrompter
 from penstock.ai.chat_wire import ChatWire
 from penstock.ai.provider import (
+    ImageClassification,
     Model,
     NDArray,
     Prompting,
     Provider,
     Task,
     TextClassification,
-    ImageClassification,
     TextEmbedding,
     check_options,
 )

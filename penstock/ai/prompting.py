@@ -120,7 +120,9 @@ class Exchange:
 
     def _ask_again(self, answer: Generation, error: InvalidAnswerError) -> None:
         if answer.finish_reason == "length":
-            raise InvalidAnswerError(f"the answer was cut at its longest; allow more by max_output_tokens=: {error}") from error
+            raise InvalidAnswerError(
+                f"the answer was cut at its longest; allow more by max_output_tokens=: {error}"
+            ) from error
         if self._num_reasks >= self._form.max_reasks:
             raise error
         self._num_reasks += 1

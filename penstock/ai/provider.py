@@ -36,6 +36,7 @@ NDArray = np.ndarray[Any, Any]
 
 MAX_RETRIES = 5
 TIMEOUT_S = 600.0
+NO_CAPS = Caps()
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,10 @@ class CallSettings:
 
     max_retries: int = MAX_RETRIES
     timeout_s: float = TIMEOUT_S
-    caps: Caps = Caps()
+    caps: Caps = NO_CAPS
+
+
+DEFAULT_SETTINGS = CallSettings()
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Task:
     function: ClassVar[str]
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    settings: CallSettings = CallSettings()
+    settings: CallSettings = DEFAULT_SETTINGS
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,9 @@ def attach_provider(provider: Provider, name: str | None = None) -> None:
         raise InvalidArgumentError(f"attach_provider takes a ps.Provider; got {type(provider).__name__}.")
     known_as = name or getattr(provider, "name", None)
     if not known_as or not isinstance(known_as, str):
-        raise InvalidArgumentError(f"{type(provider).__name__} has no name; set `name = ...` in the class, or give name=.")
+        raise InvalidArgumentError(
+            f"{type(provider).__name__} has no name; set `name = ...` in the class, or give name=."
+        )
     _attached[known_as] = provider
 
 
@@ -95,7 +97,8 @@ def make_provider(name: str, options: Mapping[str, Any]) -> Provider:
     for option in options:
         if option not in taken:
             raise InvalidArgumentError(
-                f"Provider {name!r} does not take {option!r}; it takes: {', '.join(taken)}.{did_you_mean(option, taken)}"
+                f"Provider {name!r} does not take {option!r}; it takes: {', '.join(taken)}."
+                f"{did_you_mean(option, taken)}"
             )
     provider: Provider = cls(**{option: _option(option, value) for option, value in options.items()})
     return provider

@@ -29,7 +29,16 @@ PASSED_ON = (
 )
 RENAMED = {"max_tokens": "max_output_tokens"}
 CHAT_ONLY = ("stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias")
-OPTIONS = (*PASSED_ON, *RENAMED, "reasoning", "reasoning_effort", "verbosity", "tools", "extra_body", "use_chat_completions")
+OPTIONS = (
+    *PASSED_ON,
+    *RENAMED,
+    "reasoning",
+    "reasoning_effort",
+    "verbosity",
+    "tools",
+    "extra_body",
+    "use_chat_completions",
+)
 
 FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
@@ -67,7 +76,7 @@ class ResponsesWire:
         if request.system:
             body["instructions"] = request.system
         if request.output is not None:
-            form = {"type": "json_schema", **request.output.as_json_schema()}
+            form = {"type": "json_schema", **request.output.named_schema}
             body["text"] = {**body.get("text", {}), "format": form}
         if request.tools:
             functions = [
@@ -125,9 +134,7 @@ def _add(answer: Generation, item: Mapping[str, Any]) -> None:
                 else:
                     answer.text += part.get("text") or ""
         case "function_call":
-            call = ToolCall(
-                field_of(item, "call_id", str), field_of(item, "name", str), item.get("arguments") or "{}"
-            )
+            call = ToolCall(field_of(item, "call_id", str), field_of(item, "name", str), item.get("arguments") or "{}")
             answer.tool_calls += (call,)
         case "reasoning":
             summary = "\n".join(part.get("text", "") for part in item.get("summary") or ())

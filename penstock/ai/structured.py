@@ -61,6 +61,13 @@ class OutputFormat:
         """
         return strict(self.schema)
 
+    @functools.cached_property
+    def named_schema(self) -> dict[str, Any]:
+        """The schema as OpenAI's protocols want it, with its name: strict where it can be."""
+        strict_form = self.strict_schema()
+        schema = self.schema if strict_form is None else strict_form
+        return {"name": self.name, "schema": schema, "strict": strict_form is not None}
+
     def parse(self, text: str) -> Any:
         """Return an answer as a plain value of ``dtype``, or raise InvalidAnswerError in words that help the model.
 

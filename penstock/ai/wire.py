@@ -56,11 +56,12 @@ def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) 
         ...
     penstock.errors.InvalidAnswerError: the answer has no 'choices' of type list; it has: id
     """
-    value = body.get(name) if isinstance(body, Mapping) else None
+    fields: Any = body  # whatever a server sent
+    value = fields.get(name) if isinstance(fields, Mapping) else None
     if isinstance(value, kind):
         return value
     kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
-    found = ", ".join(map(str, body)) if isinstance(body, Mapping) else type(body).__name__
+    found = ", ".join(map(str, fields)) if isinstance(fields, Mapping) else type(fields).__name__
     raise InvalidAnswerError(f"the answer has no {name!r} of type {kinds}; it has: {found or 'nothing'}")
 
 

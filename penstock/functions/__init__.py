@@ -1,5 +1,12 @@
 """Functions of expressions. Most are methods of ``Expression`` too: ``upper(col("t"))`` is ``col("t").upper()``."""
 
+from penstock.functions.ai import (
+    classify_image,
+    classify_text,
+    embed_image,
+    embed_text,
+    prompt,
+)
 from penstock.functions.audio import (
     audio_metadata,
     decode_audio,
@@ -263,6 +270,8 @@ __all__ = [
     "cbrt",
     "ceil",
     "chunk_text",
+    "classify_image",
+    "classify_text",
     "clip",
     "coalesce",
     "concat",
@@ -289,6 +298,8 @@ __all__ = [
     "deserialize",
     "dot_product",
     "download",
+    "embed_image",
+    "embed_text",
     "encode_image",
     "endswith",
     "eq_null_safe",
@@ -375,6 +386,7 @@ __all__ = [
     "pdf_pages",
     "pow",
     "power",
+    "prompt",
     "quarter",
     "radians",
     "regexp",

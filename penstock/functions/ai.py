@@ -1,4 +1,4 @@
-"""Models as functions of columns: ``prompt``, ``embed_text``, ``embed_image``, ``classify_text``, ``classify_image``."""
+"""Models as functions of columns: they answer prompts, give vectors, pick labels."""
 
 from __future__ import annotations
 
@@ -76,7 +76,6 @@ def prompt(
     >>> df.select(prompt(ps.col("q"), model="gpt-5")).to_pydict()
     {'q': ['What does the fox say?', None]}
     """
-    from penstock.ai.messages import check_message_types
     from penstock.ai.prompting import PromptForm
     from penstock.ai.structured import OutputFormat
     from penstock.ai.tools import tool_functions as made_tools
@@ -100,7 +99,7 @@ def prompt(
         max_tool_rounds,
     )
     found = chosen.model(Prompting(model, given.rest, given.settings))
-    return _prompted("prompt", found, form, given, _parts(messages), check_message_types)
+    return _prompted("prompt", found, form, given, _parts(messages), _check_messages)
 
 
 @method
@@ -213,6 +212,13 @@ def _parts(messages: Any) -> tuple[Any, ...]:
             raise InvalidArgumentError("prompt: messages is an empty list; give at least one column or text.")
         return tuple(messages)
     return (messages,)
+
+
+def _check_messages(*dtypes: DataType) -> None:
+    from penstock.ai.messages import check_message_types
+
+    names = ["the message"] if len(dtypes) == 1 else [f"part {number}" for number in range(1, len(dtypes) + 1)]
+    check_message_types(zip(names, dtypes, strict=True))
 
 
 def _prompted(

@@ -70,7 +70,9 @@ class Surroundings:
     @staticmethod
     def here() -> Surroundings:
         config = get_config()
-        return Surroundings(os.getpid(), {name: getattr(config, name) for name in SETTINGS}, remembered(), known_secrets())
+        return Surroundings(
+            os.getpid(), {name: getattr(config, name) for name in SETTINGS}, remembered(), known_secrets()
+        )
 
     def take_over(self) -> None:
         """Make them hold in this process, unless it is the driver's own."""
