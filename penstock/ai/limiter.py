@@ -1,22 +1,30 @@
-"""How many requests may be under way, and how fast they may follow: one limiter for each provider, base URL and model."""
+"""How many requests may be under way, and how fast they may follow: one limiter for each provider, base URL and model.
+
+``Pace`` (pacing.py) decides; this file keeps who waits. A request that has room costs a lock and two small objects: no
+task, no future, no timer. Those without room wait in one queue, first come, first served, whatever loop they run on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import resource
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-Outcome = Literal["ok", "refused", "unavailable", "other"]
-"""``refused`` is a 429; ``unavailable`` 5xx, a time-out or a dropped connection; ``other`` says nothing of the load."""
+from penstock.ai.pacing import Caps, Outcome, Pace, Sent
+from penstock.ai.rate_headers import read_hints
 
+__all__ = ["Caps", "Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
 
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """What the user allows at most; None leaves it to measurement."""
+CEILING = 1024
+RESERVED_FILES = 256
+"""Open files that are left to everything but requests."""
 
-    max_concurrency: int | None = None
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +34,26 @@ class LimiterKey:
     model: str
 
 
+@dataclass(frozen=True, slots=True)
+class LimiterState:
+    """A look at a limiter, for progress and statistics."""
+
+    limit: int
+    in_flight: int
+    waiting: int
+    refused: int
+    rate: float | None
+    """Requests a second, as learned from refusals; None if nothing was ever refused."""
+
+
 class Permit:
     """Leave to send one request. Whoever got it settles it, exactly once, whatever became of the request."""
+
+    __slots__ = ("_gate", "_sent")
+
+    def __init__(self, gate: _Gate, sent: Sent) -> None:
+        self._gate: _Gate | None = gate
+        self._sent = sent
 
     def settle(
         self,
@@ -37,20 +63,184 @@ class Permit:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Say what became of the request. ``headers`` are the answer's, with lower-case names."""
-        raise NotImplementedError
+        gate, self._gate = self._gate, None
+        if gate is None:
+            raise RuntimeError("The permit is settled already; ask the limiter for another one")
+        gate.settle(self._sent, outcome, used_tokens, headers)
+
+
+class _Waiter:
+    __slots__ = ("future", "loop", "permit", "tokens")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tokens: int) -> None:
+        self.loop = loop
+        self.tokens = tokens
+        self.future: asyncio.Future[None] = loop.create_future()
+        self.permit: Permit | None = None  # set under the lock: from then on the waiter owns it
+
+
+class _Gate:
+    """The queue before one model. Everything below is done under one lock, and nothing waits while it is held."""
+
+    def __init__(self, ceiling: int, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pace = Pace(ceiling=ceiling)
+        self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
+        self._timer: tuple[asyncio.AbstractEventLoop, float] | None = None
+        self._users: weakref.WeakSet[Limiter] = weakref.WeakSet()
+        self._are_caps_stale = False
+
+    def add_user(self, limiter: Limiter) -> None:
+        with self._lock:
+            self._users.add(limiter)
+            # Run by the garbage collector on any thread, perhaps under this very lock: only leaves a note.
+            weakref.finalize(limiter, self._note_caps_changed).atexit = False
+            self._apply_caps()
+
+    def _note_caps_changed(self) -> None:
+        self._are_caps_stale = True
+
+    def _apply_caps(self) -> None:
+        self._are_caps_stale = False
+        caps = Caps()
+        for user in list(self._users):
+            caps = caps.tightened(user.caps)
+        self._pace.set_caps(caps)
+
+    def try_admit(self, tokens: int) -> Permit | None:
+        """Return a permit if there is room and nobody waits for it."""
+        with self._lock:
+            if self._are_caps_stale:
+                self._apply_caps()
+            if self._waiters:
+                return None
+            sent = self._pace.try_send(self._clock(), tokens)
+            return Permit(self, sent) if isinstance(sent, Sent) else None
+
+    async def wait(self, tokens: int) -> Permit:
+        waiter = _Waiter(asyncio.get_running_loop(), tokens)
+        with self._lock:
+            self._waiters[waiter] = None
+            self._pump()
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            self._leave(waiter)
+            raise
+        assert waiter.permit is not None
+        return waiter.permit
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Take a cancelled waiter out of the queue, and hand on what it was given meanwhile."""
+        if waiter.permit is not None:
+            waiter.permit.settle("other")
+            return
+        with self._lock:
+            self._waiters.pop(waiter, None)
+            self._pump()
+
+    def settle(self, sent: Sent, outcome: Outcome, used_tokens: int | None, headers: Mapping[str, str] | None) -> None:
+        hints = read_hints(headers, time.time())
+        with self._lock:
+            self._pace.settle(self._clock(), sent, outcome, used_tokens, hints)
+            if self._waiters:
+                self._pump()
+
+    def _pump(self) -> None:
+        """Give permits to those who wait, as far as there is room; see to being called again where time will make some."""
+        if self._are_caps_stale:
+            self._apply_caps()
+        while self._waiters:
+            waiter = next(iter(self._waiters))
+            now = self._clock()
+            sent = self._pace.try_send(now, waiter.tokens)
+            if not isinstance(sent, Sent):
+                if sent != float("inf"):
+                    self._call_at(waiter.loop, sent, now)
+                return
+            del self._waiters[waiter]
+            waiter.permit = Permit(self, sent)
+            if not _call_on(waiter.loop, _wake, waiter.future):
+                self._pace.settle(now, sent, "other")  # its loop is closed: nobody is there to take it
+
+    def _call_at(self, loop: asyncio.AbstractEventLoop, moment: float, now: float) -> None:
+        """Have the loop of the first waiter pump at a moment, unless it will do so before."""
+        if self._timer is not None and self._timer[0] is loop and self._timer[1] <= moment:
+            return
+        timer = self._timer = (loop, moment)
+        if not _call_on(loop, loop.call_later, moment - now, self._on_timer, timer):
+            self._timer = None
+
+    def _on_timer(self, timer: tuple[asyncio.AbstractEventLoop, float]) -> None:
+        with self._lock:
+            if self._timer is timer:
+                self._timer = None
+            self._pump()
+
+    def state(self) -> LimiterState:
+        with self._lock:
+            pace = self._pace
+            return LimiterState(pace.limit, pace.in_flight, len(self._waiters), pace.num_refused, pace.rate)
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> bool:
+    """Call a function on a loop: now if it is the running one. Return False if the loop is closed."""
+    if asyncio._get_running_loop() is loop:
+        function(*args)
+        return True
+    try:
+        loop.call_soon_threadsafe(function, *args)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Limiter:
     """Gives permits. Safe to be used from several event loops on several threads."""
 
-    def __init__(self, caps: Caps = Caps()) -> None:
-        raise NotImplementedError
+    def __init__(self, caps: Caps = Caps(), *, clock: Clock = time.monotonic, gate: _Gate | None = None) -> None:
+        self.caps = caps
+        self._gate = gate if gate is not None else _Gate(_ceiling(), clock)
+        self._gate.add_user(self)
 
     async def admit(self, tokens: int = 0) -> Permit:
         """Wait until a request may be sent. ``tokens`` is what its input is estimated to take."""
-        raise NotImplementedError
+        return self._gate.try_admit(tokens) or await self._gate.wait(tokens)
+
+    def state(self) -> LimiterState:
+        """Return how things stand. Limiters of one model show the same."""
+        return self._gate.state()
+
+
+_gates: dict[LimiterKey, _Gate] = {}
+_limiters: weakref.WeakValueDictionary[tuple[LimiterKey, Caps], Limiter] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
 
 
 def limiter_for(key: LimiterKey, caps: Caps = Caps()) -> Limiter:
-    """Return the limiter of a model, which this process keeps; what it learned holds for the next query too."""
-    raise NotImplementedError
+    """Return the limiter of a model, which this process keeps; what it learned holds for the next query too.
+
+    Limiters of one model with different caps share everything but the caps. The tightest of those that somebody still
+    holds counts for all of them: two queries that run side by side stay within what either allows.
+    """
+    with _lock:
+        limiter = _limiters.get((key, caps))
+        if limiter is None:
+            if key not in _gates:
+                _gates[key] = _Gate(_ceiling(), time.monotonic)
+            limiter = _limiters[key, caps] = Limiter(caps, gate=_gates[key])
+        return limiter
+
+
+def _ceiling() -> int:
+    """Return the most requests that may be under way: each is an open file, and others need some too."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return CEILING
+    return max(8, min(CEILING, soft - RESERVED_FILES))

@@ -1,0 +1,138 @@
+"""What an answer's headers say about the pace: ``Retry-After`` and the rate-limit headers of OpenAI and Anthropic.
+
+Headers come from servers, proxies and gateways that disagree on every detail, so nothing here raises: what makes no sense
+is as good as absent.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+
+LONGEST_WAIT_S = 3600.0
+"""A server that names a longer wait is asked again after this one: better a refusal than a query that never ends."""
+
+_UNIT_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|d|h|m|s)")
+_ANTHROPIC_TOKENS = ("tokens", "input-tokens", "output-tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``remaining`` of ``limit`` requests or tokens are left, and all of them again in ``reset_s`` seconds."""
+
+    remaining: float
+    reset_s: float
+    limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    retry_after_s: float | None = None
+    requests: Window | None = None
+    tokens: Window | None = None
+
+
+NO_HINTS = Hints()
+
+
+def read_hints(headers: Mapping[str, str] | None, wall_time: float) -> Hints:
+    """Read the headers of an answer; their names are in lower case. ``wall_time`` is now, in seconds since 1970."""
+    if not headers:
+        return NO_HINTS
+    retry_after_s = _retry_after(headers, wall_time)
+    if "x-ratelimit-remaining-requests" in headers or "x-ratelimit-remaining-tokens" in headers:
+        return Hints(retry_after_s, _openai(headers, "requests", wall_time), _openai(headers, "tokens", wall_time))
+    if any(f"anthropic-ratelimit-{kind}-remaining" in headers for kind in ("requests", *_ANTHROPIC_TOKENS)):
+        tokens = [w for kind in _ANTHROPIC_TOKENS if (w := _anthropic(headers, kind, wall_time))]
+        return Hints(retry_after_s, _anthropic(headers, "requests", wall_time), min(tokens, key=_share, default=None))
+    return NO_HINTS if retry_after_s is None else Hints(retry_after_s)
+
+
+def parse_duration(text: str | None) -> float | None:
+    """Read ``6m0s``, ``120ms``, ``1h2m3.5s`` or plain seconds.
+
+    >>> parse_duration("6m0s"), parse_duration("120ms"), parse_duration("1.5"), parse_duration("soon")
+    (360.0, 0.12, 1.5, None)
+    """
+    if not text:
+        return None
+    text = text.strip().lower()
+    if (seconds := parse_number(text)) is not None:
+        return seconds
+    parts = list(_PART.finditer(text))
+    if not parts or "".join(part.group() for part in parts) != text:
+        return None
+    return sum(float(part.group(1)) * _UNIT_S[part.group(2)] for part in parts)
+
+
+def parse_number(text: str | None) -> float | None:
+    """Read a number that is not negative and not endless."""
+    try:
+        number = float(text) if text else None
+    except ValueError:
+        return None
+    return number if number is not None and math.isfinite(number) and number >= 0 else None
+
+
+def parse_moment(text: str | None) -> float | None:
+    """Read an RFC 3339 time or an HTTP date, as seconds since 1970."""
+    return _moment(text.strip()) if text else None
+
+
+@lru_cache(maxsize=64)  # the answers of one second carry the same dates
+def _moment(text: str) -> float | None:
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            moment = read(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, TypeError, IndexError, OverflowError, OSError):
+            continue
+    return None
+
+
+def _until(text: str | None, headers: Mapping[str, str], wall_time: float) -> float | None:
+    """Return the seconds until a moment, by the server's own clock where it says what that shows."""
+    if (moment := parse_moment(text)) is None:
+        return None
+    server_time = parse_moment(headers.get("date"))
+    return max(0.0, moment - (wall_time if server_time is None else server_time))
+
+
+def _retry_after(headers: Mapping[str, str], wall_time: float) -> float | None:
+    if "retry-after-ms" in headers and (ms := parse_number(headers["retry-after-ms"])) is not None:
+        return min(ms / 1000, LONGEST_WAIT_S)
+    if "retry-after" not in headers:
+        return None
+    text = headers["retry-after"]
+    seconds = parse_duration(text)
+    if seconds is None:
+        seconds = _until(text, headers, wall_time)
+    return None if seconds is None else min(seconds, LONGEST_WAIT_S)
+
+
+def _openai(headers: Mapping[str, str], kind: str, wall_time: float) -> Window | None:
+    reset = headers.get(f"x-ratelimit-reset-{kind}")
+    return _window(headers, f"x-ratelimit-remaining-{kind}", f"x-ratelimit-limit-{kind}", parse_duration(reset))
+
+
+def _anthropic(headers: Mapping[str, str], kind: str, wall_time: float) -> Window | None:
+    prefix = f"anthropic-ratelimit-{kind}"
+    reset_s = _until(headers.get(f"{prefix}-reset"), headers, wall_time)
+    return _window(headers, f"{prefix}-remaining", f"{prefix}-limit", reset_s)
+
+
+def _window(headers: Mapping[str, str], remaining: str, limit: str, reset_s: float | None) -> Window | None:
+    left = parse_number(headers.get(remaining))
+    if left is None or reset_s is None:
+        return None
+    return Window(left, min(reset_s, LONGEST_WAIT_S), parse_number(headers.get(limit)) or None)
+
+
+def _share(window: Window) -> float:
+    return window.remaining / window.limit if window.limit else window.remaining

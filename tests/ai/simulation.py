@@ -1,0 +1,193 @@
+"""Servers and a client on a virtual clock: minutes of requests in a moment, the same in every run."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.ai.pacing import Outcome, Pace, Sent
+from penstock.ai.rate_headers import NO_HINTS, Hints, Window
+
+
+class Server(Protocol):
+    """Says what becomes of a request that arrives, and is told when an accepted one is done."""
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]: ...
+    def depart(self) -> None: ...
+
+
+@dataclass
+class TokenBucket:
+    """``rate(now)`` requests a second, and ``burst`` of them at once."""
+
+    rate: Callable[[float], float]
+    burst: float
+    level: float = field(default=-1.0)
+    filled_at: float = 0.0
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]:
+        if self.level < 0:
+            self.level = self.burst
+        self.level = min(self.burst, self.level + (now - self.filled_at) * self.rate(now))
+        self.filled_at = now
+        if self.level < 1:
+            return "refused", NO_HINTS
+        self.level -= 1
+        return "ok", NO_HINTS
+
+    def depart(self) -> None: ...
+
+
+@dataclass
+class FixedWindow:
+    """So many requests in each window of the clock."""
+
+    rate: Callable[[float], float]
+    window_s: float = 1.0
+    has_headers: bool = False
+    retry_after: bool = False
+    number: int = -1
+    count: int = 0
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]:
+        if int(now / self.window_s) != self.number:
+            self.number, self.count = int(now / self.window_s), 0
+        self.count += 1
+        limit = self.rate(now) * self.window_s
+        reset_s = (self.number + 1) * self.window_s - now
+        window = Window(max(0.0, limit - self.count), reset_s, limit) if self.has_headers else None
+        if self.count <= limit:
+            return "ok", Hints(requests=window) if window else NO_HINTS
+        if window or self.retry_after:
+            return "refused", Hints(reset_s if self.retry_after else None, requests=window)
+        return "refused", NO_HINTS
+
+    def depart(self) -> None: ...
+
+
+@dataclass
+class Slots:
+    """So many requests at once, whatever their pace."""
+
+    slots: int
+    busy: int = 0
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]:
+        if self.busy >= self.slots:
+            return "refused", NO_HINTS
+        self.busy += 1
+        return "ok", NO_HINTS
+
+    def depart(self) -> None:
+        self.busy -= 1
+
+
+@dataclass
+class Unlimited:
+    """Takes everything, except what ``trouble`` says of the time."""
+
+    trouble: Callable[[float], Outcome] = lambda now: "ok"
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]:
+        return self.trouble(now), NO_HINTS
+
+    def depart(self) -> None: ...
+
+
+@dataclass
+class Run:
+    """What was sent, as (when it was sent, what became of it)."""
+
+    sent: list[tuple[float, Outcome]] = field(default_factory=list)
+    in_flight: list[tuple[float, int]] = field(default_factory=list)
+
+    def accepted_per_s(self, start: float, end: float) -> float:
+        return sum(start <= at < end and outcome == "ok" for at, outcome in self.sent) / (end - start)
+
+    def refused_share(self, start: float = 0.0, end: float = math.inf) -> float:
+        outcomes = [outcome for at, outcome in self.sent if start <= at < end]
+        return outcomes.count("refused") / max(1, len(outcomes))
+
+    def most_in_flight(self, start: float = 0.0, end: float = math.inf) -> int:
+        return max((count for at, count in self.in_flight if start <= at < end), default=0)
+
+
+def simulate(
+    pace: Pace,
+    server: Server,
+    seconds: float,
+    *,
+    latency: Callable[[float], float] = lambda now: 0.05,
+    refusal_s: Callable[[float], float] | None = None,
+    network_s: float = 0.0,
+    most_per_s: float = 20_000.0,
+    tokens: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    seed: int = 0,
+    start_at: float = 1000.0,
+) -> Run:
+    """Run a client with endless rows against a server.
+
+    ``network_s`` is the longest way to the server, different for each request; a client sends ``most_per_s`` at most, and
+    its timers are up to a millisecond late. ``tokens`` gives a request's input and what it uses in the end.
+    """
+    chance = random.Random(seed)
+    run = Run()
+    events: list[tuple[float, int, Callable[[float], None]]] = []
+    order = itertools.count()
+    wake_at = math.inf
+
+    def at(moment: float, act: Callable[[float], None]) -> None:
+        heapq.heappush(events, (moment, next(order), act))
+
+    busy_until = 0.0
+
+    def send(now: float) -> None:
+        nonlocal wake_at, busy_until
+        while now < start_at + seconds:
+            if busy_until > now:
+                answer: Sent | float = busy_until
+            else:
+                needed, used = tokens()
+                answer = pace.try_send(now, needed)
+            if isinstance(answer, float):
+                if answer < wake_at:
+                    late = chance.random() * 0.001
+                    wake_at = max(answer, now + 1e-6) + late
+                    at(wake_at, woken)
+                return
+            busy_until = max(busy_until, now - 0.001) + 1 / most_per_s
+            run.in_flight.append((now - start_at, pace.in_flight))
+            at(now + chance.random() * network_s, arriving(answer, used))
+
+    def woken(now: float) -> None:
+        nonlocal wake_at
+        if now == wake_at:  # else an earlier one took its place
+            wake_at = math.inf
+            send(now)
+
+    def arriving(sent: Sent, used: int) -> Callable[[float], None]:
+        def arrive(now: float) -> None:
+            outcome, hints = server.arrive(now - start_at)
+            run.sent.append((sent.at - start_at, outcome))
+            is_quick = outcome == "refused" and refusal_s is not None
+            delay = refusal_s(now - start_at) if is_quick and refusal_s else latency(now - start_at)
+            at(now + delay, lambda then: leave(then, sent, outcome, used, hints))
+
+        return arrive
+
+    def leave(now: float, sent: Sent, outcome: Outcome, used: int, hints: Hints) -> None:
+        if outcome == "ok":
+            server.depart()
+        pace.settle(now, sent, outcome, used if outcome == "ok" else None, hints)
+        send(now)
+
+    at(start_at, send)
+    while events and events[0][0] < start_at + seconds:
+        now, _, act = heapq.heappop(events)
+        act(now)
+    return run
