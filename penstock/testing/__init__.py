@@ -2,6 +2,7 @@
 
 `exchange`        what the APIs have in common;  `openai_api`, `anthropic_api`, `google_api`, `embeddings`: each of them
 `faults`          what goes wrong, as data;  `latency`, `script` (all of it);  `notation` (the same as text)
+`files`, `batches`, `message_batches`, `batch_work`: uploads and batches
 `service`         request -> reply;  `picking` which fault, `admission` which limit, `answering` which text
 `server`          connections;  `http1` bytes to requests;  `recording` what was seen
 `model_server`    the handle for tests;  `serving`, `__main__` the other end of it

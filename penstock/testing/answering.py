@@ -14,13 +14,8 @@ from penstock.testing.script import AnswerFunction
 
 def answer(request: ModelRequest, function: AnswerFunction | None, fault: Fault | None) -> Answer | Fault:
     """Return the answer, or the fault that the user's function chose to have instead."""
-    match fault:
-        case Refusal(text=text):
-            return Answer("", "refusal", refusal=text)
-        case InvalidAnswer(text=text):
-            return Answer(text)
-        case CallTools(calls=calls):
-            return Answer("", "tools", tuple((name, as_text(arguments)) for name, arguments in calls))
+    if fault is not None and (scripted := _scripted(fault)) is not None:
+        return scripted
     said: Any = default_answer(request) if function is None else function(request)
     if isinstance(said, Fault):
         if isinstance(said, (Refusal, InvalidAnswer, CallTools, CutShort, ContentFilter)):
@@ -29,16 +24,27 @@ def answer(request: ModelRequest, function: AnswerFunction | None, fault: Fault 
             return answer(request, None, said)
         return said
     text = as_text(said)
-    match fault:
-        case CutShort(keep=keep):
-            return Answer(text[: int(len(text) * keep)], "length")
-        case ContentFilter():
-            return Answer(text[: len(text) // 2], "filter")
+    if isinstance(fault, CutShort):
+        return Answer(text[: int(len(text) * fault.keep)], "length")
+    if isinstance(fault, ContentFilter):
+        return Answer(text[: len(text) // 2], "filter")
     if request.max_tokens is not None and count_tokens(text) > request.max_tokens:
         return Answer(text[: request.max_tokens * 4], "length")
     if request.forced_tool:
         return Answer("", "tools", ((request.forced_tool, text),))
     return Answer(text)
+
+
+def _scripted(fault: Fault) -> Answer | None:
+    """Return the answer of a fault that does not depend on what would have been said."""
+    match fault:
+        case Refusal(text=text):
+            return Answer("", "refusal", refusal=text)
+        case InvalidAnswer(text=text):
+            return Answer(text)
+        case CallTools(calls=calls):
+            return Answer("", "tools", tuple((name, as_text(arguments)) for name, arguments in calls))
+    return None
 
 
 def default_answer(request: ModelRequest) -> str:

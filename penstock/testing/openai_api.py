@@ -44,28 +44,29 @@ class Chat:
         messages = field(body, "messages", list)
         asked = last_of(messages, "user")
         since = messages[asked + 1 :]
-        tools = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in body.get("tools") or ()}
-        forced = forced_tool(body.get("tool_choice"), list(tools)) if tools else None
-        form = body.get("response_format") or {}
-        schema = form.get("json_schema", {}).get("schema") if form.get("type") == "json_schema" else None
-        if form.get("type") == "json_object":
-            schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
+        schema = forced = None
+        if form := body.get("response_format"):
+            schema = asked_schema(form, form.get("json_schema") or {})
+        if given := body.get("tools"):
+            tools = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in given}
+            forced = forced_tool(body.get("tool_choice"), list(tools))
+            schema = tools[forced] if forced else schema
         return ModelRequest(
             path,
             field(body, "model", str),
             said(messages[asked].get("content")) if asked >= 0 else "",
             body,
-            tools[forced] if forced else schema,
+            schema,
             forced,
-            tuple(said(message.get("content")) for message in since if message.get("role") == "tool"),
-            sum(message.get("role") == "assistant" for message in since),
+            tuple([said(message.get("content")) for message in since if message.get("role") == "tool"]),
+            len([message for message in since if message.get("role") == "assistant"]),
             body.get("n") or 1,
             body.get("max_completion_tokens") or body.get("max_tokens"),
         )
 
     def write(self, request: ModelRequest, answers: list[Answer]) -> dict[str, Any]:
-        prompt_tokens = sum(count_tokens(said(message.get("content"))) + 4 for message in request.body["messages"])
-        completion_tokens = sum(count_tokens(answer.text) for answer in answers)
+        prompt_tokens = sum([count_tokens(said(message.get("content"))) + 4 for message in request.body["messages"]])
+        completion_tokens = sum([count_tokens(answer.text) for answer in answers])
         return {
             "id": new_id("chatcmpl-"),
             "object": "chat.completion",
@@ -112,18 +113,18 @@ class Responses:
         since = items[asked + 1 :]
         results = tuple(as_text(item["output"]) for item in since if item.get("type") == "function_call_output")
         is_call = [item.get("type") == "function_call" for item in since]
-        tools = {tool["name"]: tool.get("parameters") or {} for tool in body.get("tools") or () if "name" in tool}
-        forced = forced_tool(body.get("tool_choice"), list(tools)) if tools else None
         form = (body.get("text") or {}).get("format") or {}
-        schema = field(form, "schema", dict) if form.get("type") == "json_schema" else None
-        if form.get("type") == "json_object":
-            schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
+        schema, forced = asked_schema(form, form), None
+        if offered := body.get("tools"):
+            tools = {tool["name"]: tool.get("parameters") or {} for tool in offered if "name" in tool}
+            forced = forced_tool(body.get("tool_choice"), list(tools))
+            schema = tools[forced] if forced else schema
         return ModelRequest(
             path,
             field(body, "model", str),
             said(items[asked].get("content")) if asked >= 0 else "",
             body,
-            tools[forced] if forced else schema,
+            schema,
             forced,
             results,
             # Calls that follow each other were asked for at once.
@@ -215,6 +216,17 @@ def last_of(messages: list[Any], role: str) -> int:
         if messages[index].get("role") == role:
             return index
     return -1
+
+
+def asked_schema(form: Mapping[str, Any], holder: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the schema that a format asks for, None where text will do."""
+    match form.get("type"):
+        case "json_schema":
+            schema: dict[str, Any] = field(holder, "schema", dict)
+            return schema
+        case "json_object":
+            return {"type": "object", "properties": {"answer": {"type": "string"}}}
+    return None
 
 
 def forced_tool(choice: Any, names: list[str]) -> str | None:

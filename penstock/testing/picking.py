@@ -33,12 +33,16 @@ class FaultPicker:
         self._num_tries: Counter[tuple[int, str]] = Counter()
 
     def pick(self, path: str, text: str, request: ModelRequest | None = None) -> tuple[Fault | None, float]:
-        """Return the fault that decides, if any, and the seconds of all delays."""
+        """Return the fault of a request that decides, if any, and the seconds of all delays."""
         chosen, delay = None, 0.0
         for number, fault in enumerate(self._faults):
             if chosen is not None and not isinstance(fault, Delay):
                 continue
-            if not self._is_for(fault, path, text, request) or not self._is_due(number, fault, text):
+            if (
+                isinstance(fault, BATCH_FAULTS)
+                or not self._is_for(fault, path, text, request)
+                or not self._is_due(number, fault, text)
+            ):
                 continue
             if isinstance(fault, Delay):
                 delay += as_latency(fault.latency).draw(self._random)
@@ -46,9 +50,15 @@ class FaultPicker:
                 chosen = fault
         return chosen, delay
 
+    def pick_for_batch(self, path: str) -> Fault | None:
+        """Return what becomes of a batch as a whole."""
+        for number, fault in enumerate(self._faults):
+            is_for = isinstance(fault, BATCH_FAULTS) and self._is_for(fault, path, "", None)
+            if is_for and self._is_due(number, fault, ""):
+                return fault
+        return None
+
     def _is_for(self, fault: Fault, path: str, text: str, request: ModelRequest | None) -> bool:
-        if isinstance(fault, BATCH_FAULTS) != path.endswith("#batch"):
-            return False
         if isinstance(fault, OF_THE_MODEL) and request is None:
             return False
         if isinstance(fault, CallTools) and request is not None and request.num_rounds >= fault.rounds:

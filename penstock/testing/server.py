@@ -29,7 +29,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self.port = port
         self.recording = Recording(script.keep_requests)
-        self.service = Service(script, self._loop.call_later)
+        self.service = Service(script, self._loop.call_later, lambda path: f"http://{HOST}:{self.port}{path}")
         self.connections: set[Connection] = set()
         self._listener: asyncio.Server | None = None
 

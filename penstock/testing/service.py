@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from random import Random
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from penstock.testing import embeddings, google_api
 from penstock.testing.admission import Admission
 from penstock.testing.answering import answer
 from penstock.testing.anthropic_api import Anthropic, Messages
+from penstock.testing.batches import Batches
 from penstock.testing.exchange import Answer, Api, BadRequestError, ModelRequest, Vendor, count_tokens, new_id
 from penstock.testing.faults import (
     Fault,
@@ -28,11 +30,13 @@ from penstock.testing.faults import (
     ServerError,
     Truncated,
 )
+from penstock.testing.files import Files
 from penstock.testing.http1 import HttpRequest
 from penstock.testing.latency import as_latency
+from penstock.testing.message_batches import MessageBatches
 from penstock.testing.openai_api import Chat, OpenAI, Responses
 from penstock.testing.picking import OF_THE_MODEL, FaultPicker
-from penstock.testing.script import Script
+from penstock.testing.script import BatchTiming, Script
 
 Manner = Literal["whole", "hang", "reset", "reset mid-body", "truncated", "outage"]
 Later = Callable[[float, Callable[[], None]], Any]
@@ -59,11 +63,14 @@ class Reply:
 
 
 class Service:
-    """Answers by a script. ``later(seconds, function)`` calls back, for batches."""
+    """Answers by a script. ``later(seconds, function)`` calls back, for batches; ``url`` completes a path."""
 
-    def __init__(self, script: Script, later: Later) -> None:
-        self._later = later
+    def __init__(self, script: Script, later: Later, url: Callable[[str], str] = str) -> None:
+        self.later = later
         self.follow(script)
+        self._files = Files()
+        self._batches = Batches(self._files, self)
+        self._message_batches = MessageBatches(self, url)
 
     def follow(self, script: Script) -> None:
         """Do as a script says from now on; its counts begin anew."""
@@ -90,6 +97,13 @@ class Service:
         except BadRequestError as error:
             return self._error(vendor, error.status, error.message, code=error.code)
 
+    @property
+    def timing(self) -> BatchTiming:
+        return self.script.batches
+
+    def batch_fault(self, path: str) -> Fault | None:
+        return self._picker.pick_for_batch(path)
+
     def answer_line(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Answer one request of a batch: its status and body."""
         path = plain_path(path)
@@ -110,7 +124,22 @@ class Service:
             return self._posted(vendor, path, parsed(request.body))
         if request.head.method == "GET" and (path == "/models" or path.startswith("/models/")):
             return self._with_fault(vendor, path, "", lambda: self._models(vendor, path))
+        if (action := self._stored_action(path, request)) is not None:
+            return self._with_fault(vendor, path, "", action)
         raise BadRequestError(f"Unknown request URL: {request.head.method} {request.head.path}.", 404, "unknown_url")
+
+    def _stored_action(self, path: str, request: HttpRequest) -> Callable[[], dict[str, Any] | bytes] | None:
+        """Return what a request for files or batches does, None if it is for neither."""
+        method = request.head.method
+
+        def body() -> dict[str, Any]:
+            return parsed(request.body)
+
+        return (
+            self._files.action(method, path, request)
+            or self._batches.action(method, path, body)
+            or self._message_batches.action(method, path, body)
+        )
 
     def _posted(self, vendor: Vendor, path: str, body: dict[str, Any]) -> Reply:
         action = path[path.rfind(":") :] if vendor is GOOGLE else path
@@ -135,14 +164,15 @@ class Service:
         except (AttributeError, KeyError, TypeError) as exc:
             raise BadRequestError(f"The request is not as the API has it: {exc!r}.") from exc
         self._check_model(request.model)
-        fault, delay = self._picker.pick(path, request.text, request)
+        fault, delay = self._picker.pick(path, request.text, request) if self.script.faults else (None, 0.0)
         answers = self._answers(request, fault if isinstance(fault, OF_THE_MODEL) else None)
         if isinstance(answers, Fault):
             fault = answers
         if fault is not None and (failed := self._failed(vendor, fault)) is not None:
             return replace(failed, delay=failed.delay + delay)
         assert isinstance(answers, list)
-        self._admission.charge(sum(count_tokens(answer.text) for answer in answers))
+        if not self._admission.is_open:
+            self._admission.charge(sum(count_tokens(answer.text) for answer in answers))
         return self._whole(vendor, api.write(request, answers), fault, delay)
 
     def _answers(self, request: ModelRequest, fault: Fault | None) -> list[Answer] | Fault:
@@ -158,25 +188,25 @@ class Service:
             answers.append(said)
         return answers
 
-    def _with_fault(self, vendor: Vendor, path: str, text: str, make: Callable[[], dict[str, Any]]) -> Reply:
+    def _with_fault(self, vendor: Vendor, path: str, text: str, make: Callable[[], dict[str, Any] | bytes]) -> Reply:
         """Answer what is no prompt, unless a fault befalls it."""
         fault, delay = self._picker.pick(path, text)
         if fault is not None and (failed := self._failed(vendor, fault)) is not None:
             return replace(failed, delay=failed.delay + delay)
         return self._whole(vendor, make(), fault, delay)
 
-    def _whole(self, vendor: Vendor, body: dict[str, Any], fault: Fault | None, delay: float) -> Reply:
+    def _whole(self, vendor: Vendor, body: dict[str, Any] | bytes, fault: Fault | None, delay: float) -> Reply:
         """Return an answer with all of its body, of which a fault may spoil the transfer."""
         headers = {"content-type": "application/json", "x-request-id": new_id("req_")}
         if not self._admission.is_open:
             headers |= self._admission.headers(vendor)
         delay += self._latency.draw(self._random)
-        reply = Reply(200, orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY), headers, delay)
-        match fault:
-            case Reset():
-                reply.manner = "reset mid-body"
-            case Truncated():
-                reply.manner = "truncated"
+        data = body if isinstance(body, bytes) else orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        reply = Reply(200, data, headers, delay)
+        if isinstance(fault, Reset):
+            reply.manner = "reset mid-body"
+        elif isinstance(fault, Truncated):
+            reply.manner = "truncated"
         return reply
 
     def _failed(self, vendor: Vendor, fault: Fault) -> Reply | None:
@@ -242,6 +272,7 @@ class Service:
         return dict(listed[names.index(asked)])
 
 
+@lru_cache(maxsize=1024)
 def plain_path(path: str) -> str:
     """Return a path without the version of its API, as some base URLs have it and some do not.
 
