@@ -1,0 +1,127 @@
+"""Instances of a JSON schema, the same ones for the same seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from zlib import crc32
+
+FORMATS = {
+    "date": "2024-03-01",
+    "date-time": "2024-03-01T12:00:00Z",
+    "time": "12:00:00Z",
+    "duration": "PT1H",
+    "email": "someone@example.com",
+    "hostname": "example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.com/",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+}
+DEEPEST = 12  # below it, recursive schemas take what ends them
+
+
+def sample(schema: Mapping[str, Any], seed: str) -> Any:
+    """Return an instance.
+
+    >>> sample({"type": "object", "properties": {"label": {"enum": ["good", "bad"]}, "n": {"type": "integer"}}}, "a")
+    {'label': 'bad', 'n': 43}
+    """
+    return _Sampler(schema).value(schema, seed, "", 0)
+
+
+class _Sampler:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+
+    def value(self, schema: Any, seed: str, name: str, depth: int) -> Any:
+        schema = self._resolved(schema)
+        draw = crc32(f"{seed}\0{name}".encode())
+        if "const" in schema:
+            return schema["const"]
+        if options := schema.get("enum"):
+            return options[draw % len(options)]
+        if options := schema.get("anyOf") or schema.get("oneOf"):
+            return self.value(self._option(options, draw, depth), seed, name, depth + 1)
+        match self._kind(schema, draw, depth):
+            case "object":
+                return self._object(schema, seed, name, depth)
+            case "array":
+                return self._array(schema, seed, name, draw, depth)
+            case "integer":
+                return int(_number(schema, draw))
+            case "number":
+                return float(_number(schema, draw)) + (0.0 if schema.keys() & {"multipleOf", "maximum"} else 0.5)
+            case "boolean":
+                return bool(draw & 1)
+            case "null":
+                return None
+            case _:
+                return _string(schema, name, draw)
+
+    def _resolved(self, schema: Any) -> dict[str, Any]:
+        """Return a schema with what it refers to and what it is made of."""
+        if not isinstance(schema, Mapping):
+            return {}
+        merged = dict(schema)
+        while reference := merged.pop("$ref", None):
+            target: Any = self._root
+            for step in str(reference).lstrip("#/").split("/") if reference != "#" else []:
+                target = target[step.replace("~1", "/").replace("~0", "~")]
+            merged = {**target, **merged}
+        for part in merged.pop("allOf", ()):
+            part = self._resolved(part)
+            properties = {**merged.get("properties", {}), **part.get("properties", {})}
+            required = [*merged.get("required", ()), *part.get("required", ())]
+            merged = {**merged, **part}
+            if properties:
+                merged |= {"properties": properties, "required": required}
+        return merged
+
+    def _option(self, options: list[Any], draw: int, depth: int) -> Any:
+        if depth >= DEEPEST:
+            return min(options, key=lambda option: len(str(self._resolved(option))))
+        return options[draw % len(options)]
+
+    def _kind(self, schema: dict[str, Any], draw: int, depth: int) -> str:
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            kind = "null" if depth >= DEEPEST and "null" in kind else kind[draw % len(kind)]
+        if kind is None:
+            kind = "object" if "properties" in schema else "array" if "items" in schema else "string"
+        return str(kind).lower()  # Google's are in capitals
+
+    def _object(self, schema: dict[str, Any], seed: str, name: str, depth: int) -> dict[str, Any]:
+        properties = schema.get("properties", {})
+        if depth >= DEEPEST:
+            properties = {key: properties[key] for key in schema.get("required", ()) if key in properties}
+        return {key: self.value(part, seed, f"{name}.{key}", depth + 1) for key, part in properties.items()}
+
+    def _array(self, schema: dict[str, Any], seed: str, name: str, draw: int, depth: int) -> list[Any]:
+        least = int(schema.get("minItems", 0 if depth >= DEEPEST else 1))
+        most = int(schema.get("maxItems", least + 2))
+        fixed = schema.get("prefixItems", [])
+        size = least if depth >= DEEPEST else least + draw % (max(most, least) - least + 1)
+        items = [*fixed, *[schema.get("items", {})] * max(0, size - len(fixed))]
+        return [self.value(part, seed, f"{name}[{index}]", depth + 1) for index, part in enumerate(items)]
+
+
+def _number(schema: dict[str, Any], draw: int) -> Any:
+    step = schema.get("multipleOf", 1)
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum", schema.get("exclusiveMaximum"))
+    low = min(0, high if high is not None else 0) if low is None else low
+    low += step if "exclusiveMinimum" in schema else 0
+    high = low + 100 * step if high is None else high - (step if "exclusiveMaximum" in schema else 0)
+    if high < low:  # less than a step apart
+        return (schema.get("exclusiveMinimum", low) + schema.get("exclusiveMaximum", high)) / 2
+    first = -(-low // step) * step
+    return first + step * (draw % (int((high - first) // step) + 1)) if first <= high else low
+
+
+def _string(schema: dict[str, Any], name: str, draw: int) -> str:
+    if (form := schema.get("format")) in FORMATS:
+        return FORMATS[form]
+    text = f"{name.rpartition('.')[2] or 'text'} {draw:08x}"
+    text = text.ljust(int(schema.get("minLength", 0)), "x")
+    return text[: int(schema.get("maxLength", len(text)))]

@@ -1,0 +1,57 @@
+"""All that decides what a server does: frozen data, that travels to the server's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.testing.exchange import ModelRequest
+from penstock.testing.faults import Fault
+from penstock.testing.latency import Latency
+
+AnswerFunction = Callable[[ModelRequest], "str | dict[str, Any] | list[Any] | Fault"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Beyond these a server refuses by 429. ``burst_s`` is how many seconds' worth may be taken at once."""
+
+    requests_per_second: float | None = None
+    tokens_per_minute: float | None = None
+    max_concurrency: int | None = None
+    burst_s: float = 1.0
+    has_headers: bool = True  # whether answers say what is left, and refusals when to come back
+
+
+@dataclass(frozen=True)
+class EmbeddingLimits:
+    """Requests beyond these are answered by 400, as OpenAI does."""
+
+    max_items: int = 2048
+    max_input_tokens: int = 8192
+    max_total_tokens: int = 300_000
+
+
+@dataclass(frozen=True)
+class BatchTiming:
+    """How long a batch is in each state."""
+
+    validating_s: float = 0.02
+    processing_s: float = 0.05
+    finalizing_s: float = 0.02
+
+
+@dataclass(frozen=True)
+class Script:
+    latency: Latency | float = 0.0
+    faults: Sequence[Fault] = ()
+    answer: AnswerFunction | None = None
+    limits: Limits = field(default_factory=Limits)
+    api_key: str | None = None
+    models: Sequence[str] | None = None
+    dimensions: int | None = None  # of embeddings; None: those of the model
+    embedding_limits: EmbeddingLimits = field(default_factory=EmbeddingLimits)
+    batches: BatchTiming = field(default_factory=BatchTiming)
+    seed: int = 0
+    keep_requests: int = 100_000
