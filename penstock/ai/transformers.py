@@ -1,0 +1,83 @@
+"""Models that run here, by transformers: from a folder, a package, the Hugging Face cache or the hub.
+
+local_weights.py     where the files are                  checkpoint.py   a model as data: its name, how to load it
+sentence_modules.py  how a model encodes texts            text_encoder.py, length_batches.py   doing so, fast
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from penstock.ai.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
+from penstock.ai.local_weights import MINILM
+from penstock.ai.provider import Embedder, Model, NDArray, Provider, Task, TextEmbedding, check_options
+from penstock.ai.sentence_modules import read_modules
+from penstock.ai.text_encoder import TextEncoder
+from penstock.errors import InvalidArgumentError
+
+TEXT_OPTIONS = (*OPTIONS, "max_length", "long_input", "normalize", "prompt", "prompt_name")
+
+
+class TransformersProvider(Provider):
+    """Local models; without a network those that are on this machine, MiniLM with ``penstock[local]`` among them."""
+
+    name = "transformers"
+    default_models: ClassVar[Mapping[str, str]] = {"embed_text": MINILM}
+
+    def model(self, task: Task) -> Model:
+        checkpoint = Checkpoint.of(self.model_name(task), task)
+        match task:
+            case TextEmbedding():
+                check_options(task, self.name, TEXT_OPTIONS)
+                return TextEmbedder(checkpoint, task)
+            case _:
+                return super().model(task)
+
+
+class TextEmbedder(Embedder):
+    """Embeds texts with any encoder: those of sentence-transformers as they say, others by the mean of their tokens."""
+
+    def __init__(self, checkpoint: Checkpoint, task: TextEmbedding) -> None:
+        options = task.options
+        self._checkpoint = checkpoint
+        self._modules = read_modules(checkpoint)
+        self.dimensions = checked_dimensions(task, self._modules.width)
+        self.resources = resources_of(task)
+        self.batch_size = batch_size_of(task)
+        if (long_input := options.get("long_input", "truncate")) not in ("truncate", "average"):
+            raise InvalidArgumentError(f"{task.function}: long_input is 'truncate' or 'average'; got {long_input!r}")
+        prompt = options.get("prompt")
+        self._options: dict[str, Any] = {
+            "width": self.dimensions,
+            "is_normalized": bool(options.get("normalize", self._modules.is_normalized)),
+            "max_length": options.get("max_length"),
+            "long_input": long_input,
+            "prompt": prompt if prompt is not None else self._modules.prompt(options.get("prompt_name")),
+        }
+        self._encoder: TextEncoder | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_encoder": None}  # weights do not travel
+
+    def load(self) -> None:
+        self._encoder = TextEncoder(self._checkpoint, self._modules, **self._options)
+
+    def close(self) -> None:
+        self._encoder = None
+
+    def embed(self, inputs: Sequence[str]) -> NDArray:
+        if self._encoder is None:
+            self.load()
+        assert self._encoder is not None
+        return self._encoder.encode(inputs)
+
+
+def checked_dimensions(task: Any, width: int) -> int:
+    """Return how many numbers a vector shall have: those that are asked for, if the model has as many."""
+    dimensions = width if task.dimensions is None else task.dimensions
+    if not isinstance(dimensions, int) or not 1 <= dimensions <= width:
+        raise InvalidArgumentError(
+            f"{task.function}: dimensions is a whole number up to the model's {width}; got {dimensions!r}"
+        )
+    return dimensions

