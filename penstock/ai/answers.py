@@ -23,10 +23,13 @@ _MAX_PROBLEMS = 5
 _MAX_INPUT_CHARS = 60
 
 
-def read_answer(text: str, check: Any, read: Reader, bare: Callable[[str], str | None] | None = None) -> Any:
+def read_answer(
+    text: str, check: Any, read: Reader, optional: frozenset[str], bare: Callable[[str], str | None] | None = None
+) -> Any:
     """Return the plain value of an answer, or raise InvalidAnswerError.
 
-    ``check`` is a validator of pydantic. ``bare`` turns an answer that lacks the object around it into a whole one.
+    ``check`` is a validator of pydantic. ``optional`` are the properties that may be left out. ``bare`` turns an answer
+    that lacks the object around it into a whole one.
     """
     value, error = _tried(text, check, read)
     if error is None:
@@ -36,7 +39,7 @@ def read_answer(text: str, check: Any, read: Reader, bare: Callable[[str], str |
         value, error = _tried(found, check, read)
         if error is None:
             return value
-    for mended in (bare(text) if bare else None, _without_nulls(found or text, error)):
+    for mended in (bare(text) if bare else None, without_nulls(found or text, error, optional)):
         if mended is not None:
             value, still_wrong = _tried(mended, check, read)
             if still_wrong is None:
@@ -86,15 +89,15 @@ def _leading_json(text: str) -> str | None:
     return text[:end]
 
 
-def _without_nulls(text: str, error: Any) -> str | None:
-    """Return the answer less the nulls that ``error`` complains about.
+def without_nulls(text: str, error: Any, optional: frozenset[str]) -> str | None:
+    """Return JSON less the nulls that ``error`` complains about; None where it complains of anything else.
 
     In strict mode nothing may be left out, so null is how a model leaves out a field that has a default.
     """
     import orjson
 
     problems = error.errors(include_url=False, include_context=False)
-    if not all(problem["input"] is None and problem["loc"] for problem in problems):
+    if not all(problem["input"] is None and problem["loc"] and problem["loc"][-1] in optional for problem in problems):
         return None
     try:
         value = orjson.loads(text)
@@ -228,7 +231,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
     if is_pydantic_model(type(value)):
-        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}  # type: ignore[attr-defined]
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
     if dataclasses.is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return value
@@ -268,7 +271,7 @@ def _decimal_reader(dtype: DataType) -> Reader:
         exact = value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(getattr(value, "value", value)))
         if not exact.is_finite() or exact.adjusted() >= whole:
             raise MisfitError(f"the number {_shortened(value)} does not fit {dtype}")
-        if -exact.as_tuple().exponent > scale and exact != round(exact, scale):
+        if exact != round(exact, scale):
             raise MisfitError(f"the number {_shortened(value)} has more than {scale} decimal places")
         return exact
 

@@ -7,7 +7,7 @@ which only means that they are checked when the answer is there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _KEPT = {
@@ -16,6 +16,8 @@ _KEPT = {
 }
 _FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
 _UNSAYABLE = {"not", "if", "patternProperties", "prefixItems", "dependentSchemas", "dependentRequired", "contains"}
+_LOOKAROUND = ("(?=", "(?!", "(?<")
+_TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _MAX_DEPTH, _MAX_PROPERTIES, _MAX_ENUM_VALUES = 10, 5000, 1000
 
 
@@ -34,6 +36,19 @@ def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     except _CannotBeSaidError:
         return None
     return {**result, "$defs": defs} if defs else result
+
+
+def optional_properties(schema: Any) -> Iterator[str]:
+    """Yield the name of each property, at any depth, that may be left out."""
+    if isinstance(schema, Mapping):
+        properties = schema.get("properties")
+        if isinstance(properties, Mapping):
+            yield from (name for name in properties if name not in schema.get("required", ()))
+        for part in schema.values():
+            yield from optional_properties(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from optional_properties(part)
 
 
 class _CannotBeSaidError(Exception):
@@ -58,6 +73,10 @@ class _Writer:
         result = {key: value for key, value in schema.items() if key in _KEPT}
         if schema.get("format") in _FORMATS:
             result["format"] = schema["format"]
+        if any(look in result.get("pattern", "") for look in _LOOKAROUND):
+            del result["pattern"]
+        if "type" not in result and (values := _choices(schema)):
+            result["type"] = _types_of(values)
         self.num_enum_values += len(schema.get("enum", ()))
         if choices := schema.get("anyOf") or schema.get("oneOf"):
             result["anyOf"] = [self.node(choice, depth) for choice in choices]
@@ -99,6 +118,15 @@ class _Writer:
             "required": list(given),
             "additionalProperties": False,
         }
+
+
+def _choices(schema: Mapping[str, Any]) -> Sequence[Any]:
+    return [schema["const"]] if "const" in schema else schema.get("enum", [])
+
+
+def _types_of(values: Sequence[Any]) -> str | list[str]:
+    kinds = list(dict.fromkeys(_TYPE_NAMES[type(value)] for value in values if type(value) in _TYPE_NAMES))
+    return kinds[0] if len(kinds) == 1 else kinds
 
 
 def _types(schema: Mapping[str, Any]) -> list[str]:

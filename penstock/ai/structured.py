@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import re
 import sys
+import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
+
+import pyarrow as pa
 
 from penstock.ai.answers import json_within, plain_reader, read_answer
 from penstock.ai.json_schemas import VALUE, checked_schema, core_schema_of, dtype_of_schema, schema_of_dtype, wrapped
-from penstock.ai.strict import strict
+from penstock.ai.strict import optional_properties, strict
 from penstock.errors import InvalidArgumentError
 from penstock.types import DataType
-from penstock.types.hints import dtype_from_hint, record_fields
+from penstock.types.hints import dtype_from_hint, is_alias, record_fields
 
 _TAKES = "a pydantic model, a JSON schema (a dict), a DataType, or a Python type such as list[str] or Literal['a', 'b']"
 
@@ -47,6 +50,8 @@ class OutputFormat:
             return return_format
         if isinstance(return_format, Mapping):
             return _of_schema(return_format)
+        if isinstance(return_format, pa.DataType):
+            return_format = DataType(return_format)
         if isinstance(return_format, DataType):
             schema, is_wrapped = wrapped(schema_of_dtype(return_format, "return_format"))
             return OutputFormat("answer", return_format, schema, None, is_wrapped)
@@ -73,17 +78,18 @@ class OutputFormat:
 
         The answer may stand in a code fence or amid prose, and may have fields that nobody asked for.
         """
-        check, read = self._reading
-        return read_answer(text, check, read, bare=self._check_bare if self.is_wrapped else None)
+        check, read, optional = self._reading
+        return read_answer(text, check, read, optional, self._whole if self.is_wrapped else None)
 
     @functools.cached_property
-    def _reading(self) -> tuple[Any, Callable[[Any], Any]]:
+    def _reading(self) -> tuple[Any, Callable[[Any], Any], frozenset[str]]:
         """What checks an answer, and what makes it plain: built where it is used first, for neither travels."""
         check = _validator(self)
         read = plain_reader(DataType.struct({VALUE: self.dtype}) if self.is_wrapped else self.dtype)
-        return check, (lambda value: read(value)[VALUE]) if self.is_wrapped else read
+        unwrapped = (lambda value: read(value)[VALUE]) if self.is_wrapped else read
+        return check, unwrapped, frozenset(optional_properties(self.schema))
 
-    def _check_bare(self, text: str) -> str | None:
+    def _whole(self, text: str) -> str | None:
         """Return an answer that is the value itself, not in its object, as the JSON that was asked for."""
         import orjson
 
@@ -107,7 +113,7 @@ class OutputFormat:
 
 
 def _is_hint(value: Any) -> bool:
-    return isinstance(value, type) or typing.get_origin(value) is not None or value is Any
+    return isinstance(value, type | typing.NewType) or typing.get_origin(value) is not None or is_alias(value)
 
 
 def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
@@ -119,13 +125,14 @@ def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
 
 
 def _of_hint(hint: Any) -> OutputFormat:
-    source = _with_pydantic_typeddicts(hint)
-    schema = _schema_of_hint(source)
+    schema = _schema_of_hint(hint)
     is_wrapped = schema.get("type") != "object" or "properties" not in schema
+    if is_wrapped and record_fields_of(hint) == {}:
+        raise InvalidArgumentError(f"return_format: {_shown(hint)} has no fields; give it what the model is to fill in")
     if is_wrapped:
-        schema = _schema_of_hint(_value_type(source))
+        schema = {key: part for key, part in _schema_of_hint(_value_type(hint)).items() if key != "title"}
     name = getattr(hint, "__name__", "answer") if record_fields_of(hint) else "answer"
-    return OutputFormat(_provider_name(name), dtype_from_hint(hint), schema, source, is_wrapped)
+    return OutputFormat(_provider_name(name), dtype_from_hint(hint), schema, hint, is_wrapped)
 
 
 def record_fields_of(hint: Any) -> dict[str, Any] | None:
@@ -139,12 +146,17 @@ def _provider_name(name: str) -> str:
 
 
 def _validator(output: OutputFormat) -> Any:
-    from pydantic import TypeAdapter
     from pydantic_core import SchemaValidator
 
     if output.source is None:
         return SchemaValidator(core_schema_of(output.schema))
-    return TypeAdapter(_value_type(output.source) if output.is_wrapped else output.source).validator
+    return _adapter(_value_type(output.source) if output.is_wrapped else output.source).validator
+
+
+def _adapter(hint: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(_with_pydantic_typeddicts(hint))
 
 
 def _value_type(hint: Any) -> Any:
@@ -154,12 +166,11 @@ def _value_type(hint: Any) -> Any:
 
 
 def _schema_of_hint(hint: Any) -> dict[str, Any]:
-    from pydantic import TypeAdapter
     from pydantic.errors import PydanticUserError
     from pydantic_core import PydanticCustomError, SchemaError
 
     try:
-        schema = TypeAdapter(hint).json_schema(schema_generator=schema_generator())
+        schema = _adapter(hint).json_schema(schema_generator=schema_generator())
     except (PydanticUserError, PydanticCustomError, SchemaError, NameError, TypeError) as exc:
         place, culprit = _culprit(hint, "return_format")
         reason = str(exc).splitlines()[0]
@@ -187,10 +198,8 @@ def _culprit(hint: Any, place: str) -> tuple[str, Any]:
 
 
 def _has_schema(hint: Any) -> bool:
-    from pydantic import TypeAdapter
-
     try:
-        TypeAdapter(hint).json_schema(schema_generator=schema_generator())
+        _adapter(hint).json_schema(schema_generator=schema_generator())
     except Exception:  # whatever it is, this is where it comes from
         return False
     return True
@@ -202,7 +211,7 @@ def schema_generator() -> Any:
     from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
-        ignored_warning_kinds: ClassVar[Any] = {"skipped-choice", "non-serializable-default"}
+        ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
         def field_title_should_be_set(self, schema: Any) -> bool:
             return False
@@ -224,12 +233,15 @@ def _with_pydantic_typeddicts(hint: Any) -> Any:
         from typing_extensions import TypedDict
 
         fields = {
-            name: _with_pydantic_typeddicts(field) if name in hint.__required_keys__ else typing.NotRequired[field]
-            for name, field in typing.get_type_hints(hint).items()
+            name: part if name in hint.__required_keys__ else typing.NotRequired[part]
+            for name, field in typing.get_type_hints(hint, include_extras=True).items()
+            for part in [_with_pydantic_typeddicts(field)]
         }
         return TypedDict(hint.__name__, fields)  # type: ignore[operator]
-    if typing.get_origin(hint) in (list, dict, tuple, set) and hasattr(hint, "copy_with"):
-        return hint.copy_with(tuple(map(_with_pydantic_typeddicts, typing.get_args(hint))))
-    if typing.get_origin(hint) in (list, dict, tuple, set):
-        return typing.get_origin(hint)[tuple(map(_with_pydantic_typeddicts, typing.get_args(hint)))]
-    return hint
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    parts = tuple(map(_with_pydantic_typeddicts, args))
+    if parts == args:
+        return hint
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[parts]  # noqa: UP007
+    return hint.copy_with(parts) if hasattr(hint, "copy_with") else origin[parts]

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.ai.answers import problems_in_words
+from penstock.ai.answers import problems_in_words, without_nulls
 from penstock.ai.conversation import ToolCall, ToolResult
+from penstock.ai.strict import optional_properties, strict
 from penstock.errors import InvalidArgumentError
 from penstock.udf.decorators import Func
 
@@ -60,7 +61,7 @@ class ToolFunction:
         from pydantic_core import ValidationError
 
         try:
-            model = self._arguments.model_validate_json(call.arguments.strip() or "{}")
+            model = self._checked(call.arguments.strip() or "{}")
         except ValidationError as exc:
             problems = problems_in_words(exc.errors(include_url=False, include_context=False))
             return ToolResult(call, f"The arguments of {self.name} are wrong: {problems}.", is_error=True)
@@ -73,6 +74,21 @@ class ToolFunction:
         except Exception as exc:
             reason = f"{type(exc).__name__}: {exc}".removesuffix(": ")
             return ToolResult(call, f"{self.name} failed: {reason[:_MAX_ERROR_CHARS]}", is_error=True)
+
+    def strict_schema(self) -> dict[str, Any] | None:
+        """Return the schema as OpenAI's strict mode wants it; None where it cannot be said there."""
+        return strict(self.schema)
+
+    def _checked(self, arguments: str) -> Any:
+        from pydantic_core import ValidationError
+
+        try:
+            return self._arguments.model_validate_json(arguments)
+        except ValidationError as exc:
+            mended = without_nulls(arguments, exc, frozenset(optional_properties(self.schema)))
+            if mended is None:
+                raise
+            return self._arguments.model_validate_json(mended)
 
     @functools.cached_property
     def _arguments(self) -> Any:

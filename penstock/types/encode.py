@@ -25,7 +25,7 @@ from penstock.storage.file import File
 from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS
-from penstock.types.hints import is_named_tuple, record_fields
+from penstock.types.hints import is_address, is_named_tuple, record_fields
 from penstock.types.plain import arrow_array, arrow_flags
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
@@ -107,6 +107,8 @@ def _plain(value: Any, dtype: DataType) -> Any:
     if dtype.is_decimal() and isinstance(value, int | float):
         return decimal.Decimal(str(value))
     if dtype.is_string() and isinstance(value, uuid.UUID):
+        return str(value)
+    if dtype.is_string() and is_address(type(value)):
         return str(value)
     if dtype.is_string() and isinstance(value, os.PathLike):
         return os.fspath(value)

@@ -39,6 +39,14 @@ _SCALARS: tuple[tuple[type, DataType], ...] = (
     (os.PathLike, DataType.string()),
 )
 
+# Names of pydantic that stand for values of another class, once a model has checked them.
+_PYDANTIC: dict[str, DataType] = {
+    "AwareDatetime": DataType.timestamp("us", "UTC"),
+    **dict.fromkeys(("NaiveDatetime", "PastDatetime", "FutureDatetime"), DataType.timestamp()),
+    **dict.fromkeys(("PastDate", "FutureDate"), DataType.date()),
+    "EmailStr": DataType.string(),
+}
+
 _LISTS = (
     list,
     set,
@@ -59,7 +67,7 @@ _MAPS = (
 )
 
 
-def dtype_from_hint(hint: Any, _seen: tuple[type, ...] = ()) -> DataType:
+def dtype_from_hint(hint: Any, _seen: tuple[Any, ...] = ()) -> DataType:
     """Return the type for a Python type hint; what has no Arrow form is ``python``.
 
     Containers without element types (``list``, ``dict``, ``np.ndarray``) say nothing about what they hold and are
@@ -86,6 +94,8 @@ def dtype_from_hint(hint: Any, _seen: tuple[type, ...] = ()) -> DataType:
         return _from_generic(origin, typing.get_args(hint), _seen)
     if isinstance(hint, typing.NewType):
         return dtype_from_hint(hint.__supertype__, _seen)
+    if is_alias(hint):
+        return DataType.python() if hint in _seen else dtype_from_hint(hint.__value__, (*_seen, hint))
     if isinstance(hint, type):
         return _from_class(hint, _seen)
     return DataType.python()
@@ -113,12 +123,24 @@ def is_pydantic_model(cls: type) -> bool:
     return isinstance(getattr(cls, "model_fields", None), dict) and hasattr(cls, "model_validate")
 
 
+def is_address(cls: type) -> bool:
+    """Whether ``cls`` is a URL of pydantic or an IP address, which are text in a column."""
+    return any(base.__module__ in ("ipaddress", "pydantic.networks") for base in cls.__mro__) and not issubclass(
+        cls, str
+    )
+
+
+def is_alias(hint: Any) -> bool:
+    """Whether a hint is a name for another: ``type Name = ...``."""
+    return type(hint).__name__ == "TypeAliasType"
+
+
 def is_named_tuple(cls: type) -> bool:
     """Whether ``cls`` was made by NamedTuple."""
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and bool(getattr(cls, "__annotations__", None))
 
 
-def _from_generic(origin: Any, args: tuple[Any, ...], seen: tuple[type, ...]) -> DataType:
+def _from_generic(origin: Any, args: tuple[Any, ...], seen: tuple[Any, ...]) -> DataType:
     if origin is typing.Union or origin is types.UnionType:
         return merged_dtype([dtype_from_hint(arg, seen) for arg in args])
     if origin is typing.Literal:
@@ -151,7 +173,7 @@ def _from_ndarray(args: tuple[Any, ...]) -> DataType:
     return DataType.python()
 
 
-def _from_class(cls: type, seen: tuple[type, ...]) -> DataType:
+def _from_class(cls: type, seen: tuple[Any, ...]) -> DataType:
     if cls in seen:
         return DataType.python()
     if issubclass(cls, enum.Enum):
@@ -165,6 +187,10 @@ def _from_class(cls: type, seen: tuple[type, ...]) -> DataType:
             return dtype
     if cls.__module__.startswith("PIL.") and any(base.__name__ == "Image" for base in cls.__mro__):
         return DataType.image()
+    if cls.__module__.startswith("pydantic.") and cls.__name__ in _PYDANTIC:
+        return _PYDANTIC[cls.__name__]
+    if is_address(cls):
+        return DataType.string()
     if issubclass(cls, File):
         return DataType.file(cls.media)
     return DataType.python()
