@@ -5,6 +5,7 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
+from penstock.ai.provider import Provider
 from penstock.expr.nodes import Expr
 from penstock.functions.builtin import MediaOnError
 from penstock.functions.json import Format
@@ -122,6 +123,24 @@ class Expression:
         self, size: int, overlap: int = 0, *, unit: Literal["characters", "words"] = "characters"
     ) -> Expression:
         """Cut text into pieces of ``size`` characters or words, each with the last ``overlap`` of the one before repeated."""
+    def classify_image(
+        self,
+        labels: Sequence[str] | str,
+        *,
+        provider: str | Provider | None = None,
+        model: str | None = None,
+        **options: Any,
+    ) -> Expression:
+        """Pick for each image the one of ``labels`` that fits best."""
+    def classify_text(
+        self,
+        labels: Sequence[str] | str,
+        *,
+        provider: str | Provider | None = None,
+        model: str | None = None,
+        **options: Any,
+    ) -> Expression:
+        """Pick for each text the one of ``labels`` that fits best."""
     def clip(self, min: Any = None, max: Any = None) -> Expression:
         """Keep numbers between ``min`` and ``max``; a bound that is None or null is no bound."""
     def concat(self, *right: Expression | str | bytes) -> Expression:
@@ -189,6 +208,25 @@ class Expression:
         storage_options: Mapping[str, Any] | None = None,
     ) -> Expression:
         """Read the file at each path or URL: local, ``http(s)://``, ``s3://``, ``gs://``, ``az://``, ``hf://``."""
+    def embed_image(
+        self,
+        *,
+        provider: str | Provider | None = None,
+        model: str | None = None,
+        dimensions: int | None = None,
+        **options: Any,
+    ) -> Expression:
+        """Turn images into vectors, of type ``embedding(float32, d)``."""
+    def embed_text(
+        self,
+        *,
+        provider: str | Provider | None = None,
+        model: str | None = None,
+        dimensions: int | None = None,
+        long_input: Literal["truncate", "average"] = "truncate",
+        **options: Any,
+    ) -> Expression:
+        """Turn texts into vectors, of type ``embedding(float32, d)``."""
     def encode_image(self, image_format: str, *, quality: int = ...) -> Expression:
         """Turn images into the bytes of files: ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff``."""
     def endswith(self, suffix: str | Expression) -> Expression:
@@ -360,6 +398,21 @@ class Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
     def power(self, expr: Any) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
+    def prompt(
+        self,
+        return_format: Any = None,
+        *,
+        system_message: str | None = None,
+        provider: str | Provider | None = None,
+        model: str | None = None,
+        tool_functions: Sequence[Callable[..., Any]] = ...,
+        usage: bool = False,
+        n: int | None = None,
+        max_reasks: int = 1,
+        max_tool_rounds: int = 10,
+        **options: Any,
+    ) -> Expression:
+        """Ask a language model about each row."""
     def quarter(self) -> Expression:
         """Return the quarter of the year, from 1 to 4."""
     def radians(self) -> Expression:
