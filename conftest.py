@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from penstock.testing import ModelServer
 
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,6 +54,31 @@ def booklet(tmp_path: Path) -> str:
     from tests.media_files import write_pdf
 
     return write_pdf(tmp_path / "booklet.pdf", ["The first page.", "The second page."])
+
+
+@pytest.fixture(scope="session")
+def _model_server() -> Iterator[ModelServer]:
+    from penstock.testing import ModelServer
+
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def model_server(_model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    """A server that speaks the APIs of models and answers with the prompt; ``change`` makes it do something else."""
+    from penstock.ai.limiter import forget_limits
+    from penstock.ai.registry import detach_providers
+    from penstock.testing import Script
+
+    script = Script()
+    _model_server.change(**{each.name: getattr(script, each.name) for each in dataclasses.fields(script)})
+    _model_server.clear()
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "PENSTOCK_PROVIDER"):
+        monkeypatch.delenv(name, raising=False)
+    yield _model_server
+    detach_providers()
+    forget_limits()
 
 
 def _not_run(config: pytest.Config) -> list[Any]:

@@ -238,6 +238,13 @@ def limiter_for(key: LimiterKey, caps: Caps = Caps()) -> Limiter:
         return limiter
 
 
+def forget_limits() -> None:
+    """Forget what was learned of all models, as a new process would."""
+    with _lock:
+        _gates.clear()
+        _limiters.clear()
+
+
 def _ceiling() -> int:
     """Return the most requests that may be under way: each is an open file, and others need some too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -19,7 +19,7 @@ from tests.ai.local_models import TEXTS, save_bert, save_sentence_model
 
 
 def embedder(model: str | None = None, dimensions: int | None = None, **options: Any) -> TextEmbedder:
-    found = TransformersProvider().model(TextEmbedding(model, {"device": "cpu", **options}, dimensions))
+    found = TransformersProvider().model(TextEmbedding(model, {"device": "cpu", **options}, dimensions=dimensions))
     assert isinstance(found, TextEmbedder)
     return found
 

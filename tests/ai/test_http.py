@@ -1,0 +1,201 @@
+"""Over the wire: what a server does wrong, and what becomes of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.ai.http import delay_before, error_for_status, estimated_tokens, tokens_used
+from penstock.errors import (
+    AuthenticationError,
+    ContentFilteredError,
+    InvalidAnswerError,
+    ProviderUnavailableError,
+    QuotaExceededError,
+    RateLimitedError,
+    RequestRefusedError,
+    UdfError,
+    UnreachableError,
+)
+from penstock.functions import prompt
+from penstock.testing import Limits, ModelServer, faults
+
+QUESTIONS = [f"What is {number}?" for number in range(40)]
+APIS = pytest.mark.parametrize("chat", [False, True], ids=["responses", "chat"])
+
+
+@pytest.fixture
+def server(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> ModelServer:
+    monkeypatch.setattr("penstock.ai.http.FIRST_DELAY_S", 0.01)
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="sk-test-1234")
+    return model_server
+
+
+def asked(questions: list[Any] = QUESTIONS, **options: Any) -> ps.DataFrame:
+    answer = prompt(ps.col("q"), model="gpt-5", **options)
+    return ps.from_pydict({"q": questions}).with_column("a", answer)
+
+
+@APIS
+@pytest.mark.parametrize(
+    "fault",
+    [
+        faults.ServerError(500, first_tries=1),
+        faults.ServerError(503, first_tries=2, headers={"Retry-After": "0.01"}),
+        faults.HttpError(408, first_tries=1),
+        faults.HttpError(409, first_tries=1),
+        faults.RateLimited(first_tries=1, retry_after_ms=20),
+        faults.RateLimited(first=30),
+        faults.Reset(first_tries=1),
+        faults.Reset(mid_body=True, first_tries=1),
+        faults.Truncated(first_tries=1),
+        faults.Malformed(first_tries=1),
+        faults.Outage(0.3, at=10),
+    ],
+    ids=lambda fault: f"{type(fault).__name__}-{getattr(fault, 'status', '')}",
+)
+def test_what_passes_is_asked_again(server: ModelServer, fault: faults.Fault, chat: bool) -> None:
+    server.change(faults=[fault])
+    assert asked(use_chat_completions=chat).to_pydict()["a"] == QUESTIONS
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "words"),
+    [
+        (faults.HttpError(400, "too long"), RequestRefusedError, "openai (gpt-5), 400: too long"),
+        (faults.HttpError(404, "no such model"), RequestRefusedError, "no such model"),
+        (faults.HttpError(422, "not so"), RequestRefusedError, "not so"),
+        (faults.Refusal("I may not."), ContentFilteredError, "I may not."),
+        (faults.ContentFilter(), ContentFilteredError, "filter"),
+        (faults.ServerError(500, "burning"), ProviderUnavailableError, "burning"),
+        (faults.Malformed(), InvalidAnswerError, "malformed JSON"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or (type(value).__name__ if not isinstance(value, str) else ""),
+)
+@APIS
+def test_what_does_not_pass_is_the_row_s_error(
+    server: ModelServer, fault: faults.Fault, error: type[Exception], words: str, chat: bool
+) -> None:
+    server.change(faults=[fault])
+    with pytest.raises(UdfError, match="prompt") as raised:
+        asked(max_retries=2, use_chat_completions=chat).collect()
+    assert isinstance(raised.value.__cause__, error)
+    assert words in str(raised.value)
+
+
+def test_a_bad_row_leaves_the_others(server: ModelServer) -> None:
+    server.change(faults=[faults.HttpError(400, "not this one", containing="What is 7?")])
+    df = asked(on_error="null").collect()
+    answers = df.to_pydict()["a"]
+    assert answers == [None if question == "What is 7?" else question for question in QUESTIONS]
+    (error,) = df.errors().to_pylist()
+    assert error["error_type"] == "RequestRefusedError"
+    assert "not this one" in error["message"]
+
+
+def test_a_fatal_answer_is_asked_for_once(server: ModelServer) -> None:
+    server.change(faults=[faults.HttpError(400, "never")])
+    asked(["x"], on_error="null").collect()
+    assert server.num_requests == 1
+
+
+def test_retries_are_counted(server: ModelServer) -> None:
+    server.change(faults=[faults.ServerError(500)])
+    asked(["x"], on_error="null", max_retries=3).collect()
+    assert server.num_requests == 4
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_ends_the_query(server: ModelServer, status: int) -> None:
+    server.change(faults=[faults.HttpError(status, "Incorrect API key provided: sk-test-1234.")])
+    with pytest.raises(AuthenticationError, match=r"api_key=") as raised:
+        asked(QUESTIONS * 50, on_error="null").collect()
+    assert "sk-test-1234" not in str(raised.value)
+    assert server.num_requests < 1000
+
+
+def test_an_empty_account_ends_the_query(server: ModelServer) -> None:
+    server.change(faults=[faults.RateLimited(code="insufficient_quota", message="You exceeded your quota")])
+    with pytest.raises(QuotaExceededError, match="add credit"):
+        asked(on_error="null").collect()
+
+
+def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch, unused_port: int) -> None:
+    monkeypatch.setattr("penstock.ai.http.FIRST_DELAY_S", 0.01)
+    ps.set_provider("ollama", base_url=f"http://127.0.0.1:{unused_port}/v1")
+    with pytest.raises(UnreachableError, match=r"ollama serve"):
+        asked(on_error="null").collect()
+
+
+def test_a_request_that_hangs_is_given_up(server: ModelServer) -> None:
+    server.change(faults=[faults.Hang(first_tries=1)])
+    started = time.monotonic()
+    assert asked(timeout=0.3).to_pydict()["a"] == QUESTIONS
+    assert time.monotonic() - started < 20
+
+
+def test_limits_are_kept(server: ModelServer) -> None:
+    server.change(latency=0.01)
+    asked(QUESTIONS * 10, max_concurrency=3).collect()
+    assert server.max_in_flight <= 3
+
+
+def test_a_server_s_own_limit_loses_nothing(server: ModelServer) -> None:
+    server.change(limits=Limits(requests_per_second=200, has_headers=False))
+    many = [f"{number}" for number in range(600)]
+    assert asked(many).to_pydict()["a"] == many
+    assert server.counts.refused > 0
+
+
+def test_a_query_that_is_stopped_leaves_no_request(server: ModelServer) -> None:
+    server.change(latency=0.05)
+    assert len(asked(QUESTIONS * 100).limit(5).to_pydict()["a"]) == 5
+    assert server.num_requests < 4000
+
+
+def test_delays_grow_and_are_bounded() -> None:
+    error = ProviderUnavailableError()
+    delays = [delay_before(attempt, error, 0.999) for attempt in range(1, 12)]
+    assert delays == sorted(delays)
+    assert delays[-1] <= 30
+    assert delay_before(3, RateLimitedError(), 0.5) == 0
+
+
+def test_retry_after_is_honoured() -> None:
+    error = error_for_status(503, b"{}", {"retry-after": "7"}, "x", "http://x")
+    assert delay_before(1, error, 0.0) == 7
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b'{"error": {"message": "a"}}', "a"),
+        (b'{"error": "b"}', "b"),
+        (b'[{"error": {"message": "c"}}]', "c"),
+        (b"<html>d</html>", "d"),
+        (b"", "no reason given"),
+        (b'{"detail": "e"}', "e"),
+    ],
+)
+def test_errors_of_all_forms_are_told(raw: bytes, words: str) -> None:
+    assert words in str(error_for_status(400, raw, {}, "name", "http://x"))
+
+
+def test_google_s_word_for_a_bad_key() -> None:
+    raw = b'{"error": {"code": 400, "message": "API key not valid", "details": [{"reason": "API_KEY_INVALID"}]}}'
+    assert isinstance(error_for_status(400, raw, {}, "google", "http://x"), AuthenticationError)
+
+
+def test_tokens_of_all_forms_are_read() -> None:
+    assert tokens_used({"usage": {"total_tokens": 5}}) == 5
+    assert tokens_used({"usage": {"input_tokens": 2, "output_tokens": 3}}) == 5
+    assert tokens_used({"usageMetadata": {"totalTokenCount": 5}}) == 5
+    assert tokens_used({}) is None
+
+
+def test_tokens_are_estimated() -> None:
+    assert estimated_tokens("") == 1
+    assert estimated_tokens("日本語の文章") >= 4
