@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from penstock.ai.bodies import (
@@ -43,6 +44,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Model, Prompting, Provider, Task
+from penstock.ai.structured import OutputFormat
 from penstock.ai.wire import ApiCall, Endpoint
 from penstock.errors import AuthenticationError, InvalidArgumentError
 from penstock.secret import Secret
@@ -76,7 +78,7 @@ FINISH_REASONS = {
     "refusal": "content_filter",
 }
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
-_KEYWORDS = ("title", "description", "required", "enum", "const", "$ref", "default")  # that stay as they are
+_KEYWORDS = ("title", "description", "required", "enum", "const", "$ref")  # that stay as they are
 
 
 class AnthropicProvider(Provider):
@@ -134,22 +136,22 @@ class MessagesWire:
     """POST /v1/messages. One call gives one answer."""
 
     model: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_prompt_options("anthropic", self.model, self.options, KNOWN, REFUSED)
         tools_of(self.options)
-        self._fields()  # what is wrong with the options is said now
+        _ = self._fields  # what is wrong with the options is said now
 
     @property
     def api_version(self) -> str:
         return SAMPLING_VERSION if any(self.options.get(name) is not None for name in SAMPLING) else API_VERSION
 
     def call(self, request: Request) -> ApiCall:
-        body = {"model": self.model, "messages": _messages(request.turns), **self._fields()}
+        body = {"model": self.model, "messages": _messages(request.turns), **self._fields}
         system = request.system
         if request.output is not None:
-            if (schema := _schema_of(request.output.strict_schema())) is not None:
+            if (schema := self._schema(request.output)) is not None:
                 body["output_config"] = {
                     **body.get("output_config", {}),
                     "format": {"type": "json_schema", "schema": schema},
@@ -186,6 +188,14 @@ class MessagesWire:
             )
         ]
 
+    def _schema(self, output: OutputFormat) -> Any:
+        """Return the schema that a format is sent as. All rows have the same one, so the last is kept."""
+        known = self.__dict__.get("_known")
+        if known is None or known[0] is not output:
+            known = self.__dict__["_known"] = (output, _schema_of(output.strict_schema()))
+        return known[1]
+
+    @cached_property
     def _fields(self) -> dict[str, Any]:
         """Return the fields that every request of this wire has."""
         options, version = self.options, version_of(self.model)

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,7 +47,7 @@ from penstock.secret import Secret
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
-LEVELS = {"minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
 BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
 """Tokens for thoughts, by effort, of models before Gemini 3: those that Google's own OpenAI-like API takes."""
 
@@ -140,14 +141,14 @@ class GenerateWire:
     """POST /v1beta/models/{model}:generateContent."""
 
     model: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_prompt_options("google", self.model, self.options, KNOWN, REFUSED)
         tools_of(self.options)
-        self._config()  # what is wrong with the options is said now
+        _ = self._config  # what is wrong with the options is said now
 
-    @property
+    @cached_property
     def is_old(self) -> bool:
         """Whether the model is from before Gemini 3."""
         version = version_of(self.model)
@@ -155,7 +156,7 @@ class GenerateWire:
 
     def call(self, request: Request) -> ApiCall:
         body: dict[str, Any] = {"contents": _contents(request.turns)}
-        config, system = self._config(), request.system
+        config, system = dict(self._config), request.system
         tools = tools_of(self.options)
         if request.tools:
             tools.append({"functionDeclarations": [_declaration(tool) for tool in request.tools]})
@@ -193,7 +194,9 @@ class GenerateWire:
             if isinstance(candidate, Mapping)
         ]
 
+    @cached_property
     def _config(self) -> dict[str, Any]:
+        """The fields of ``generationConfig`` that every request of this wire has."""
         options = self.options
         config = {name: options[ours] for ours, name in _FIELDS.items() if options.get(ours) is not None}
         if (longest := max_tokens_of(options)) is not None:

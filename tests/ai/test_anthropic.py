@@ -161,7 +161,7 @@ def test_structured_output() -> None:
         "type": "object",
         "properties": {
             "stars": {"type": "integer", "minimum": 1, "maximum": 5, "description": "How good"},
-            "note": {"type": ["string", "null"], "pattern": "^a"},
+            "note": {"type": ["string", "null"], "pattern": "^a", "default": None},
             "kind": {"type": "string", "enum": ["a", "b"]},
             "tags": {"type": "array", "items": {"$ref": "#/$defs/Tag"}, "maxItems": 3},
         },
@@ -178,7 +178,9 @@ def test_structured_output() -> None:
             "type": "object",
             "properties": {
                 "stars": {"type": "integer", "description": "How good (minimum: 1, maximum: 5)"},
-                "note": {"anyOf": [{"type": "string", "description": '(pattern: "^a")'}, {"type": "null"}]},
+                "note": {
+                    "anyOf": [{"type": "string", "description": '(pattern: "^a", default: null)'}, {"type": "null"}]
+                },
                 "kind": {"enum": ["a", "b"]},
                 "tags": {"type": "array", "items": {"$ref": "#/$defs/Tag"}, "description": "(maxItems: 3)"},
             },
@@ -341,3 +343,14 @@ def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_there_is_not() -> None:
     with pytest.raises(InvalidArgumentError, match="'anthropic' has no embed_text; it offers prompt"):
         AnthropicProvider(api_key="sk-ant-given").model(TextEmbedding())
+
+
+def test_a_wire_travels_and_calls_leave_no_trace_in_it() -> None:
+    wire = MessagesWire(HAIKU, {"reasoning": {"effort": "low"}, "extra_body": {"output_config": {"x": 1}}})
+    request = Request((UserTurn((Text("Hi"),)),), output=StrictFormat("A", DataType.string(), {}, {"type": "string"}))
+    first = wire.call(request)
+    again = pickle.loads(pickle.dumps(MessagesWire(HAIKU, wire.options)))
+    assert again == wire
+    assert again.call(request) == wire.call(request) == first
+    plain = Request((UserTurn((Text("Hi"),)),))
+    assert wire.call(plain).body["output_config"] == {"effort": "low", "x": 1}

@@ -129,8 +129,8 @@ def test_options_are_checked_when_the_wire_is_built(options: dict[str, Any], err
 @pytest.mark.parametrize(
     ("model", "reasoning", "sent"),
     [
-        (FLASH, {"effort": "low"}, {"thinkingLevel": "low"}),
-        (FLASH, {"effort": "max", "summary": "auto"}, {"includeThoughts": True, "thinkingLevel": "high"}),
+        (FLASH, {"effort": "low"}, {"thinkingLevel": "LOW"}),
+        (FLASH, {"effort": "max", "summary": "auto"}, {"includeThoughts": True, "thinkingLevel": "HIGH"}),
         (FLASH, {"budget_tokens": 100}, {"thinkingBudget": 100}),
         (OLD, {"effort": "none"}, {"thinkingBudget": 0}),
         (OLD, {"effort": "medium"}, {"thinkingBudget": 8192}),
@@ -349,3 +349,12 @@ def test_what_there_is_not() -> None:
 def test_models_by_their_full_names() -> None:
     call = GenerateWire("tunedModels/mine").call(Request((UserTurn((Text("Hi"),)),)))
     assert call.path == "/v1beta/tunedModels/mine:generateContent"
+
+
+def test_a_wire_travels_and_calls_leave_no_trace_in_it() -> None:
+    wire = GenerateWire(OLD, {"temperature": 0})
+    again = pickle.loads(pickle.dumps(wire))
+    asked = Request((UserTurn((Text("Hi"),)),), output=REVIEW, num_answers=2)
+    assert again == wire
+    assert again.call(asked) == wire.call(asked) == wire.call(asked)
+    assert wire.call(Request((UserTurn((Text("Hi"),)),))).body["generationConfig"] == {"temperature": 0}
