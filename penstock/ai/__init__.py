@@ -6,5 +6,6 @@ conversation.py  a request and an answer, whoever is asked          messages.py 
 prompting.py     one row: ask, run tools, check, ask again          structured.py, tools.py
 embedding.py     many texts packed into one request                 classifying.py
 http.py          one pooled client; retries, errors                 limiter.py    how many, how fast
+wire.py          how an API is spoken; bodies.py: what wires do alike
 openai.py anthropic.py google.py transformers.py ...                one file a provider
 """

@@ -116,8 +116,8 @@ def _item(item: Any, parts_of: Reader) -> Sequence[Part]:
         case dict():
             given = item.get("type", "no type")
             raise TypeMismatchError(
-                f"prompt: a part of a conversation has type {given!r} and fields {', '.join(map(str, item))}, which nobody "
-                f"understands; known types are {', '.join(PARTS)}, each as its provider documents it."
+                f"prompt: a part of a conversation has type {given!r} and fields {', '.join(map(str, item))}, which is "
+                f"not understood; known types are {', '.join(PARTS)}, each as its provider documents it."
             )
         case _:
             return parts_of(item)

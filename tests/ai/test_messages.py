@@ -6,8 +6,10 @@ import asyncio
 import base64
 import datetime
 import io
+import threading
 import timeit
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +210,22 @@ def test_an_attachment_may_not_be_huge(tmp_path: Path, monkeypatch: pytest.Monke
         part(path.read_bytes())
 
 
+def test_files_are_read_and_images_encoded_beside_the_event_loop() -> None:
+    readers = []
+
+    class Watched(File):
+        def read(self) -> bytes:
+            readers.append(threading.current_thread())
+            return super().read()
+
+    async def ask() -> Message | None:
+        return await read_message(("Look:", Watched(PDF)))
+
+    assert asyncio.run(ask()) is not None
+    assert readers
+    assert threading.main_thread() not in readers
+
+
 # --- conversations ----------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +279,29 @@ PNG_URL = "data:image/png;base64," + base64.b64encode(PNG).decode()
 )
 def test_parts_of_a_conversation(item: Any, expected: Part) -> None:
     assert message([{"role": "user", "content": [item]}]) == Message((UserTurn((expected,)),))
+
+
+def test_a_picture_of_a_conversation_is_fetched() -> None:
+    class Pictures(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(PNG)))
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.do_HEAD()
+            self.wfile.write(PNG)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pictures) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/cat.png"
+        content = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": url}}]
+        told = message([{"role": "user", "content": content}])
+        server.shutdown()
+    assert told == Message((UserTurn((Text("What is it?"), Image(PNG, "image/png"))),))
 
 
 def test_tool_calls_of_a_conversation() -> None:
