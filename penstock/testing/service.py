@@ -92,7 +92,9 @@ class Service:
                 wait_s = self._admission.wait_s(len(request.body) // 4, in_flight, time.monotonic())
                 if wait_s:
                     headers = self._admission.refusal_headers(vendor, wait_s)
-                    return self._error(vendor, 429, f"Rate limit reached. Please try again in {wait_s:.3f}s.", headers)
+                    hint = wait_s if self.script.limits.has_headers else None
+                    message = f"Rate limit reached. Please try again in {wait_s:.3f}s."
+                    return self._error(vendor, 429, message, headers, retry_s=hint)
             return self._routed(vendor, path, request)
         except BadRequestError as error:
             return self._error(vendor, error.status, error.message, code=error.code)
@@ -152,7 +154,7 @@ class Service:
         }
         if action not in embed:
             raise BadRequestError(f"Unknown request URL: POST {path}.", 404, "unknown_url")
-        self._check_model(body.get("model") or path.rpartition("/")[2].partition(":")[0])
+        self._check_model(str(body.get("model") or path.partition(":")[0]).rpartition("/")[2])
         given = body.get("input")
         return self._with_fault(vendor, path, given if isinstance(given, str) else str(given), embed[action])
 
@@ -197,7 +199,7 @@ class Service:
 
     def _whole(self, vendor: Vendor, body: dict[str, Any] | bytes, fault: Fault | None, delay: float) -> Reply:
         """Return an answer with all of its body, of which a fault may spoil the transfer."""
-        headers = {"content-type": "application/json", "x-request-id": new_id("req_")}
+        headers = {"content-type": "application/json", vendor.request_id_header: new_id("req_")}
         if not self._admission.is_open:
             headers |= self._admission.headers(vendor)
         delay += self._latency.draw(self._random)
@@ -234,7 +236,11 @@ class Service:
             headers["retry-after"] = str(fault.retry_after)
         if fault.retry_after_ms is not None:
             headers["retry-after-ms"] = f"{fault.retry_after_ms:g}"
-        return self._error(vendor, 429, fault.message or "Rate limit reached for requests.", headers, fault.code)
+        hint = None if fault.retry_after_ms is None else fault.retry_after_ms / 1000
+        if hint is None and isinstance(fault.retry_after, float | int):
+            hint = fault.retry_after
+        message = fault.message or "Rate limit reached for requests."
+        return self._error(vendor, 429, message, headers, fault.code, hint)
 
     def _error(
         self,
@@ -243,10 +249,13 @@ class Service:
         message: str | None,
         headers: dict[str, str] | None = None,
         code: str | None = None,
+        retry_s: float | None = None,
     ) -> Reply:
-        body = orjson.dumps(vendor.error(status, message, code))
+        body = orjson.dumps(vendor.error(status, message, code, retry_s))
         return Reply(
-            status, body, {"content-type": "application/json", "x-request-id": new_id("req_"), **(headers or {})}
+            status,
+            body,
+            {"content-type": "application/json", vendor.request_id_header: new_id("req_"), **(headers or {})},
         )
 
     def _check_model(self, model: str) -> None:
@@ -289,7 +298,7 @@ def vendor_of(path: str, request: HttpRequest) -> Vendor:
     """Return whose API a request speaks."""
     if path in PROMPTS:
         return PROMPTS[path][0]
-    if ":" in path or request.head.path.startswith("/v1beta/"):
+    if ":" in path or request.head.path.startswith("/v1beta/") or "x-goog-api-key" in request.head.headers:
         return GOOGLE
     if path.startswith("/messages") or "anthropic-version" in request.head.headers:
         return ANTHROPIC
