@@ -67,7 +67,7 @@ class GenerateContent:
         ]
         return ModelRequest(
             path,
-            path.rpartition("/")[2].partition(":")[0],
+            model_of(path),
             _text(contents[asked]) if asked >= 0 else "",
             body,
             parameters if forced else schema,
@@ -122,8 +122,12 @@ def batch_embed_contents(path: str, body: dict[str, Any], script: Script) -> dic
     return {"embeddings": [{"values": vector} for vector in vectors]}
 
 
+def model_of(path: str) -> str:
+    return path.rpartition("/")[2].partition(":")[0]
+
+
 def _vectors(path: str, requests: list[dict[str, Any]], script: Script) -> list[Any]:
-    model = path.rpartition("/")[2].partition(":")[0]
+    model = model_of(path)
     texts = [_text(field(request, "content", dict)) for request in requests]
     checked_tokens(texts, script.embedding_limits)
     return [

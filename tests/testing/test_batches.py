@@ -123,10 +123,11 @@ def test_files_come_and_go(client: openai.OpenAI) -> None:
 
 
 def message_batch(server: ModelServer, num_requests: int = 4) -> str:
+    asked = {"model": "claude", "max_tokens": 99}
     requests = [
-        {"custom_id": f"row-{n}", "params": {"model": "c", "max_tokens": 99, "messages": [{"role": "user", "content": f"p{n}"}]}}
+        {"custom_id": f"row-{n}", "params": {**asked, "messages": [{"role": "user", "content": f"p{n}"}]}}
         for n in range(num_requests)
-    ]  # fmt: skip
+    ]
     reply = ask(server, "/v1/messages/batches", {"requests": requests})
     assert reply.body["processing_status"] == "in_progress"
     assert reply.body["request_counts"]["processing"] == num_requests
