@@ -33,8 +33,10 @@ def serve_handle(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they close the connection
     _, (script, port) = cloudpickle.loads(connection.recv_bytes())
     serving = Serving(script, port)
-    threading.Thread(target=_obey, args=(connection, serving), daemon=True).start()
+    obeying = threading.Thread(target=_obey, args=(connection, serving), daemon=True)
+    obeying.start()
     serving.run()
+    obeying.join()  # it may have to tell why nothing could be served
 
 
 def _obey(connection: Connection, serving: Serving) -> None:

@@ -34,10 +34,12 @@ STOP_REASONS = {
 class Anthropic:
     """How Anthropic takes keys, reports errors and tells of limits."""
 
+    request_id_header = "request-id"
+
     def key(self, headers: Mapping[str, str]) -> str | None:
         return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ") or None
 
-    def error(self, status: int, message: str | None, code: str | None) -> dict[str, Any]:
+    def error(self, status: int, message: str | None, code: str | None, retry_s: float | None = None) -> dict[str, Any]:
         kind = code or ERROR_TYPES.get(status, "api_error")
         error = {"type": kind, "message": message or "Internal server error"}
         return {"type": "error", "error": error, "request_id": new_id("req_")}

@@ -56,7 +56,11 @@ class Vendor(Protocol):
 
     def key(self, headers: Mapping[str, str]) -> str | None: ...
 
-    def error(self, status: int, message: str | None, code: str | None) -> dict[str, Any]: ...
+    request_id_header: str
+
+    def error(
+        self, status: int, message: str | None, code: str | None, retry_s: float | None = None
+    ) -> dict[str, Any]: ...
 
     def limit_headers(self, kind: str, limit: int, remaining: int, reset_s: float) -> dict[str, str]:
         """``kind`` is "requests" or "tokens"."""

@@ -28,12 +28,18 @@ SAFETY = [{"category": "HARM_CATEGORY_DANGEROUS_CONTENT", "probability": "HIGH",
 class Google:
     """How Google takes keys and reports errors; it tells of limits in the bodies of refusals alone."""
 
+    request_id_header = "x-goog-request-id"
+
     def key(self, headers: Mapping[str, str]) -> str | None:
         return headers.get("x-goog-api-key") or headers.get("authorization", "").removeprefix("Bearer ") or None
 
-    def error(self, status: int, message: str | None, code: str | None) -> dict[str, Any]:
+    def error(self, status: int, message: str | None, code: str | None, retry_s: float | None = None) -> dict[str, Any]:
         message = message or "An internal error has occurred."
-        return {"error": {"code": status, "message": message, "status": code or STATUSES.get(status, "UNKNOWN")}}
+        error = {"code": status, "message": message, "status": code or STATUSES.get(status, "UNKNOWN")}
+        if retry_s is not None:
+            info = "type.googleapis.com/google.rpc.RetryInfo"
+            return {"error": {**error, "details": [{"@type": info, "retryDelay": f"{retry_s:.9g}s"}]}}
+        return {"error": error}
 
     def limit_headers(self, kind: str, limit: int, remaining: int, reset_s: float) -> dict[str, str]:
         return {}
@@ -61,7 +67,7 @@ class GenerateContent:
         ]
         return ModelRequest(
             path,
-            path.rpartition("/")[2].partition(":")[0],
+            model_of(path),
             _text(contents[asked]) if asked >= 0 else "",
             body,
             parameters if forced else schema,
@@ -116,8 +122,12 @@ def batch_embed_contents(path: str, body: dict[str, Any], script: Script) -> dic
     return {"embeddings": [{"values": vector} for vector in vectors]}
 
 
+def model_of(path: str) -> str:
+    return path.rpartition("/")[2].partition(":")[0]
+
+
 def _vectors(path: str, requests: list[dict[str, Any]], script: Script) -> list[Any]:
-    model = path.rpartition("/")[2].partition(":")[0]
+    model = model_of(path)
     texts = [_text(field(request, "content", dict)) for request in requests]
     checked_tokens(texts, script.embedding_limits)
     return [

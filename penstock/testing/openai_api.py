@@ -16,10 +16,12 @@ ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_
 class OpenAI:
     """How OpenAI takes keys, reports errors and tells of limits."""
 
+    request_id_header = "x-request-id"
+
     def key(self, headers: Mapping[str, str]) -> str | None:
         return headers.get("authorization", "").removeprefix("Bearer ") or None
 
-    def error(self, status: int, message: str | None, code: str | None) -> dict[str, Any]:
+    def error(self, status: int, message: str | None, code: str | None, retry_s: float | None = None) -> dict[str, Any]:
         kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
         if code == "insufficient_quota":
             kind = code

@@ -36,8 +36,6 @@ class FaultPicker:
         """Return the fault of a request that decides, if any, and the seconds of all delays."""
         chosen, delay = None, 0.0
         for number, fault in enumerate(self._faults):
-            if chosen is not None and not isinstance(fault, Delay):
-                continue
             if (
                 isinstance(fault, BATCH_FAULTS)
                 or not self._is_for(fault, path, text, request)
@@ -47,7 +45,7 @@ class FaultPicker:
             if isinstance(fault, Delay):
                 delay += as_latency(fault.latency).draw(self._random)
             else:
-                chosen = fault
+                chosen = chosen or fault  # the others count the request all the same
         return chosen, delay
 
     def pick_for_batch(self, path: str) -> Fault | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
@@ -49,9 +50,9 @@ class _Sampler:
             case "array":
                 return self._array(schema, seed, name, draw, depth)
             case "integer":
-                return int(_number(schema, draw))
+                return int(_whole_number(schema, draw))
             case "number":
-                return float(_number(schema, draw)) + (0.0 if schema.keys() & {"multipleOf", "maximum"} else 0.5)
+                return float(_whole_number(schema, draw)) if "multipleOf" in schema else _number(schema, draw)
             case "boolean":
                 return bool(draw & 1)
             case "null":
@@ -106,17 +107,30 @@ class _Sampler:
         return [self.value(part, seed, f"{name}[{index}]", depth + 1) for index, part in enumerate(items)]
 
 
-def _number(schema: dict[str, Any], draw: int) -> Any:
+def _whole_number(schema: dict[str, Any], draw: int) -> Any:
+    """Return a multiple of ``multipleOf``, or of 1, within the bounds."""
     step = schema.get("multipleOf", 1)
+    low, high = _bounds(schema)
+    first = math.ceil(low / step) * step
+    first += step if first == schema.get("exclusiveMinimum") else 0
+    last = math.floor(high / step) * step
+    last -= step if last == schema.get("exclusiveMaximum") else 0
+    return first + step * (draw % max(1, round((last - first) / step) + 1))
+
+
+def _number(schema: dict[str, Any], draw: int) -> float:
+    """Return a number between the bounds, and neither of them."""
+    low, high = _bounds(schema)
+    return float(low + (high - low) * (draw % 99 + 1) / 100)
+
+
+def _bounds(schema: dict[str, Any]) -> tuple[Any, Any]:
     low = schema.get("minimum", schema.get("exclusiveMinimum"))
     high = schema.get("maximum", schema.get("exclusiveMaximum"))
-    low = min(0, high if high is not None else 0) if low is None else low
-    low += step if "exclusiveMinimum" in schema else 0
-    high = low + 100 * step if high is None else high - (step if "exclusiveMaximum" in schema else 0)
-    if high < low:  # less than a step apart
-        return (schema.get("exclusiveMinimum", low) + schema.get("exclusiveMaximum", high)) / 2
-    first = -(-low // step) * step
-    return first + step * (draw % (int((high - first) // step) + 1)) if first <= high else low
+    width = 100 * schema.get("multipleOf", 1)
+    if low is None:
+        low = 0 if high is None or high > 0 else high - width
+    return low, low + width if high is None else high
 
 
 def _string(schema: dict[str, Any], name: str, draw: int) -> str:

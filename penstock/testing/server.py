@@ -93,9 +93,9 @@ class Server:
                     self.service.follow(changed_script(self.service.script, orjson.loads(request.body)))
                     body = None
                 case _:
-                    return Reply(404, b"{}")
+                    return Reply(404, b"{}", {})
         except (InvalidArgumentError, orjson.JSONDecodeError) as error:
-            return Reply(400, orjson.dumps({"error": str(error)}))
+            return Reply(400, orjson.dumps({"error": str(error)}), {})
         return Reply(200, orjson.dumps(body), {"content-type": "application/json"})
 
 

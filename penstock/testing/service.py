@@ -6,7 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from penstock.testing.admission import Admission
 from penstock.testing.answering import answer
 from penstock.testing.anthropic_api import Anthropic, Messages
 from penstock.testing.batches import Batches
-from penstock.testing.exchange import Answer, Api, BadRequestError, ModelRequest, Vendor, count_tokens, new_id
+from penstock.testing.exchange import Answer, Api, BadRequestError, ModelRequest, Vendor, count_tokens, field, new_id
 from penstock.testing.faults import (
     Fault,
     Hang,
@@ -48,6 +48,7 @@ PROMPTS: dict[str, tuple[Vendor, Api]] = {
     "/messages": (ANTHROPIC, Messages()),
     ":generateContent": (GOOGLE, google_api.GenerateContent()),
 }
+GOOGLE_ACTIONS = (":generateContent", ":embedContent", ":batchEmbedContents")
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ class Reply:
 
     status: int
     body: bytes
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str]
     delay: float = 0.0
     manner: Manner = "whole"
     outage_s: float = 0.0
@@ -92,7 +93,9 @@ class Service:
                 wait_s = self._admission.wait_s(len(request.body) // 4, in_flight, time.monotonic())
                 if wait_s:
                     headers = self._admission.refusal_headers(vendor, wait_s)
-                    return self._error(vendor, 429, f"Rate limit reached. Please try again in {wait_s:.3f}s.", headers)
+                    hint = wait_s if self.script.limits.has_headers else None
+                    message = f"Rate limit reached. Please try again in {wait_s:.3f}s."
+                    return self._error(vendor, 429, message, headers, retry_s=hint)
             return self._routed(vendor, path, request)
         except BadRequestError as error:
             return self._error(vendor, error.status, error.message, code=error.code)
@@ -120,7 +123,7 @@ class Service:
             return 500, vendor.error(500, None, None)
 
     def _routed(self, vendor: Vendor, path: str, request: HttpRequest) -> Reply:
-        if request.head.method == "POST" and (path in PROMPTS or path == "/embeddings" or ":" in path):
+        if request.head.method == "POST" and (path in PROMPTS or path == "/embeddings" or vendor is GOOGLE):
             return self._posted(vendor, path, parsed(request.body))
         if request.head.method == "GET" and (path == "/models" or path.startswith("/models/")):
             return self._with_fault(vendor, path, "", lambda: self._models(vendor, path))
@@ -142,7 +145,7 @@ class Service:
         )
 
     def _posted(self, vendor: Vendor, path: str, body: dict[str, Any]) -> Reply:
-        action = path[path.rfind(":") :] if vendor is GOOGLE else path
+        action = action_of(path) if vendor is GOOGLE else path
         if (route := PROMPTS.get(action)) is not None:
             return self._prompted(vendor, route[1], path, body)
         embed: dict[str, Callable[[], dict[str, Any]]] = {
@@ -152,9 +155,9 @@ class Service:
         }
         if action not in embed:
             raise BadRequestError(f"Unknown request URL: POST {path}.", 404, "unknown_url")
-        self._check_model(body.get("model") or path.rpartition("/")[2].partition(":")[0])
-        given = body.get("input")
-        return self._with_fault(vendor, path, given if isinstance(given, str) else str(given), embed[action])
+        self._check_model(google_api.model_of(path) if vendor is GOOGLE else field(body, "model", str))
+        text = orjson.dumps(body).decode() if self.script.faults else ""
+        return self._with_fault(vendor, path, text, embed[action])
 
     def _prompted(self, vendor: Vendor, api: Api, path: str, body: dict[str, Any]) -> Reply:
         if body.get("stream"):
@@ -197,7 +200,7 @@ class Service:
 
     def _whole(self, vendor: Vendor, body: dict[str, Any] | bytes, fault: Fault | None, delay: float) -> Reply:
         """Return an answer with all of its body, of which a fault may spoil the transfer."""
-        headers = {"content-type": "application/json", "x-request-id": new_id("req_")}
+        headers = {"content-type": "application/json", vendor.request_id_header: new_id("req_")}
         if not self._admission.is_open:
             headers |= self._admission.headers(vendor)
         delay += self._latency.draw(self._random)
@@ -221,11 +224,11 @@ class Service:
             case Malformed(body=body):
                 return Reply(200, body.encode(), {"content-type": "application/json"})
             case Hang():
-                return Reply(0, b"", manner="hang")
+                return Reply(0, b"", {}, manner="hang")
             case Reset(mid_body=False):
-                return Reply(0, b"", manner="reset", delay=self._latency.draw(self._random))
+                return Reply(0, b"", {}, manner="reset", delay=self._latency.draw(self._random))
             case Outage(seconds=seconds):
-                return Reply(0, b"", manner="outage", outage_s=seconds)
+                return Reply(0, b"", {}, manner="outage", outage_s=seconds)
         return None
 
     def _rate_limited(self, vendor: Vendor, fault: RateLimited) -> Reply:
@@ -234,7 +237,11 @@ class Service:
             headers["retry-after"] = str(fault.retry_after)
         if fault.retry_after_ms is not None:
             headers["retry-after-ms"] = f"{fault.retry_after_ms:g}"
-        return self._error(vendor, 429, fault.message or "Rate limit reached for requests.", headers, fault.code)
+        hint = None if fault.retry_after_ms is None else fault.retry_after_ms / 1000
+        if hint is None and isinstance(fault.retry_after, float | int):
+            hint = fault.retry_after
+        message = fault.message or "Rate limit reached for requests."
+        return self._error(vendor, 429, message, headers, fault.code, hint)
 
     def _error(
         self,
@@ -243,10 +250,13 @@ class Service:
         message: str | None,
         headers: dict[str, str] | None = None,
         code: str | None = None,
+        retry_s: float | None = None,
     ) -> Reply:
-        body = orjson.dumps(vendor.error(status, message, code))
+        body = orjson.dumps(vendor.error(status, message, code, retry_s))
         return Reply(
-            status, body, {"content-type": "application/json", "x-request-id": new_id("req_"), **(headers or {})}
+            status,
+            body,
+            {"content-type": "application/json", vendor.request_id_header: new_id("req_"), **(headers or {})},
         )
 
     def _check_model(self, model: str) -> None:
@@ -285,11 +295,20 @@ def plain_path(path: str) -> str:
     return path
 
 
+def action_of(path: str) -> str:
+    """Return what Google's paths end with, such as ``:generateContent``."""
+    return path[path.rfind(":") :] if ":" in path else ""
+
+
 def vendor_of(path: str, request: HttpRequest) -> Vendor:
     """Return whose API a request speaks."""
     if path in PROMPTS:
         return PROMPTS[path][0]
-    if ":" in path or request.head.path.startswith("/v1beta/"):
+    if (
+        action_of(path) in GOOGLE_ACTIONS
+        or request.head.path.startswith("/v1beta/")
+        or "x-goog-api-key" in request.head.headers
+    ):
         return GOOGLE
     if path.startswith("/messages") or "anthropic-version" in request.head.headers:
         return ANTHROPIC

@@ -1,0 +1,112 @@
+"""The server in a process of its own, by its handle or from a command line."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from penstock.testing import ModelServer, faults
+from tests.testing.asking import ask, chat, said, until
+
+
+def test_a_closure_answers_in_the_process_of_the_server() -> None:
+    greeting = "Good day"
+    with ModelServer(answer=lambda request: f"{greeting}, {request.text}!") as server:
+        assert said(chat(server, "you")) == "Good day, you!"
+        server.change(faults=[faults.ServerError(503)])
+        assert chat(server).status == 503
+        assert [(seen.path, seen.status) for seen in server.requests] == [
+            ("/v1/chat/completions", 200),
+            ("/v1/chat/completions", 503),
+        ]
+        server.die()
+        with pytest.raises(ConnectionRefusedError):
+            chat(server)
+        assert server.num_requests == 2
+        port = server.port
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = server.requests
+    with pytest.raises(ConnectionRefusedError):
+        chat(server)
+    with server:
+        assert server.port == port
+        assert chat(server).status == 503
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for in_thread in (True, False):
+            server = ModelServer(port=taken.getsockname()[1], in_thread=in_thread)
+            with pytest.raises(OSError, match="address already in use"):
+                server.start()
+
+
+def test_the_server_ends_with_its_parent() -> None:
+    code = """
+import sys, time
+from penstock.testing import ModelServer
+server = ModelServer().start()
+print(server.port, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        (child,) = psutil.Process(parent.pid).children()
+        parent.kill()
+        assert psutil.wait_procs([child], timeout=20)[0]
+
+
+@contextmanager
+def command_line(*arguments: str) -> Iterator[ModelServer]:
+    """Start the server as a user does; gives a handle that knows its port and nothing else."""
+    command = [sys.executable, "-m", "penstock.testing", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield ModelServer(port=int(process.stdout.readline().removeprefix("port ")))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+
+
+def test_the_command_line() -> None:
+    fault = "ServerError(503, at=2)"
+    with command_line("--fault", fault, "--latency", "Uniform(0.001, 0.002)", "--api-key", "k") as server:
+        body = {"model": "m", "input": "hello"}
+        assert ask(server, "/v1/responses", body).status == 401
+        assert ask(server, "/v1/responses", body, authorization="Bearer k").status == 200
+        assert ask(server, "/v1/responses", body, authorization="Bearer k").status == 503
+        counts = ask(server, "/_penstock/counts").body
+        assert (counts["requests"], counts["completed"], counts["failed"]) == (3, 1, 2)
+        assert (
+            ask(server, "/_penstock/script", {"faults": ["RateLimited(retry_after=1)"], "api_key": None}).status == 200
+        )
+        assert ask(server, "/v1/responses", body).headers["retry-after"] == "1"
+        assert [seen["status"] for seen in ask(server, "/_penstock/requests").body] == [401, 200, 503, 429]
+        assert ask(server, "/_penstock/clear", b"").status == 200
+        assert ask(server, "/_penstock/requests").body == []
+        wrong = ask(server, "/_penstock/script", {"fault": []})
+        assert (wrong.status, wrong.body["error"]) == (400, wrong.body["error"])
+        assert re.search("no 'fault'.*Did you mean 'faults'", wrong.body["error"])
+
+
+def test_many_requests_at_once_wait_together() -> None:
+    """Fifty answers of a tenth of a second each take no longer than a few, on connections of their own."""
+    with ModelServer(latency=0.1) as server:
+        body = b'{"model":"m","input":"x"}'
+        request = b"POST /v1/responses HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
+        for sock in sockets:
+            sock.sendall(request)
+        for sock in sockets:
+            assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+            sock.close()
+        until(lambda: server.counts.completed == 50)
+        assert server.max_in_flight > 10
