@@ -271,11 +271,18 @@ def _decimal_reader(dtype: DataType) -> Reader:
         exact = value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(getattr(value, "value", value)))
         if not exact.is_finite() or exact.adjusted() >= whole:
             raise MisfitError(f"the number {_shortened(value)} does not fit {dtype}")
-        if exact != round(exact, scale):
+        if _num_places(exact) > scale:
             raise MisfitError(f"the number {_shortened(value)} has more than {scale} decimal places")
         return exact
 
     return read_decimal
+
+
+def _num_places(value: decimal.Decimal) -> int:
+    """Return how many decimal places a number needs; arithmetic would round it to the context's precision first."""
+    _, digits, exponent = value.as_tuple()
+    trailing = next((count for count, digit in enumerate(reversed(digits)) if digit), len(digits))
+    return -(int(exponent) + trailing)
 
 
 def _timestamp_reader(dtype: DataType) -> Reader:
@@ -288,9 +295,13 @@ def _timestamp_reader(dtype: DataType) -> Reader:
             value = datetime.datetime.combine(value, datetime.time())
         if is_nanos and not 1678 <= value.year <= 2261:
             raise MisfitError(f"the year {value.year} does not fit {dtype}")
-        if value.tzinfo is not None and is_local:
-            return value.astimezone(datetime.UTC).replace(tzinfo=None)
-        return value.replace(tzinfo=datetime.UTC) if value.tzinfo is None and not is_local else value
+        if value.tzinfo is not None:
+            try:
+                value = value.astimezone(datetime.UTC)
+            except OverflowError:
+                raise MisfitError(f"the time {value} does not fit {dtype}") from None
+            return value.replace(tzinfo=None) if is_local else value
+        return value if is_local else value.replace(tzinfo=datetime.UTC)
 
     return read_timestamp
 

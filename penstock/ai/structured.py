@@ -53,7 +53,7 @@ class OutputFormat:
         if isinstance(return_format, pa.DataType):
             return_format = DataType(return_format)
         if isinstance(return_format, DataType):
-            schema, is_wrapped = wrapped(schema_of_dtype(return_format, "return_format"))
+            schema, is_wrapped = wrapped(schema_of_dtype(_with_fields(return_format), "return_format"))
             return OutputFormat("answer", return_format, schema, None, is_wrapped)
         if isinstance(return_format, str) or not _is_hint(return_format):
             raise InvalidArgumentError(f"return_format takes {_TAKES}; got {return_format!r}")
@@ -111,7 +111,7 @@ def _is_hint(value: Any) -> bool:
 
 def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
     name, schema = checked_schema(given)
-    dtype = dtype_of_schema(schema)
+    dtype = _with_fields(dtype_of_schema(schema))
     schema, is_wrapped = wrapped(schema)
     core_schema_of(schema)  # so that what cannot be checked is refused now
     return OutputFormat(_provider_name(name), dtype, schema, None, is_wrapped)
@@ -120,12 +120,16 @@ def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
 def _of_hint(hint: Any) -> OutputFormat:
     schema = _schema_of_hint(hint)
     is_wrapped = schema.get("type") != "object" or "properties" not in schema
-    if is_wrapped and record_fields_of(hint) == {}:
-        raise InvalidArgumentError(f"return_format: {_shown(hint)} has no fields; give it what the model is to fill in")
     if is_wrapped:
         schema = {key: part for key, part in _schema_of_hint(_value_type(hint)).items() if key != "title"}
     name = getattr(hint, "__name__", "answer") if record_fields_of(hint) else "answer"
-    return OutputFormat(_provider_name(name), dtype_from_hint(hint), schema, hint, is_wrapped)
+    return OutputFormat(_provider_name(name), _with_fields(dtype_from_hint(hint)), schema, hint, is_wrapped)
+
+
+def _with_fields(dtype: DataType) -> DataType:
+    if dtype.is_struct() and not dtype.fields:
+        raise InvalidArgumentError("return_format has no fields; give it those that the model is to fill in")
+    return dtype
 
 
 def record_fields_of(hint: Any) -> dict[str, Any] | None:
@@ -155,7 +159,7 @@ def _adapter(hint: Any) -> Any:
 def _value_type(hint: Any) -> Any:
     from typing_extensions import TypedDict
 
-    return TypedDict("Answer", {VALUE: hint})  # type: ignore[operator]
+    return TypedDict("Answer", {VALUE: _with_pydantic_typeddicts(hint)})  # type: ignore[operator]
 
 
 def _schema_of_hint(hint: Any) -> dict[str, Any]:
@@ -225,11 +229,9 @@ def _with_pydantic_typeddicts(hint: Any) -> Any:
     if typing.is_typeddict(hint):
         from typing_extensions import TypedDict
 
-        fields = {
-            name: part if name in hint.__required_keys__ else typing.NotRequired[part]
-            for name, field in typing.get_type_hints(hint, include_extras=True).items()
-            for part in [_with_pydantic_typeddicts(field)]
-        }
+        # Where annotations are texts, only these hints know of Required and NotRequired.
+        hints = typing.get_type_hints(hint, include_extras=True)
+        fields = {name: _typeddict_field(field, name in hint.__required_keys__) for name, field in hints.items()}
         return TypedDict(hint.__name__, fields)  # type: ignore[operator]
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     parts = tuple(map(_with_pydantic_typeddicts, args))
@@ -238,3 +240,10 @@ def _with_pydantic_typeddicts(hint: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         return typing.Union[parts]  # noqa: UP007
     return hint.copy_with(parts) if hasattr(hint, "copy_with") else origin[parts]
+
+
+def _typeddict_field(hint: Any, is_required: bool) -> Any:
+    if (origin := typing.get_origin(hint)) in (typing.Required, typing.NotRequired):
+        hint, is_required = typing.get_args(hint)[0], origin is typing.Required
+    hint = _with_pydantic_typeddicts(hint)
+    return hint if is_required else typing.NotRequired[hint]
