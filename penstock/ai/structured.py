@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -102,7 +102,8 @@ class OutputFormat:
         return hash((self.name, self.dtype))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_reading"}
+        state = {name: value for name, value in self.__dict__.items() if name != "_reading"}
+        return {**state, "source": portable(self.source)}
 
 
 def _is_hint(value: Any) -> bool:
@@ -153,13 +154,13 @@ def _validator(output: OutputFormat) -> Any:
 def _adapter(hint: Any) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(_with_pydantic_typeddicts(hint))
+    return TypeAdapter(portable(hint))
 
 
 def _value_type(hint: Any) -> Any:
     from typing_extensions import TypedDict
 
-    return TypedDict("Answer", {VALUE: _with_pydantic_typeddicts(hint)})  # type: ignore[operator]
+    return TypedDict("Answer", {VALUE: portable(hint)})  # type: ignore[operator]
 
 
 def _schema_of_hint(hint: Any) -> dict[str, Any]:
@@ -222,10 +223,12 @@ def _without_root_ref(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
 
 
-def _with_pydantic_typeddicts(hint: Any) -> Any:
-    """Return a hint with each TypedDict as pydantic takes it: before Python 3.12 only those of typing_extensions."""
-    if sys.version_info >= (3, 12):
-        return hint
+def portable(hint: Any) -> Any:
+    """Return a hint that pydantic reads wherever it arrives.
+
+    Before Python 3.12 it takes only those TypedDicts that typing_extensions makes. And a class of ``__main__`` whose
+    hints are texts cannot look them up in a worker, which has another ``__main__``: its copy has them looked up.
+    """
     if typing.is_typeddict(hint):
         from typing_extensions import TypedDict
 
@@ -233,8 +236,11 @@ def _with_pydantic_typeddicts(hint: Any) -> Any:
         hints = typing.get_type_hints(hint, include_extras=True)
         fields = {name: _typeddict_field(field, name in hint.__required_keys__) for name, field in hints.items()}
         return TypedDict(hint.__name__, fields)  # type: ignore[operator]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and not hasattr(hint, "__pydantic_fields__"):
+        is_found_by_name = hint.__module__ != "__main__" and "<locals>" not in hint.__qualname__
+        return hint if is_found_by_name else _portable_dataclass(hint)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    parts = tuple(map(_with_pydantic_typeddicts, args))
+    parts = tuple(map(portable, args))
     if parts == args:
         return hint
     if origin in (typing.Union, types.UnionType):
@@ -245,5 +251,18 @@ def _with_pydantic_typeddicts(hint: Any) -> Any:
 def _typeddict_field(hint: Any, is_required: bool) -> Any:
     if (origin := typing.get_origin(hint)) in (typing.Required, typing.NotRequired):
         hint, is_required = typing.get_args(hint)[0], origin is typing.Required
-    hint = _with_pydantic_typeddicts(hint)
+    hint = portable(hint)
     return hint if is_required else typing.NotRequired[hint]
+
+
+def _portable_dataclass(cls: Any) -> Any:
+    from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields: list[Any] = []
+    for field in dataclasses.fields(cls):
+        given = {name: getattr(field, name) for name in ("default", "default_factory", "kw_only")}
+        fields.append((field.name, portable(hints[field.name]), dataclasses.field(**given)))
+    rules = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
+    # One of pydantic travels with all that was read from it: what dataclasses marks a missing default by does not.
+    return pydantic_dataclass(dataclasses.make_dataclass(cls.__name__, fields, namespace=rules))

@@ -8,6 +8,8 @@ import decimal
 import enum
 import ipaddress
 import json
+import subprocess
+import sys
 import typing
 import uuid
 from typing import Annotated, Any, Literal, NamedTuple
@@ -556,16 +558,66 @@ def test_classes_of_a_function_travel() -> None:
     class Local(BaseModel):
         inner: list[Inner]
 
+    @dataclasses.dataclass
+    class Data:
+        needed: int
+        many: list[int] = dataclasses.field(default_factory=list)
+
     output = OutputFormat.of(Local)
     output.parse('{"inner": []}')
     arrived = cloudpickle.loads(cloudpickle.dumps(output))
     assert arrived.dtype == output.dtype
     assert arrived.parse('{"inner": [{"colour": "red"}]}') == {"inner": [{"colour": "red"}]}
-    for other in (Colour, list[Local], Row, Point, OBJECT):
+    for other in (Colour, list[Local], Row, Point, Data, OBJECT):
         copy = cloudpickle.loads(cloudpickle.dumps(OutputFormat.of(other)))
         assert copy.schema == OutputFormat.of(other).schema
         with pytest.raises(InvalidAnswerError):
             copy.parse("{}")
+
+
+SCRIPT = """
+from __future__ import annotations
+import dataclasses, enum, sys, typing, cloudpickle
+from pydantic import BaseModel
+from penstock.ai.structured import OutputFormat
+
+class Colour(enum.Enum):
+    RED = "red"
+
+class Model(BaseModel):
+    colour: Colour
+
+class Dict(typing.TypedDict):
+    colour: Colour
+    other: typing.NotRequired[Model]
+
+@dataclasses.dataclass
+class Data:
+    colour: Colour
+    many: list[Dict] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self):
+        if self.many:
+            raise ValueError("too many")
+
+formats = [OutputFormat.of(hint) for hint in (Model, Dict, Data, list[Data], Colour)]
+sys.stdout.buffer.write(cloudpickle.dumps(formats))
+"""
+
+
+def test_classes_of_a_script_travel() -> None:
+    written = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    model, typed_dict, data, many, colour = cloudpickle.loads(written)
+    red = '{"colour": "red"}'
+    assert model.parse(red) == {"colour": "red"}
+    assert typed_dict.parse(red) == {"colour": "red", "other": None}
+    assert data.parse(red) == {"colour": "red", "many": []}
+    assert many.parse(f"[{red}]") == [{"colour": "red", "many": []}]
+    assert colour.parse("red") == "red"
+    with pytest.raises(InvalidAnswerError, match="too many"):
+        data.parse(f'{{"colour": "red", "many": [{red}]}}')
+    with pytest.raises(InvalidAnswerError, match="'red'"):
+        typed_dict.parse('{"colour": "blue"}')
 
 
 @pytest.mark.parametrize("return_format", [Part, list[Part], Rows, Literal["a"], OBJECT, DataType.list(TEXT)])

@@ -10,6 +10,8 @@ import enum
 import functools
 import json
 import re
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -249,10 +251,16 @@ def test_parameters_that_no_model_can_be_told_of() -> None:
 
     def opaque(lock: threading.Event) -> None: ...
 
+    class Local(BaseModel):
+        n: int
+
+    def hidden(local: Local) -> None: ...
+
     for function, message in (
         (bare, "parameter 'x' of bare has no type hint.*write it as `x: str`"),
         (positional, "positional takes 'x: "),
         (rest, r"rest takes '\*\*more: "),
+        (hidden, "the type hints of hidden cannot be read: name 'Local' is not defined"),
         (opaque, "the hints of opaque have no JSON form"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
@@ -273,9 +281,10 @@ def test_tools_travel_and_compare() -> None:
     class Local(BaseModel):
         n: int
 
-    def total(items: list[Local], scale: float = 1.0) -> float:
+    def total(items: Any, scale: float = 1.0) -> float:
         return sum(item.n for item in items) * scale
 
+    total.__annotations__["items"] = list[Local]  # in this file it would be a text that nobody can look up
     tool = ToolFunction.of(total)
     assert tool == ToolFunction.of(total)
     assert hash(tool) == hash(ToolFunction.of(total))
@@ -284,6 +293,31 @@ def test_tools_travel_and_compare() -> None:
     arrived = cloudpickle.loads(cloudpickle.dumps(tool))
     result = asyncio.run(arrived.run(ToolCall("1", "total", '{"items": [{"n": 2}, {"n": 3}]}')))
     assert result.content == "5.0"
+
+
+SCRIPT = """
+from __future__ import annotations
+import sys, typing, cloudpickle
+from pydantic import BaseModel
+from penstock.ai.tools import ToolFunction
+
+class Place(BaseModel):
+    city: str
+
+class Options(typing.TypedDict, total=False):
+    days: int
+
+def forecast(place: Place, options: Options = {}):
+    return place.city + str(options)
+
+sys.stdout.buffer.write(cloudpickle.dumps(ToolFunction.of(forecast)))
+"""
+
+
+def test_tools_of_a_script_travel() -> None:
+    written = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    call = ToolCall("1", "forecast", '{"place": {"city": "Ulm"}, "options": {"days": 2}}')
+    assert asyncio.run(cloudpickle.loads(written).run(call)).content == "Ulm{'days': 2}"
 
 
 @dataclasses.dataclass
