@@ -7,13 +7,13 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.ai.answers import json_within, plain_reader, read_answer
+from penstock.ai.answers import AnswerReader, json_within, plain_reader
 from penstock.ai.json_schemas import VALUE, checked_schema, core_schema_of, dtype_of_schema, schema_of_dtype, wrapped
 from penstock.ai.strict import optional_properties, strict
 from penstock.errors import InvalidArgumentError
@@ -71,16 +71,16 @@ class OutputFormat:
 
         The answer may stand in a code fence or amid prose, and may have fields that nobody asked for.
         """
-        check, read, optional = self._reading
-        return read_answer(text, check, read, optional, self._whole if self.is_wrapped else None)
+        return self._reader(text)
 
     @functools.cached_property
-    def _reading(self) -> tuple[Any, Callable[[Any], Any], frozenset[str]]:
-        """What checks an answer, and what makes it plain: built where it is used first, for neither travels."""
-        check = _validator(self)
-        read = plain_reader(DataType.struct({VALUE: self.dtype}) if self.is_wrapped else self.dtype)
-        unwrapped = (lambda value: read(value)[VALUE]) if self.is_wrapped else read
-        return check, unwrapped, frozenset(optional_properties(self.schema))
+    def _reader(self) -> AnswerReader:
+        """Built where it is used first, for it does not travel."""
+        optional = frozenset(optional_properties(self.schema))
+        if not self.is_wrapped:
+            return AnswerReader(_validator(self), plain_reader(self.dtype), optional)
+        read = plain_reader(DataType.struct({VALUE: self.dtype}))
+        return AnswerReader(_validator(self), lambda value: read(value)[VALUE], optional, self._whole)
 
     def _whole(self, text: str) -> str | None:
         """Return an answer that is the value itself, not in its object, as the JSON that was asked for."""
@@ -102,7 +102,7 @@ class OutputFormat:
         return hash((self.name, self.dtype))
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name != "_reading"}
+        state = {name: value for name, value in self.__dict__.items() if name != "_reader"}
         return {**state, "source": portable(self.source)}
 
 

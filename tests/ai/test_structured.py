@@ -83,6 +83,19 @@ class Owner(BaseModel):
     pet: Annotated[Cat | Dog, Field(discriminator="kind")]
 
 
+class Sized(BaseModel):
+    size: int
+
+
+class Named(BaseModel):
+    size: str
+
+
+class Thing(BaseModel):
+    either: Sized | Named
+    both: int | str
+
+
 class Row(typing.TypedDict, total=False):
     text: typing.Required[str]
     score: float
@@ -213,6 +226,7 @@ def test_json_schema() -> None:
     ("schema", "dtype", "answer", "value"),
     [
         ({"type": "array", "items": {"type": "integer"}}, DataType.list(INT), "[1, 2]", [1, 2]),
+        ({"properties": {"a": {"type": "string"}}}, struct(a=TEXT), '{"a": "x"}', {"a": "x"}),
         ({"enum": ["a", "b"]}, TEXT, '{"value": "a"}', "a"),
         ({"type": "string", "nullable": True}, TEXT, '{"value": null}', None),
         ({"$ref": "#/definitions/n", "definitions": {"n": {"type": "number"}}}, FLOAT, '{"value": 1}', 1.0),
@@ -251,6 +265,14 @@ def test_a_model_that_contains_itself_holds_python_objects() -> None:
     assert output.dtype == struct(name=TEXT, children=DataType.list(DataType.python()))
     value = output.parse('{"name": "a", "children": [{"name": "b"}]}')
     assert value == {"name": "a", "children": [{"name": "b", "children": []}]}
+    assert in_column(output, value) == [value]
+
+
+def test_a_union_without_a_common_type_is_a_python_object() -> None:
+    output = OutputFormat.of(Thing)
+    assert output.dtype == struct(either=DataType.python(), both=DataType.python())
+    value = {"either": {"size": "big"}, "both": 3}
+    assert output.parse(json.dumps(value)) == value
     assert in_column(output, value) == [value]
 
 
@@ -431,6 +453,8 @@ def test_json_is_found(text: str) -> None:
         ('Take {"name": "a"} or {"name": "b"}', "not one JSON object"),
         ('Well: {"parts": [{"name": "a"}', "not one JSON object"),
         ("{}", "name: field required"),
+        (r'{"name": "\ud800"}', "not one JSON object"),
+        (r'So: {"name": "\ud800"}', "not one JSON object"),
         ('"a"', "should be"),
         ('{"name": 1}', r"name: input should be a valid string \(got 1\)"),
         ('Here: {"name": 1}', r"name: input should be a valid string \(got 1\)"),
@@ -533,6 +557,7 @@ class Empty(BaseModel):
         ({"type": "object", "properties": {"a": 5}}, r"return_format\.a: expected a JSON schema"),
         ({"type": "object", "properties": {"name": {}}, "required": ["nam"]}, "names 'nam'.*Did you mean 'name'"),
         ({"$ref": "#/$defs/x", "$defs": {"y": {}}}, r"names nothing in the schema; \$defs has: y"),
+        ({"type": "array", "items": {"$ref": "#"}}, "put its target under"),
         ({"$ref": "https://example.com/x"}, "leads out of the schema"),
         ({"type": "string", "pattern": "("}, "return_format: the JSON schema cannot be checked"),
         ({"enum": []}, "an enum lists"),
