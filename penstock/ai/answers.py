@@ -19,44 +19,64 @@ Reader = Callable[[Any], Any]
 
 _FENCE = re.compile(r"```[a-zA-Z]*\s*\n(.*?)\n?\s*```", re.DOTALL)
 _OBJECT = re.compile(r'\{\s*["}]')
+_DECODER = json.JSONDecoder()
 _MAX_PROBLEMS = 5
 _MAX_INPUT_CHARS = 60
 
 
-def read_answer(
-    text: str, check: Any, read: Reader, optional: frozenset[str], bare: Callable[[str], str | None] | None = None
-) -> Any:
-    """Return the plain value of an answer, or raise InvalidAnswerError.
+class AnswerReader:
+    """Turns what a model wrote into a plain value.
 
-    ``check`` is a validator of pydantic. ``optional`` are the properties that may be left out. ``bare`` turns an answer
-    that lacks the object around it into a whole one.
+    ``check`` is a validator of pydantic and ``read`` makes plain what it gives. ``optional`` are the properties that
+    may be left out. ``whole`` puts the object around an answer that lacks it, or returns None.
     """
-    value, error = _tried(text, check, read)
-    if error is None:
-        return value
-    found = json_within(text)
-    if found is not None and found != text:
-        value, error = _tried(found, check, read)
-        if error is None:
-            return value
-    for mended in (bare(text) if bare else None, without_nulls(found or text, error, optional)):
-        if mended is not None:
-            value, still_wrong = _tried(mended, check, read)
-            if still_wrong is None:
+
+    def __init__(
+        self, check: Any, read: Reader, optional: frozenset[str], whole: Callable[[str], str | None] | None = None
+    ) -> None:
+        from pydantic_core import ValidationError
+
+        self._check = check.validate_json
+        self._read = read
+        self._optional = optional
+        self._whole = whole
+        self._invalid = ValidationError
+
+    def __call__(self, text: str) -> Any:
+        """Return the plain value of an answer, or raise InvalidAnswerError."""
+        try:
+            return self._read(self._check(text))
+        except self._invalid as exc:
+            return self._mended(text, exc)
+        except MisfitError as exc:
+            raise _misfit(exc) from None
+
+    def _mended(self, text: str, error: Any) -> Any:
+        """Return the value of an answer that is not right as it stands; ``error`` says why it is not."""
+        found = json_within(text)
+        if found is not None and found != text:
+            value, error = self._tried(found)
+            if error is None:
                 return value
-    raise InvalidAnswerError(_in_words(error))
+        for mended in (self._whole(text) if self._whole else None, without_nulls(found or text, error, self._optional)):
+            if mended is not None:
+                value, still_wrong = self._tried(mended)
+                if still_wrong is None:
+                    return value
+        raise InvalidAnswerError(_in_words(error))
+
+    def _tried(self, text: str) -> tuple[Any, Any]:
+        """Return the plain value of JSON and None, or None and what is wrong with it."""
+        try:
+            return self._read(self._check(text)), None
+        except self._invalid as exc:
+            return None, exc
+        except MisfitError as exc:
+            raise _misfit(exc) from None
 
 
-def _tried(text: str, check: Any, read: Reader) -> tuple[Any, Any]:
-    """Return the plain value of JSON and None, or None and pydantic's ValidationError."""
-    from pydantic_core import ValidationError
-
-    try:
-        return read(check.validate_json(text)), None
-    except ValidationError as exc:
-        return None, exc
-    except MisfitError as exc:
-        raise InvalidAnswerError(f"The answer does not fit: {exc}.") from None
+def _misfit(error: Exception) -> InvalidAnswerError:
+    return InvalidAnswerError(f"The answer does not fit: {error}.")
 
 
 def json_within(text: str) -> str | None:
@@ -70,23 +90,22 @@ def json_within(text: str) -> str | None:
         return str(fenced[0])
     if text[:1] in ("{", "["):
         # It is all there is, whole or cut off: what stands inside of it is not the answer.
-        return _leading_json(text)
-    found: list[str] = []
+        return text[: _end_of_json(text, 0)] or None
+    found: set[str] = set()
     at = 0
     while match := _OBJECT.search(text, at):
-        if (piece := _leading_json(text[match.start() :])) is None:
+        if not (at := _end_of_json(text, match.start())):
             return None
-        found.append(piece)
-        at = match.start() + len(piece)
-    return found[0] if len(set(found)) == 1 else None
+        found.add(text[match.start() : at])
+    return found.pop() if len(found) == 1 else None
 
 
-def _leading_json(text: str) -> str | None:
+def _end_of_json(text: str, start: int) -> int:
+    """Return where the JSON that begins at ``start`` ends; 0 where it is broken or cut off."""
     try:
-        _, end = json.JSONDecoder().raw_decode(text)
+        return _DECODER.raw_decode(text, start)[1]
     except (ValueError, RecursionError):
-        return None
-    return text[:end]
+        return 0
 
 
 def without_nulls(text: str, error: Any, optional: frozenset[str]) -> str | None:
@@ -271,11 +290,18 @@ def _decimal_reader(dtype: DataType) -> Reader:
         exact = value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(getattr(value, "value", value)))
         if not exact.is_finite() or exact.adjusted() >= whole:
             raise MisfitError(f"the number {_shortened(value)} does not fit {dtype}")
-        if exact != round(exact, scale):
+        if _num_places(exact) > scale:
             raise MisfitError(f"the number {_shortened(value)} has more than {scale} decimal places")
         return exact
 
     return read_decimal
+
+
+def _num_places(value: decimal.Decimal) -> int:
+    """Return how many decimal places a number needs; arithmetic would round it to the context's precision first."""
+    _, digits, exponent = value.as_tuple()
+    trailing = next((count for count, digit in enumerate(reversed(digits)) if digit), len(digits))
+    return -(int(exponent) + trailing)
 
 
 def _timestamp_reader(dtype: DataType) -> Reader:
@@ -288,9 +314,13 @@ def _timestamp_reader(dtype: DataType) -> Reader:
             value = datetime.datetime.combine(value, datetime.time())
         if is_nanos and not 1678 <= value.year <= 2261:
             raise MisfitError(f"the year {value.year} does not fit {dtype}")
-        if value.tzinfo is not None and is_local:
-            return value.astimezone(datetime.UTC).replace(tzinfo=None)
-        return value.replace(tzinfo=datetime.UTC) if value.tzinfo is None and not is_local else value
+        if value.tzinfo is not None:
+            try:
+                value = value.astimezone(datetime.UTC)
+            except OverflowError:
+                raise MisfitError(f"the time {value} does not fit {dtype}") from None
+            return value.replace(tzinfo=None) if is_local else value
+        return value if is_local else value.replace(tzinfo=datetime.UTC)
 
     return read_timestamp
 

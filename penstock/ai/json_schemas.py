@@ -5,7 +5,7 @@ What is not understood is refused when the plan is built: a keyword that nobody 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
@@ -75,13 +75,18 @@ def _with_defs(schema: dict[str, Any]) -> dict[str, Any]:
 
 def wrapped(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return a schema with an object at the top, and whether that object was put around it."""
-    if schema.get("type") == "object" and "properties" in schema:
-        return schema, False
+    if _is_record(schema):
+        return {"type": "object", **schema}, False
     if (ref := schema.get("$ref")) and ref != "#":
         target = _resolve(schema, ref, "return_format")
-        if target.get("type") == "object" and "properties" in target:
+        if _is_record(target):
             beside = {key: value for key, value in schema.items() if key != "$ref"}
-            return {**target, **beside}, False
+            return {"type": "object", **target, **beside}, False
+    for found in _references(schema):
+        if not found.startswith("#/$defs/"):
+            raise InvalidArgumentError(
+                f"return_format: $ref {found!r} leads to a schema that is no object; put its target under '$defs'"
+            )
     inner = {key: value for key, value in schema.items() if key != "$defs"}
     definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     return {
@@ -91,6 +96,20 @@ def wrapped(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         "additionalProperties": False,
         **definitions,
     }, True
+
+
+def _is_record(schema: Json) -> bool:
+    return "properties" in schema and schema.get("type", "object") == "object"
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"]
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _references(part)
 
 
 def _resolve(root: Json, ref: Any, place: str) -> Json:

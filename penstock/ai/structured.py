@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
-import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.ai.answers import json_within, plain_reader, read_answer
+from penstock.ai.answers import AnswerReader, json_within, plain_reader
 from penstock.ai.json_schemas import VALUE, checked_schema, core_schema_of, dtype_of_schema, schema_of_dtype, wrapped
 from penstock.ai.strict import optional_properties, strict
 from penstock.errors import InvalidArgumentError
@@ -53,7 +53,7 @@ class OutputFormat:
         if isinstance(return_format, pa.DataType):
             return_format = DataType(return_format)
         if isinstance(return_format, DataType):
-            schema, is_wrapped = wrapped(schema_of_dtype(return_format, "return_format"))
+            schema, is_wrapped = wrapped(schema_of_dtype(_with_fields(return_format), "return_format"))
             return OutputFormat("answer", return_format, schema, None, is_wrapped)
         if isinstance(return_format, str) or not _is_hint(return_format):
             raise InvalidArgumentError(f"return_format takes {_TAKES}; got {return_format!r}")
@@ -78,16 +78,16 @@ class OutputFormat:
 
         The answer may stand in a code fence or amid prose, and may have fields that nobody asked for.
         """
-        check, read, optional = self._reading
-        return read_answer(text, check, read, optional, self._whole if self.is_wrapped else None)
+        return self._reader(text)
 
     @functools.cached_property
-    def _reading(self) -> tuple[Any, Callable[[Any], Any], frozenset[str]]:
-        """What checks an answer, and what makes it plain: built where it is used first, for neither travels."""
-        check = _validator(self)
-        read = plain_reader(DataType.struct({VALUE: self.dtype}) if self.is_wrapped else self.dtype)
-        unwrapped = (lambda value: read(value)[VALUE]) if self.is_wrapped else read
-        return check, unwrapped, frozenset(optional_properties(self.schema))
+    def _reader(self) -> AnswerReader:
+        """Built where it is used first, for it does not travel."""
+        optional = frozenset(optional_properties(self.schema))
+        if not self.is_wrapped:
+            return AnswerReader(_validator(self), plain_reader(self.dtype), optional)
+        read = plain_reader(DataType.struct({VALUE: self.dtype}))
+        return AnswerReader(_validator(self), lambda value: read(value)[VALUE], optional, self._whole)
 
     def _whole(self, text: str) -> str | None:
         """Return an answer that is the value itself, not in its object, as the JSON that was asked for."""
@@ -109,7 +109,8 @@ class OutputFormat:
         return hash((self.name, self.dtype))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_reading"}
+        state = {name: value for name, value in self.__dict__.items() if name != "_reader"}
+        return {**state, "source": portable(self.source)}
 
 
 def _is_hint(value: Any) -> bool:
@@ -118,7 +119,7 @@ def _is_hint(value: Any) -> bool:
 
 def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
     name, schema = checked_schema(given)
-    dtype = dtype_of_schema(schema)
+    dtype = _with_fields(dtype_of_schema(schema))
     schema, is_wrapped = wrapped(schema)
     core_schema_of(schema)  # so that what cannot be checked is refused now
     return OutputFormat(_provider_name(name), dtype, schema, None, is_wrapped)
@@ -127,12 +128,16 @@ def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
 def _of_hint(hint: Any) -> OutputFormat:
     schema = _schema_of_hint(hint)
     is_wrapped = schema.get("type") != "object" or "properties" not in schema
-    if is_wrapped and record_fields_of(hint) == {}:
-        raise InvalidArgumentError(f"return_format: {_shown(hint)} has no fields; give it what the model is to fill in")
     if is_wrapped:
         schema = {key: part for key, part in _schema_of_hint(_value_type(hint)).items() if key != "title"}
     name = getattr(hint, "__name__", "answer") if record_fields_of(hint) else "answer"
-    return OutputFormat(_provider_name(name), dtype_from_hint(hint), schema, hint, is_wrapped)
+    return OutputFormat(_provider_name(name), _with_fields(dtype_from_hint(hint)), schema, hint, is_wrapped)
+
+
+def _with_fields(dtype: DataType) -> DataType:
+    if dtype.is_struct() and not dtype.fields:
+        raise InvalidArgumentError("return_format has no fields; give it those that the model is to fill in")
+    return dtype
 
 
 def record_fields_of(hint: Any) -> dict[str, Any] | None:
@@ -156,13 +161,13 @@ def _validator(output: OutputFormat) -> Any:
 def _adapter(hint: Any) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(_with_pydantic_typeddicts(hint))
+    return TypeAdapter(portable(hint))
 
 
 def _value_type(hint: Any) -> Any:
     from typing_extensions import TypedDict
 
-    return TypedDict("Answer", {VALUE: hint})  # type: ignore[operator]
+    return TypedDict("Answer", {VALUE: portable(hint)})  # type: ignore[operator]
 
 
 def _schema_of_hint(hint: Any) -> dict[str, Any]:
@@ -225,23 +230,46 @@ def _without_root_ref(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
 
 
-def _with_pydantic_typeddicts(hint: Any) -> Any:
-    """Return a hint with each TypedDict as pydantic takes it: before Python 3.12 only those of typing_extensions."""
-    if sys.version_info >= (3, 12):
-        return hint
+def portable(hint: Any) -> Any:
+    """Return a hint that pydantic reads wherever it arrives.
+
+    Before Python 3.12 it takes only those TypedDicts that typing_extensions makes. And a class of ``__main__`` whose
+    hints are texts cannot look them up in a worker, which has another ``__main__``: its copy has them looked up.
+    """
     if typing.is_typeddict(hint):
         from typing_extensions import TypedDict
 
-        fields = {
-            name: part if name in hint.__required_keys__ else typing.NotRequired[part]
-            for name, field in typing.get_type_hints(hint, include_extras=True).items()
-            for part in [_with_pydantic_typeddicts(field)]
-        }
+        # Where annotations are texts, only these hints know of Required and NotRequired.
+        hints = typing.get_type_hints(hint, include_extras=True)
+        fields = {name: _typeddict_field(field, name in hint.__required_keys__) for name, field in hints.items()}
         return TypedDict(hint.__name__, fields)  # type: ignore[operator]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and not hasattr(hint, "__pydantic_fields__"):
+        is_found_by_name = hint.__module__ != "__main__" and "<locals>" not in hint.__qualname__
+        return hint if is_found_by_name else _portable_dataclass(hint)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    parts = tuple(map(_with_pydantic_typeddicts, args))
+    parts = tuple(map(portable, args))
     if parts == args:
         return hint
     if origin in (typing.Union, types.UnionType):
         return typing.Union[parts]  # noqa: UP007
     return hint.copy_with(parts) if hasattr(hint, "copy_with") else origin[parts]
+
+
+def _typeddict_field(hint: Any, is_required: bool) -> Any:
+    if (origin := typing.get_origin(hint)) in (typing.Required, typing.NotRequired):
+        hint, is_required = typing.get_args(hint)[0], origin is typing.Required
+    hint = portable(hint)
+    return hint if is_required else typing.NotRequired[hint]
+
+
+def _portable_dataclass(cls: Any) -> Any:
+    from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields: list[Any] = []
+    for field in dataclasses.fields(cls):
+        given = {name: getattr(field, name) for name in ("default", "default_factory", "kw_only")}
+        fields.append((field.name, portable(hints[field.name]), dataclasses.field(**given)))
+    rules = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
+    # One of pydantic travels with all that was read from it: what dataclasses marks a missing default by does not.
+    return pydantic_dataclass(dataclasses.make_dataclass(cls.__name__, fields, namespace=rules))

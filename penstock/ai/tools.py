@@ -8,12 +8,13 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.ai.answers import problems_in_words, without_nulls
 from penstock.ai.conversation import ToolCall, ToolResult
 from penstock.ai.strict import optional_properties, strict
+from penstock.ai.structured import portable, schema_generator
 from penstock.errors import InvalidArgumentError
 from penstock.udf.decorators import Func
 
@@ -29,6 +30,7 @@ class ToolFunction:
     description: str
     schema: dict[str, Any]  # JSON schema of its arguments
     function: Callable[..., Any]
+    hints: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # looked up where they are known
 
     @staticmethod
     def of(function: Callable[..., Any]) -> ToolFunction:
@@ -51,7 +53,8 @@ class ToolFunction:
         function = _python_function(function)
         name = _name_of(function)
         description, _ = _docstring(function)
-        return ToolFunction(name, description, _schema(name, function), function)
+        hints = _hints(name, function)
+        return ToolFunction(name, description, _schema(name, function, hints), function, hints)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Call the function with what the model wrote; what goes wrong is told to the model, not raised.
@@ -92,7 +95,7 @@ class ToolFunction:
 
     @functools.cached_property
     def _arguments(self) -> Any:
-        return _argument_model(self.name, self.function)
+        return _argument_model(self.name, self.function, self.hints)
 
     def __hash__(self) -> int:
         return hash((self.name, self.function))
@@ -187,13 +190,12 @@ def _name_of(function: Callable[..., Any]) -> str:
     return name
 
 
-def _schema(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+def _schema(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> dict[str, Any]:
     from pydantic.errors import PydanticUserError
 
-    from penstock.ai.structured import schema_generator
-
     try:
-        schema: dict[str, Any] = _argument_model(name, function).model_json_schema(schema_generator=schema_generator())
+        model = _argument_model(name, function, hints)
+        schema: dict[str, Any] = model.model_json_schema(schema_generator=schema_generator())
     except (PydanticUserError, NameError) as exc:
         raise InvalidArgumentError(
             f"tools: the hints of {name} have no JSON form, so a model cannot be told of them: "
@@ -202,7 +204,7 @@ def _schema(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key != "title"}
 
 
-def _argument_model(name: str, function: Callable[..., Any]) -> Any:
+def _argument_model(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> Any:
     """Return the pydantic model of a function's arguments.
 
     Its fields are numbered and the names are aliases, for a parameter may be named as no field may, such as ``json``.
@@ -210,7 +212,6 @@ def _argument_model(name: str, function: Callable[..., Any]) -> Any:
     from pydantic import ConfigDict, Field, create_model
 
     _, described = _docstring(function)
-    hints = _hints(name, function)
     fields: dict[str, Any] = {}
     for parameter in _parameters(name, function):
         hint = hints[parameter.name]
@@ -218,8 +219,8 @@ def _argument_model(name: str, function: Callable[..., Any]) -> Any:
         told = described.get(parameter.name)
         # The field on the right would hide what Annotated says, so it says no more than it must.
         extra: dict[str, Any] = {} if told is None or _is_described(hint) else {"description": told}
-        field = Field(parameter.default if is_given else ..., alias=parameter.name, **extra)
-        fields[f"argument_{len(fields)}"] = (hint, field)
+        told_field = Field(parameter.default if is_given else ..., alias=parameter.name, **extra)
+        fields[f"argument_{len(fields)}"] = (hint, told_field)
     return create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields)
 
 
@@ -260,7 +261,7 @@ def _with_described(hint: Any) -> Any:
     from pydantic import Field
 
     if typing.get_origin(hint) is not typing.Annotated:
-        return hint
+        return portable(hint) if typing.is_typeddict(hint) else hint
     base, *extras = typing.get_args(hint)
     told = [Field(description=extra) if isinstance(extra, str) else extra for extra in extras]
     return typing.Annotated[(base, *told)]

@@ -227,7 +227,10 @@ def test_usage(server: ModelServer, chat: bool) -> None:
 
 @APIS
 def test_several_answers_are_a_list(server: ModelServer, chat: bool) -> None:
-    assert ask(["a", None, "b"], n=3, use_chat_completions=chat) == [["a"] * 3, None, ["b"] * 3]
+    answers = ask(["a", None, "b"], n=3, use_chat_completions=chat)
+    assert answers[1] is None
+    assert [len(answers[0]), len(answers[2])] == [3, 3]
+    assert answers[0] == (["a", "a (2)", "a (3)"] if chat else ["a"] * 3)
     assert server.num_requests == (2 if chat else 6)
 
 
