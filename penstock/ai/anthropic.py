@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
+from penstock.ai.api import ApiPrompter
 from penstock.ai.bodies import (
     base64_of,
     cannot_read,
     check_prompt_options,
-    field_of,
     max_tokens_of,
     merged,
     object_of,
@@ -43,9 +43,9 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
-from penstock.ai.provider import Model, Prompting, Provider, Task
+from penstock.ai.provider import ImageClassification, Model, Prompting, Provider, Task, TextClassification
 from penstock.ai.structured import OutputFormat
-from penstock.ai.wire import ApiCall, Endpoint
+from penstock.ai.wire import ApiCall, Endpoint, field_of
 from penstock.errors import AuthenticationError, InvalidArgumentError
 from penstock.secret import Secret
 
@@ -100,14 +100,13 @@ class AnthropicProvider(Provider):
         self._headers = dict(headers or {})
 
     def model(self, task: Task) -> Model:
-        if not isinstance(task, Prompting):
-            return super().model(task)
-        from penstock.ai.api import ApiPrompter
-
-        model = self.model_name(task)
-        wire = MessagesWire(model, task.options)
-        prompter: Model = ApiPrompter(endpoint=self.endpoint(wire), wire=wire, model=model)
-        return prompter
+        match task:
+            case Prompting() | TextClassification() | ImageClassification():
+                model = task.model or self.default_models["prompt"]
+                wire = MessagesWire(model, task.options)
+                return ApiPrompter(self.endpoint(wire), wire, model, task.settings)
+            case _:
+                return super().model(task)
 
     def endpoint(self, wire: MessagesWire) -> Endpoint:
         """Return where a wire's calls go, and what each of them carries."""

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.ai.conversation import Audio, Document, Image
 from penstock.ai.provider import Prompting, check_options
 from penstock.ai.structured import OutputFormat
-from penstock.errors import InvalidAnswerError, InvalidArgumentError, RequestRefusedError
+from penstock.errors import InvalidArgumentError, RequestRefusedError
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """How much a model thinks before it answers; each provider knows some of them, and the nearest is taken."""
@@ -113,15 +113,6 @@ def cannot_read(provider: str, part: Audio | Document, reads: str) -> RequestRef
     return RequestRefusedError(
         f"Provider {provider!r} does not read {part.mime_type}; it reads {reads}. Extract its text or pictures first."
     )
-
-
-def field_of(body: Mapping[str, Any], name: str, kind: type, what: str) -> Any:
-    """Return a field that an answer must have, or raise InvalidAnswerError that names it."""
-    value = body.get(name)
-    if not isinstance(value, kind):
-        problem = "no" if value is None else f"a {type(value).__name__} as"
-        raise InvalidAnswerError(f"{what} has {problem} {name!r}: {json.dumps(body, default=str)[:300]}")
-    return value
 
 
 def version_of(model: str) -> tuple[int, int] | None:

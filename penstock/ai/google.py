@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.ai.api import ApiEmbedder, ApiPrompter
 from penstock.ai.bodies import (
     base64_of,
     check_prompt_options,
-    field_of,
     max_tokens_of,
     merged,
     object_of,
@@ -40,8 +40,18 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
-from penstock.ai.provider import Model, NDArray, Prompting, Provider, Task
-from penstock.ai.wire import ApiCall, Endpoint
+from penstock.ai.provider import (
+    ImageClassification,
+    Model,
+    NDArray,
+    Prompting,
+    Provider,
+    Task,
+    TextClassification,
+    TextEmbedding,
+    check_options,
+)
+from penstock.ai.wire import ApiCall, Endpoint, field_of
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError
 from penstock.secret import Secret
 
@@ -54,6 +64,7 @@ BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 2
 MAX_CANDIDATES = 8
 EMBEDDING_DIMENSIONS = {"gemini-embedding-2": 3072, "gemini-embedding-001": 3072}
 MAX_EMBEDDING_INPUTS = 100
+MAX_EMBEDDING_TOKENS = 2048  # of one text; the API would cut it without a word
 """How many texts one call may hold."""
 
 _FIELDS = {
@@ -101,14 +112,19 @@ class GoogleProvider(Provider):
         self._headers = dict(headers or {})
 
     def model(self, task: Task) -> Model:
-        if not isinstance(task, Prompting):
-            return super().model(task)
-        from penstock.ai.api import ApiPrompter
-
-        model = self.model_name(task)
-        wire = GenerateWire(model, task.options)
-        prompter: Model = ApiPrompter(endpoint=self.endpoint(), wire=wire, model=model)
-        return prompter
+        match task:
+            case Prompting() | TextClassification() | ImageClassification():
+                model = task.model or self.default_models["prompt"]
+                return ApiPrompter(self.endpoint(), GenerateWire(model, task.options), model, task.settings)
+            case TextEmbedding():
+                check_options(task, self.name, ("batch_size",))
+                model = self.model_name(task)
+                size = min(task.options.get("batch_size", MAX_EMBEDDING_INPUTS), MAX_EMBEDDING_INPUTS)
+                wire = GoogleEmbeddings(model, task.dimensions, size)
+                dimensions = embedding_dimensions(model, task.dimensions)
+                return ApiEmbedder(self.endpoint(), wire, model, dimensions, task.settings)
+            case _:
+                return super().model(task)
 
     def endpoint(self) -> Endpoint:
         """Return where calls go, and what each of them carries."""
@@ -354,3 +370,20 @@ def read_embeddings(body: Mapping[str, Any]) -> NDArray:
     if len({len(vector) for vector in vectors}) > 1:
         raise InvalidAnswerError("Google's answer has 'embeddings' of different lengths.")
     return np.array(vectors, np.float32).reshape(len(vectors), -1)
+
+
+@dataclass(frozen=True)
+class GoogleEmbeddings:
+    """The embeddings API as ``ApiEmbedder`` speaks it."""
+
+    model: str
+    dimensions: int | None
+    max_items: int = MAX_EMBEDDING_INPUTS
+    max_tokens: int | None = None
+    max_input_tokens: int | None = MAX_EMBEDDING_TOKENS
+
+    def call(self, texts: Sequence[str]) -> ApiCall:
+        return embed_call(texts, self.model, self.dimensions)
+
+    def read(self, body: Mapping[str, Any]) -> NDArray:
+        return read_embeddings(body)

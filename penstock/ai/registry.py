@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
+import inspect
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -93,7 +93,7 @@ def make_provider(name: str, options: Mapping[str, Any]) -> Provider:
         )
     module, class_name = KNOWN[name]
     cls = getattr(importlib.import_module(module), class_name)
-    taken = [each.name for each in dataclasses.fields(cls) if each.name != "name"]
+    taken = [option for option in inspect.signature(cls).parameters if option != "name"]
     for option in options:
         if option not in taken:
             raise InvalidArgumentError(

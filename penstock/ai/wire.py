@@ -48,8 +48,8 @@ class Wire(Protocol):
         ...
 
 
-def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
-    """Return a field that must be there.
+def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], what: str = "the answer") -> Any:
+    """Return a field that must be there, or raise InvalidAnswerError that names it.
 
     >>> field_of({"id": 1}, "choices", list)
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) 
         return value
     kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
     found = ", ".join(map(str, fields)) if isinstance(fields, Mapping) else type(fields).__name__
-    raise InvalidAnswerError(f"the answer has no {name!r} of type {kinds}; it has: {found or 'nothing'}")
+    raise InvalidAnswerError(f"{what} has no {name!r} of type {kinds}; it has: {found or 'nothing'}")
 
 
 def usage_of(usage: Any, given: str, made: str, details: str) -> tuple[int | None, int | None, int | None]:

@@ -118,9 +118,7 @@ def test_parts_of_all_kinds(server: ModelServer, chat: bool, tmp_path: Path) -> 
     (tmp_path / "a.md").write_text("# Title")
     df = ps.from_pydict({"image": [np.zeros((4, 6, 3), np.uint8)], "folder": [str(tmp_path)]})
     paths = [file(format(f"{{}}/a.{kind}", ps.col("folder"))) for kind in ("pdf", "wav", "md")]
-    answer = prompt(
-        [ps.lit("Describe these:"), ps.col("image"), *paths], model="gpt-5", use_chat_completions=chat
-    )
+    answer = prompt([ps.lit("Describe these:"), ps.col("image"), *paths], model="gpt-5", use_chat_completions=chat)
     df.select(answer.alias("a")).collect()
     (seen,) = server.requests
     content = (seen.body["messages"] if chat else seen.body["input"])[0]["content"]
