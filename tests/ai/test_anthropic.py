@@ -169,7 +169,7 @@ def test_structured_output() -> None:
         "additionalProperties": False,
         "$defs": {"Tag": {"type": "string", "format": "date"}},
     }
-    output = StrictFormat("Review", DataType.struct({"stars": int}), {}, strict)
+    output = StrictFormat("Review", DataType.struct({"stars": int}), {}, strict=strict)
     sent = body(output=output, options={"reasoning": {"effort": "low"}})["output_config"]
     assert sent["effort"] == "low"
     assert sent["format"] == {
@@ -308,7 +308,7 @@ def test_a_refusal() -> None:
     ("broken", "named"),
     [
         ({"type": "message"}, "has no 'content'"),
-        ({"content": "text"}, "has a str as 'content'"),
+        ({"content": "text"}, "has no 'content' of type list"),
         ({"content": [{"type": "tool_use", "name": "add"}]}, "has no 'id'"),
     ],
 )

@@ -263,7 +263,7 @@ def test_other_reasons_keep_their_words() -> None:
     [
         ({}, "has no 'candidates'"),
         ({"candidates": []}, "empty list of 'candidates'"),
-        ({"candidates": {}}, "has a dict as 'candidates'"),
+        ({"candidates": {}}, "has no 'candidates' of type list"),
         ({"candidates": [{"content": {"parts": [{"functionCall": {}}]}}]}, "has no 'name'"),
     ],
 )

@@ -1,0 +1,239 @@
+"""Providers over the wire: one argument changes who is asked. Names, keys, and what is said of them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+import penstock as ps
+from penstock.ai.registry import find_provider
+from penstock.errors import AuthenticationError, InvalidArgumentError
+from penstock.functions import classify_image, classify_text, embed_text, prompt
+from penstock.secret import Secret, hidden, known_secrets, tell_secrets
+from penstock.testing import ModelServer, faults
+
+KEY = "sk-very-secret-5678"
+QUESTIONS = [f"number {i}" for i in range(40)]
+
+
+@pytest.fixture
+def server(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> ModelServer:
+    monkeypatch.setattr("penstock.ai.http.FIRST_DELAY_S", 0.01)
+    urls = {
+        "openai": model_server.openai_url,
+        "anthropic": model_server.anthropic_url,
+        "google": model_server.google_url,
+        "lm_studio": model_server.openai_url,
+        "ollama": model_server.openai_url,
+    }
+    for name, url in urls.items():
+        key = {} if name in ("lm_studio", "ollama") else {"api_key": KEY}
+        ps.set_provider(name, base_url=url, **key)
+    return model_server
+
+
+REMOTE = pytest.mark.parametrize("provider", ["openai", "anthropic", "google", "lm_studio", "ollama"])
+
+
+class Pet(BaseModel):
+    name: str
+    legs: int
+
+
+@REMOTE
+def test_prompts(server: ModelServer, provider: str) -> None:
+    df = ps.from_pydict({"q": [*QUESTIONS, None]})
+    answer = prompt(ps.col("q"), model="m", provider=provider, system_message="Repeat.")
+    assert df.select(answer).to_pydict()["q"] == [*QUESTIONS, None]
+
+
+@REMOTE
+def test_structured_answers(server: ModelServer, provider: str) -> None:
+    df = ps.from_pydict({"q": ["a", "b"]}).select(prompt(ps.col("q"), Pet, model="m", provider=provider))
+    for row in df.to_pydict()["q"]:
+        Pet.model_validate(row)
+
+
+@REMOTE
+def test_tools(server: ModelServer, provider: str) -> None:
+    def weather(city: str) -> str:
+        """Tell the weather."""
+        return f"rain in {city}"
+
+    server.change(faults=[faults.CallTools([("weather", {"city": "Bergen"})])])
+    df = ps.from_pydict({"q": ["How is it?"]})
+    (answer,) = df.select(prompt(ps.col("q"), model="m", provider=provider, tool_functions=[weather])).to_pydict()["q"]
+    assert "rain in Bergen" in answer
+
+
+@REMOTE
+@pytest.mark.parametrize("fault", [faults.ServerError(503, first_tries=1), faults.RateLimited(first_tries=1)])
+def test_retries(server: ModelServer, provider: str, fault: faults.Fault) -> None:
+    server.change(faults=[fault])
+    df = ps.from_pydict({"q": QUESTIONS[:5]}).select(prompt(ps.col("q"), model="m", provider=provider))
+    assert df.to_pydict()["q"] == QUESTIONS[:5]
+
+
+@REMOTE
+def test_refusals(server: ModelServer, provider: str) -> None:
+    server.change(faults=[faults.Refusal("Not that.")])
+    df = ps.from_pydict({"q": ["?"]})
+    df = df.select(prompt(ps.col("q"), model="m", provider=provider, on_error="null")).collect()
+    assert df.errors().to_pydict()["error_type"] == ["ContentFilteredError"]
+
+
+@REMOTE
+def test_usage(server: ModelServer, provider: str) -> None:
+    df = ps.from_pydict({"q": ["one two three"]})
+    (found,) = df.select(prompt(ps.col("q"), model="m", provider=provider, usage=True)).to_pydict()["q"]
+    assert found["input_tokens"] > 0
+    assert found["output_tokens"] > 0
+    assert found["finish_reason"] == "stop"
+
+
+@REMOTE
+def test_classification_by_prompts(server: ModelServer, provider: str) -> None:
+    df = ps.from_pydict({"t": ["a", None, "b"], "i": [np.zeros((4, 4, 3), np.uint8)] * 3})
+    found = df.select(
+        classify_text(ps.col("t"), ["good", "bad"], provider=provider, model="m"),
+        classify_image(ps.col("i"), ["cat", "dog"], provider=provider, model="m"),
+    ).to_pydict()
+    assert found["t"][1] is None
+    assert {found["t"][0], found["t"][2]} <= {"good", "bad"}
+    assert set(found["i"]) <= {"cat", "dog"}
+
+
+# --- embeddings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("provider", ["openai", "google"])
+def test_embeddings(server: ModelServer, provider: str) -> None:
+    texts = [f"text {i}" for i in range(600)]
+    df = ps.from_pydict({"t": [*texts, None]}).with_column("v", embed_text(ps.col("t"), provider=provider))
+    width = {"openai": 1536, "google": 3072}[provider]
+    assert df.schema["v"].dtype == ps.DataType.embedding(ps.DataType.float32(), width)
+    found = df.to_pydict()["v"]
+    assert found[-1] is None
+    assert all(len(vector) == width for vector in found[:-1])
+    again = df.limit(3).to_pydict()["v"]
+    np.testing.assert_array_equal(again[2], found[2])
+    assert server.num_requests <= 10
+
+
+def test_dimensions_are_asked_for(server: ModelServer) -> None:
+    df = ps.from_pydict({"t": ["a"]}).select(embed_text(ps.col("t"), provider="openai", dimensions=64))
+    assert df.schema["t"].dtype == ps.DataType.embedding(ps.DataType.float32(), 64)
+    assert len(df.to_pydict()["t"][0]) == 64
+
+
+def test_dimensions_of_an_unknown_model_are_found_out(server: ModelServer) -> None:
+    server.change(dimensions=24)
+    df = ps.from_pydict({"t": ["a", "b"]})
+    for _ in range(2):
+        found = df.select(embed_text(ps.col("t"), provider="lm_studio", model="some-embedder"))
+        assert found.schema["t"].dtype == ps.DataType.embedding(ps.DataType.float32(), 24)
+    assert server.num_requests == 1
+    assert len(found.to_pydict()["t"][0]) == 24
+
+
+def test_a_bad_text_fails_alone(server: ModelServer) -> None:
+    server.change(faults=[faults.HttpError(400, "bad input", containing="text 17")])
+    texts = [f"text {i}" for i in range(40)]
+    df = ps.from_pydict({"t": texts})
+    df = df.with_column("v", embed_text(ps.col("t"), provider="openai", dimensions=8, on_error="null")).collect()
+    assert [row["t"] for row in df.to_pylist() if row["v"] is None] == ["text 17"]
+    assert df.errors().count_rows() == 1
+
+
+@pytest.mark.parametrize("long_input", ["truncate", "average"])
+def test_long_texts(server: ModelServer, long_input: Any) -> None:
+    words = "word " * 30_000
+    df = ps.from_pydict({"t": ["short", words]})
+    found = df.select(embed_text(ps.col("t"), provider="openai", dimensions=16, long_input=long_input)).to_pydict()["t"]
+    assert np.linalg.norm(found[1]) == pytest.approx(1, abs=1e-3)
+    sent = [text for request in server.requests for text in request.body["input"]]
+    assert sum(map(len, sent)) >= (len(words) if long_input == "average" else 20_000)
+    if long_input == "truncate":
+        assert len(sent) <= 6
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_set_provider_is_meant_where_nobody_says(server: ModelServer) -> None:
+    ps.set_provider("anthropic", base_url=server.anthropic_url, api_key=KEY)
+    ps.from_pydict({"q": ["a"]}).select(prompt(ps.col("q"))).collect()
+    assert server.requests[-1].path == "/v1/messages"
+
+
+def test_the_environment_names_one(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_PROVIDER", "openai")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", model_server.openai_url)
+    df = ps.from_pydict({"q": ["a"]}).select(prompt(ps.col("q"), model="m"))
+    assert df.to_pydict() == {"q": ["a"]}
+    assert find_provider(None, "embed_text").name == "openai"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("opena", {}, "Did you mean 'openai'"),
+        ("openai", {"api_kee": "x"}, "Did you mean 'api_key'"),
+        ("openai", {"api_key": None}, "api_key is None"),
+        ("anthropic", {"base": "x"}, "it takes: api_key, base_url, headers"),
+    ],
+)
+def test_mistaken_names(model_server: ModelServer, name: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        ps.set_provider(name, **options)
+
+
+def test_what_is_no_provider(model_server: ModelServer) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"ps\.Provider"):
+        ps.attach_provider("openai")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=r"neither the name"):
+        prompt(ps.col("q"), provider=5)  # type: ignore[arg-type]
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_nowhere_to_be_seen(server: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    df = ps.from_pydict({"q": ["a"]}).with_column("a", prompt(ps.col("q"), model="m", provider="openai"))
+    server.change(faults=[faults.HttpError(400, f"Your key {KEY} is odd")])
+    with pytest.raises(Exception, match="is odd") as raised, caplog.at_level("DEBUG"):
+        df.collect()
+    shown = [
+        str(raised.value), repr(raised.value), caplog.text, repr(df), str(df.explain()), repr(find_provider("openai", "")),
+        repr(find_provider("anthropic", "")), repr(find_provider("google", "")),
+    ]  # fmt: skip
+    assert not any(KEY in text for text in shown)
+    assert KEY.encode() not in cloudpickle.dumps(df)
+    assert KEY.encode() not in cloudpickle.dumps(find_provider("anthropic", ""))
+
+
+def test_a_key_is_known_again_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "abc-123-def")
+    packed = pickle.dumps(Secret("abc-123-def", "SOME_KEY"))
+    monkeypatch.setattr("penstock.secret._revealed", {})
+    assert pickle.loads(packed).reveal() == "abc-123-def"
+    monkeypatch.delenv("SOME_KEY")
+    with pytest.raises(AuthenticationError, match="set SOME_KEY"):
+        pickle.loads(packed).reveal()
+
+
+def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = Secret("ghi-456-jkl")
+    told = known_secrets()
+    packed = pickle.dumps(secret)
+    monkeypatch.setattr("penstock.secret._revealed", {})
+    tell_secrets(told)
+    assert pickle.loads(packed).reveal() == "ghi-456-jkl"
+    assert hidden("key ghi-456-jkl!") == "key ***!"
