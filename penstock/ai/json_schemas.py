@@ -322,6 +322,8 @@ def _core_text(schema: Json) -> Any:
             return cs.time_schema()
         case "duration":
             return cs.timedelta_schema()
+        case "uuid":
+            return cs.uuid_schema()
         case _:
             lengths = {"min_length": schema.get("minLength"), "max_length": schema.get("maxLength")}
             return cs.str_schema(pattern=schema.get("pattern"), regex_engine="python-re", **lengths)
