@@ -415,6 +415,20 @@ def test_what_strict_mode_cannot_say(return_format: Any) -> None:
     assert OutputFormat.of(return_format).strict_schema() is None
 
 
+def test_the_limits_of_strict_mode() -> None:
+    def nested_objects(depth: int) -> dict[str, Any]:
+        inner = nested_objects(depth - 1) if depth > 1 else {"type": "string"}
+        return {"type": "object", "properties": {"a": inner}, "required": ["a"]}
+
+    def words(count: int) -> dict[str, Any]:
+        return {"type": "object", "properties": {"a": {"enum": [str(number) for number in range(count)]}}}
+
+    assert OutputFormat.of(nested_objects(9)).strict_schema() is not None
+    assert OutputFormat.of(nested_objects(11)).strict_schema() is None
+    assert OutputFormat.of(words(1000)).strict_schema() is not None
+    assert OutputFormat.of(words(1001)).strict_schema() is None
+
+
 def test_null_leaves_out_a_field_with_a_default() -> None:
     output = OutputFormat.of(Review)
     value = output.parse('{"title": "a", "mood": "bad", "stars": null, "tags": null, "parts": null, "language": null}')
