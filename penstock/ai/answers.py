@@ -58,11 +58,14 @@ class AnswerReader:
             value, error = self._tried(found)
             if error is None:
                 return value
-        for mended in (self._whole(text) if self._whole else None, without_nulls(found or text, error, self._optional)):
-            if mended is not None:
-                value, still_wrong = self._tried(mended)
-                if still_wrong is None:
-                    return value
+        if self._whole is not None and (found := self._whole(text) or found) is not None:
+            value, error = self._tried(found)
+            if error is None:
+                return value
+        if (found := without_nulls(found or text, error, self._optional)) is not None:
+            value, still_wrong = self._tried(found)
+            if still_wrong is None:
+                return value
         raise InvalidAnswerError(_in_words(error))
 
     def _tried(self, text: str) -> tuple[Any, Any]:

@@ -21,6 +21,13 @@ _KNOWN = {
     *("type", "properties", "items", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "additionalProperties"),
     *("title", "description", "required", "format", "default", "examples", "$defs", "definitions"),
 }
+_SHAPES: dict[str, tuple[Any, str]] = {
+    "type": (str | list, "the name of a type, or a list of them"),
+    "properties": (Mapping, "a dict of schemas"),
+    "required": (list, "a list of names"),
+    **dict.fromkeys(("anyOf", "oneOf", "allOf"), (list, "a list of schemas")),
+    "enum": (list, "a list of values"),
+}
 _FORMAT_DTYPES = {
     "date-time": DataType.timestamp("us", "UTC"),
     "date": DataType.date(),
@@ -34,6 +41,7 @@ _SCALAR_DTYPES = {
     "boolean": DataType.bool(),
     "null": DataType.null(),
 }
+_ABSENT = object()
 
 Json = Mapping[str, Any]
 
@@ -149,6 +157,10 @@ def _parts(schema: Any, place: str) -> Json:
         return {}
     if not isinstance(schema, Mapping):
         raise InvalidArgumentError(f"{place}: expected a JSON schema (a dict), got {schema!r}")
+    for keyword, (kind, words) in _SHAPES.items():
+        given = schema.get(keyword, _ABSENT)
+        if given is not _ABSENT and (not isinstance(given, kind) or (given == [] and keyword != "required")):
+            raise InvalidArgumentError(f"{place}: {keyword!r} must be {words}, got {given!r}")
     for keyword in _REFUSED:
         if keyword in schema:
             raise InvalidArgumentError(
@@ -322,6 +334,8 @@ def _core_text(schema: Json) -> Any:
             return cs.time_schema()
         case "duration":
             return cs.timedelta_schema()
+        case "uuid":
+            return cs.uuid_schema()
         case _:
             lengths = {"min_length": schema.get("minLength"), "max_length": schema.get("maxLength")}
             return cs.str_schema(pattern=schema.get("pattern"), regex_engine="python-re", **lengths)

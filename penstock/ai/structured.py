@@ -93,14 +93,14 @@ class OutputFormat:
         """Return an answer that is the value itself, not in its object, as the JSON that was asked for."""
         import orjson
 
-        text = text.strip()
+        text = text.rpartition("</think>")[2].strip()
+        # What was to be JSON, and is broken or cut off, is no text.
+        if self.dtype.is_string() and text and text != "null" and text[0] not in '{["`':
+            return orjson.dumps({VALUE: text}).decode()
         try:
             value = orjson.loads(json_within(text) or text)
         except orjson.JSONDecodeError:
-            # What was to be JSON, and is broken or cut off, is no text.
-            if not (self.dtype.is_string() and text) or text[0] in '{["`':
-                return None
-            value = text
+            return None
         if isinstance(value, dict) and VALUE in value:
             return None
         return orjson.dumps({VALUE: value}).decode()
@@ -230,24 +230,30 @@ def _without_root_ref(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
 
 
-def portable(hint: Any) -> Any:
+def portable(hint: Any, _seen: tuple[Any, ...] = ()) -> Any:
     """Return a hint that pydantic reads wherever it arrives.
 
     Before Python 3.12 it takes only those TypedDicts that typing_extensions makes. And a class of ``__main__`` whose
     hints are texts cannot look them up in a worker, which has another ``__main__``: its copy has them looked up.
+    A copy cannot contain itself; there it takes any value.
     """
+    if hint in _seen:
+        return Any
     if typing.is_typeddict(hint):
         from typing_extensions import TypedDict
 
         # Where annotations are texts, only these hints know of Required and NotRequired.
         hints = typing.get_type_hints(hint, include_extras=True)
-        fields = {name: _typeddict_field(field, name in hint.__required_keys__) for name, field in hints.items()}
+        fields = {
+            name: _typeddict_field(field, name in hint.__required_keys__, (*_seen, hint))
+            for name, field in hints.items()
+        }
         return TypedDict(hint.__name__, fields)  # type: ignore[operator]
     if isinstance(hint, type) and dataclasses.is_dataclass(hint) and not hasattr(hint, "__pydantic_fields__"):
         is_found_by_name = hint.__module__ != "__main__" and "<locals>" not in hint.__qualname__
-        return hint if is_found_by_name else _portable_dataclass(hint)
+        return hint if is_found_by_name else _portable_dataclass(hint, (*_seen, hint))
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    parts = tuple(map(portable, args))
+    parts = tuple(portable(arg, _seen) for arg in args)
     if parts == args:
         return hint
     if origin in (typing.Union, types.UnionType):
@@ -255,21 +261,21 @@ def portable(hint: Any) -> Any:
     return hint.copy_with(parts) if hasattr(hint, "copy_with") else origin[parts]
 
 
-def _typeddict_field(hint: Any, is_required: bool) -> Any:
+def _typeddict_field(hint: Any, is_required: bool, seen: tuple[Any, ...]) -> Any:
     if (origin := typing.get_origin(hint)) in (typing.Required, typing.NotRequired):
         hint, is_required = typing.get_args(hint)[0], origin is typing.Required
-    hint = portable(hint)
+    hint = portable(hint, seen)
     return hint if is_required else typing.NotRequired[hint]
 
 
-def _portable_dataclass(cls: Any) -> Any:
+def _portable_dataclass(cls: Any, seen: tuple[Any, ...]) -> Any:
     from pydantic.dataclasses import dataclass as pydantic_dataclass
 
     hints = typing.get_type_hints(cls, include_extras=True)
     fields: list[Any] = []
     for field in dataclasses.fields(cls):
         given = {name: getattr(field, name) for name in ("default", "default_factory", "kw_only")}
-        fields.append((field.name, portable(hints[field.name]), dataclasses.field(**given)))
+        fields.append((field.name, portable(hints[field.name], seen), dataclasses.field(**given)))
     rules = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
     # One of pydantic travels with all that was read from it: what dataclasses marks a missing default by does not.
     return pydantic_dataclass(dataclasses.make_dataclass(cls.__name__, fields, namespace=rules))

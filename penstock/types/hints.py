@@ -82,7 +82,8 @@ def dtype_from_hint(hint: Any, _seen: tuple[Any, ...] = ()) -> DataType:
     if isinstance(hint, DataType):
         return hint
     if isinstance(hint, str):
-        return DataType.parse(hint)
+        contains_itself = any(getattr(outer, "__name__", None) == hint for outer in _seen)
+        return DataType.python() if contains_itself else DataType.parse(hint)
     if isinstance(hint, pa.DataType):
         return DataType(hint)
     if isinstance(hint, np.dtype):

@@ -227,6 +227,8 @@ def test_json_schema() -> None:
     [
         ({"type": "array", "items": {"type": "integer"}}, DataType.list(INT), "[1, 2]", [1, 2]),
         ({"properties": {"a": {"type": "string"}}}, struct(a=TEXT), '{"a": "x"}', {"a": "x"}),
+        ({"type": "string", "format": "uuid"}, TEXT, "12345678123456781234567812345678",
+         "12345678-1234-5678-1234-567812345678"),
         ({"enum": ["a", "b"]}, TEXT, '{"value": "a"}', "a"),
         ({"type": "string", "nullable": True}, TEXT, '{"value": null}', None),
         ({"$ref": "#/definitions/n", "definitions": {"n": {"type": "number"}}}, FLOAT, '{"value": 1}', 1.0),
@@ -413,6 +415,20 @@ def test_what_strict_mode_cannot_say(return_format: Any) -> None:
     assert OutputFormat.of(return_format).strict_schema() is None
 
 
+def test_the_limits_of_strict_mode() -> None:
+    def nested_objects(depth: int) -> dict[str, Any]:
+        inner = nested_objects(depth - 1) if depth > 1 else {"type": "string"}
+        return {"type": "object", "properties": {"a": inner}, "required": ["a"]}
+
+    def words(count: int) -> dict[str, Any]:
+        return {"type": "object", "properties": {"a": {"enum": [str(number) for number in range(count)]}}}
+
+    assert OutputFormat.of(nested_objects(9)).strict_schema() is not None
+    assert OutputFormat.of(nested_objects(11)).strict_schema() is None
+    assert OutputFormat.of(words(1000)).strict_schema() is not None
+    assert OutputFormat.of(words(1001)).strict_schema() is None
+
+
 def test_null_leaves_out_a_field_with_a_default() -> None:
     output = OutputFormat.of(Review)
     value = output.parse('{"title": "a", "mood": "bad", "stars": null, "tags": null, "parts": null, "language": null}')
@@ -488,6 +504,18 @@ def test_a_lone_word_needs_no_object(text: str) -> None:
     assert OutputFormat.of(Mood).parse(text) == "good"
 
 
+@pytest.mark.parametrize("text", ["It is 5 {units}.", 'Say {"a": 1} there.', "123", "true", "<think>Hm.</think>\nYes."])
+def test_text_needs_no_object(text: str) -> None:
+    assert OutputFormat.of(str).parse(text) == text.removeprefix("<think>Hm.</think>\n")
+
+
+def test_a_bare_value_is_told_what_is_wrong_with_it() -> None:
+    with pytest.raises(InvalidAnswerError, match=r"value: input should be 'good' or 'bad' \(got \"fine\"\)"):
+        OutputFormat.of(Mood).parse("fine")
+    with pytest.raises(InvalidAnswerError, match=r"value\[1\]: input should be a valid integer"):
+        OutputFormat.of(list[int]).parse('[1, "x"]')
+
+
 @pytest.mark.parametrize("text", ["fine", '{"value": "fine"}', '{"value": "go', '"goo', "", "null"])
 def test_a_wrong_word_is_refused(text: str) -> None:
     with pytest.raises(InvalidAnswerError):
@@ -560,7 +588,16 @@ class Empty(BaseModel):
         ({"type": "array", "items": {"$ref": "#"}}, "put its target under"),
         ({"$ref": "https://example.com/x"}, "leads out of the schema"),
         ({"type": "string", "pattern": "("}, "return_format: the JSON schema cannot be checked"),
-        ({"enum": []}, "an enum lists"),
+        ({"enum": []}, "'enum' must be a list of values, got \\[\\]"),
+        ({"enum": [{"a": 1}]}, "an enum lists"),
+        (
+            {"type": "object", "properties": {"a": {"anyOf": "x"}}},
+            r"return_format\.a: 'anyOf' must be a list of schemas",
+        ),
+        ({"type": "object", "properties": ["a"]}, "'properties' must be a dict of schemas"),
+        ({"type": 5}, "'type' must be the name of a type"),
+        ({"type": "object", "properties": {"a": {}}, "required": "a"}, "'required' must be a list of names"),
+        ({"allOf": [{}, {}]}, "'allOf' of several schemas"),
         (struct(a=DataType.image()), r"return_format\.a: no model can be asked for image"),
         (DataType.list(DataType.binary()), r"return_format\[\]: no model can be asked for binary"),
     ],
@@ -617,6 +654,11 @@ class Dict(typing.TypedDict):
     other: typing.NotRequired[Model]
 
 @dataclasses.dataclass
+class Tree:
+    n: int
+    kids: list[Tree] = dataclasses.field(default_factory=list)
+
+@dataclasses.dataclass
 class Data:
     colour: Colour
     many: list[Dict] = dataclasses.field(default_factory=list)
@@ -625,20 +667,21 @@ class Data:
         if self.many:
             raise ValueError("too many")
 
-formats = [OutputFormat.of(hint) for hint in (Model, Dict, Data, list[Data], Colour)]
+formats = [OutputFormat.of(hint) for hint in (Model, Dict, Data, list[Data], Colour, Tree)]
 sys.stdout.buffer.write(cloudpickle.dumps(formats))
 """
 
 
 def test_classes_of_a_script_travel() -> None:
     written = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, check=True, timeout=60).stdout
-    model, typed_dict, data, many, colour = cloudpickle.loads(written)
+    model, typed_dict, data, many, colour, tree = cloudpickle.loads(written)
     red = '{"colour": "red"}'
     assert model.parse(red) == {"colour": "red"}
     assert typed_dict.parse(red) == {"colour": "red", "other": None}
     assert data.parse(red) == {"colour": "red", "many": []}
     assert many.parse(f"[{red}]") == [{"colour": "red", "many": []}]
     assert colour.parse("red") == "red"
+    assert tree.parse('{"n": 1, "kids": [{"n": 2}]}') == {"n": 1, "kids": [{"n": 2}]}
     with pytest.raises(InvalidAnswerError, match="too many"):
         data.parse(f'{{"colour": "red", "many": [{red}]}}')
     with pytest.raises(InvalidAnswerError, match="'red'"):

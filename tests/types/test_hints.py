@@ -17,7 +17,7 @@ import pydantic
 import pytest
 
 from penstock.storage.file import File, VideoFile
-from penstock.types import DataType
+from penstock.types import DataType, to_arrow_array
 
 D = DataType
 
@@ -167,3 +167,21 @@ def test_importing_types_loads_no_heavy_package() -> None:
     code = "import sys, penstock.types; print([m for m in ('pandas', 'torch', 'pydantic', 'PIL') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_addresses_and_aliases() -> None:
+    import ipaddress
+
+    from pydantic import AnyUrl, AwareDatetime, EmailStr, HttpUrl, JsonValue, PastDate
+    from typing_extensions import TypeAliasType
+
+    for hint in (AnyUrl, HttpUrl, EmailStr, ipaddress.IPv4Address, ipaddress.IPv6Network):
+        assert D.from_hint(hint) == D.string()
+    assert D.from_hint(AwareDatetime) == D.timestamp("us", "UTC")
+    assert D.from_hint(PastDate) == D.date()
+    assert D.from_hint(TypeAliasType("Names", list[str])) == D.list(D.string())
+    assert D.from_hint(JsonValue) == D.python()  # it contains itself
+    values = [AnyUrl("https://example.com/a"), None, "b"]
+    assert to_arrow_array(values, D.string(), what="urls").to_pylist() == ["https://example.com/a", None, "b"]
+    addresses = [ipaddress.ip_address("127.0.0.1")]
+    assert to_arrow_array(addresses, D.string(), what="addresses").to_pylist() == ["127.0.0.1"]
