@@ -81,6 +81,14 @@ def model_server(_model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) ->
     forget_limits()
 
 
+@pytest.fixture
+def tiny_clip(tmp_path: Path) -> str:
+    """A CLIP model of a few kilobytes, for docstring examples."""
+    from tests.ai.local_models import save_clip
+
+    return save_clip(tmp_path)
+
+
 def _not_run(config: pytest.Config) -> list[Any]:
     """Return the reports of tests that were skipped or allowed to fail."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")  # absent in an xdist worker: its controller counts

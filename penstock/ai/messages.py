@@ -107,7 +107,7 @@ def check_message_types(dtypes: Iterable[tuple[str, DataType]]) -> None:
                 f"prompt: {name!r} is {dtype}, numbers that mean nothing to a language model; prompt with the text or "
                 f"image that it was made of, or cast it to a list to send its numbers as text."
             )
-        if dtype.is_tensor() and not _may_be_image(dtype):
+        if dtype.is_tensor() and not may_be_image(dtype):
             raise TypeMismatchError(
                 f"prompt: {name!r} is {dtype}, which is no image; an image has shape (height, width) or (height, "
                 "width, 1 to 4 channels) and numbers of uint8, uint16 or float. Accepted are " + ACCEPTED + "."
@@ -134,7 +134,7 @@ def _is_media(dtype: DataType) -> bool:
     return dtype.is_binary() or dtype.is_image() or dtype.is_file() or dtype.is_tensor()
 
 
-def _may_be_image(dtype: DataType) -> bool:
+def may_be_image(dtype: DataType) -> bool:
     shape, inner = dtype.shape, dtype.inner
     is_pixel = inner.is_float() or inner in (DataType.uint8(), DataType.uint16())
     return is_pixel and (shape is None or len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 2, 3, 4)))

@@ -39,7 +39,14 @@ API_BATCHES_AT_ONCE = 64
 API_TASK_ROWS = 32
 """Rows that are passed on together: a task waits for its slowest row."""
 
-IMAGE = Kind("an image", DataType.is_image, "decode it with decode_image()")
+
+def _is_image(dtype: DataType) -> bool:
+    from penstock.ai.messages import may_be_image
+
+    return dtype.is_image() or (dtype.is_tensor() and may_be_image(dtype))
+
+
+IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
 LONG_INPUTS = ("truncate", "average")
 
 
@@ -144,10 +151,11 @@ def embed_image(
 ) -> Expression:
     """Turn images into vectors, of type ``embedding(float32, d)``.
 
+    >>> import numpy as np
     >>> folder = getfixture("tiny_clip")  # a model on disk
     >>> df = ps.from_pydict({"i": [np.zeros((8, 8, 3), np.uint8)]})
     >>> df.select(embed_image(ps.col("i"), model=folder)).schema["i"].dtype
-    embedding[float32; 16]
+    embedding[float32; 10]
     """
     if dimensions is not None:
         check_whole("embed_image", "dimensions", dimensions, 1)
@@ -194,6 +202,7 @@ def classify_image(
 ) -> Expression:
     """Pick for each image the one of ``labels`` that fits best.
 
+    >>> import numpy as np
     >>> server = getfixture("model_server")
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
     >>> df = ps.from_pydict({"i": [np.zeros((8, 8, 3), np.uint8)]}).select(classify_image(ps.col("i"), ["cat", "dog"]))

@@ -114,9 +114,10 @@ def test_classification_by_prompts(server: ModelServer, provider: str) -> None:
 
 @pytest.mark.parametrize("provider", ["openai", "google"])
 def test_embeddings(server: ModelServer, provider: str) -> None:
+    width = {"openai": 1536, "google": 3072}[provider]
+    server.change(dimensions=width)
     texts = [f"text {i}" for i in range(600)]
     df = ps.from_pydict({"t": [*texts, None]}).with_column("v", embed_text(ps.col("t"), provider=provider))
-    width = {"openai": 1536, "google": 3072}[provider]
     assert df.schema["v"].dtype == ps.DataType.embedding(ps.DataType.float32(), width)
     found = df.to_pydict()["v"]
     assert found[-1] is None
