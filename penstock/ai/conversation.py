@@ -92,11 +92,9 @@ class Request:
     @property
     def text(self) -> str | None:
         """The prompt, where it is one text and nothing else, as most are."""
-        match self.turns:
-            case (UserTurn((Text(text),)),):
-                return text
-            case _:
-                return None
+        turn = self.turns[0] if len(self.turns) == 1 else None
+        part = turn.parts[0] if isinstance(turn, UserTurn) and len(turn.parts) == 1 else None
+        return part.text if isinstance(part, Text) else None
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ class ApiClient:
         self._settings = settings
         self._limiter: Limiter | None = None
         self._session: _Session | None = None
-        self._headers: dict[str, str] = {}
+        self._headers: Mapping[str, str] = {}
         self._urls: dict[str, Any] = {}
 
     def open(self) -> None:
@@ -64,10 +64,11 @@ class ApiClient:
         endpoint = self._endpoint
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
         self._session = _Session.shared()
-        self._headers = {"Content-Type": "application/json", **dict(endpoint.headers)}
+        headers = {"Content-Type": "application/json", **dict(endpoint.headers)}
         if endpoint.key is not None:
             name, form = endpoint.key_header
-            self._headers[name] = form.format(endpoint.key.reveal())
+            headers[name] = form.format(endpoint.key.reveal())
+        self._headers = self._session.as_headers(headers)
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -112,8 +113,9 @@ class ApiClient:
             response = await self._send(path, data)
             try:
                 raw = await response.read()
-            finally:
-                response.release()
+            except BaseException:
+                response.close()
+                raise
             headers = response.headers
             _reached.add(self._endpoint.base_url)
             if response.status != 200:
@@ -215,6 +217,13 @@ class _Session:
         session = cls._by_loop[loop]
         session._num_users += 1
         return session
+
+    @staticmethod
+    def as_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return headers in the form that the client would make of them for every request."""
+        import multidict
+
+        return multidict.CIMultiDictProxy(multidict.CIMultiDict(headers))
 
     def timeout(self, total_s: float) -> aiohttp.ClientTimeout:
         if total_s not in self._timeouts:
