@@ -1,16 +1,22 @@
-"""How many requests may be under way at once: additive growth, multiplicative cuts, and doubling at the start."""
+"""How many requests may be under way at once: almost doubling at first; later cut by refusals, and growing slowly."""
 
 from __future__ import annotations
 
 START = 64
+STEP = 0.75
+"""How much an answer adds at first: a little less than doubling, which runs far past what a limited server takes."""
+
 FIRST_GROWTH = 0.02
+HOLD_AFTER_CUT_S = 0.5
+NUM_WITNESSES = 3
 
 
 class Concurrency:
-    """A limit that doubles with every round of answers until the first refusal; then it is cut, and grows slowly.
+    """A limit that almost doubles with every round of answers until refusals show that the server counts requests under way.
 
-    Every answer counts for itself, so a round needs no end and stragglers hold nothing up. Only requests that filled the
-    limit speak about it: where pacing or the caller keeps fewer under way, neither answers nor refusals move it.
+    Every answer counts for itself, so a round needs no end and stragglers hold nothing up; and only requests that came
+    near the limit raise it. A refusal is blamed on the number under way if none was accepted lately while as many
+    were; after some of those, each in a burst of its own, the limit is set below it. All others are left to the pace.
     """
 
     def __init__(self, ceiling: int, start: int = START) -> None:
@@ -18,51 +24,67 @@ class Concurrency:
         self.limit = float(min(start, ceiling))
         self.in_flight = 0
         self._is_doubling = True
-        self._first_burst_seq = 0
-        self._cut_seq = 0
+        self._target = self.limit  # where time has brought the limit; each answer goes one step towards it
         self._growth = FIRST_GROWTH
         self._grown_at = 0.0
         self._hold_until = 0.0
-
-    @property
-    def has_room(self) -> bool:
-        return self.in_flight < int(self.limit)
+        self._num_witnesses = 0  # refusals in a row for one verdict: positive for the number, negative for the pace
+        self._witnessed = 0
+        self._heard_seq = 0
+        self._highest = self._highest_before = (
+            0  # most under way when one was accepted: this second, and the one before
+        )
+        self._highest_since = 0.0
 
     def set_ceiling(self, ceiling: int) -> None:
+        """Allow no more than ``ceiling`` from now on."""
         self.ceiling = ceiling
-        self.limit = min(self.limit, ceiling)
+        self.limit = min(max(self.limit, START) if self._is_doubling else self.limit, ceiling)
 
     def hold(self, until: float) -> None:
+        """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)
 
     def accept(self, now: float, level: int) -> None:
         """Take an answer to a request that was the ``level``-th under way when it was sent."""
+        if now - self._highest_since > 1.0:
+            self._highest_before, self._highest, self._highest_since = self._highest, 0, now
+        if level > self._highest:
+            self._highest = level
         if self.limit >= self.ceiling or 2 * level < self.limit or now < self._hold_until:
             return
         if self._is_doubling:
-            self.limit = min(self.limit + 1, self.ceiling)
+            self.limit = min(self.limit + STEP, self.ceiling)
         elif level >= int(self.limit) - 1:
             self._grow(now)
 
-    def _grow(self, now: float) -> None:
-        elapsed, self._grown_at = min(now - self._grown_at, 0.5), now
-        self.limit = min(self.limit * (1 + self._growth * elapsed), self.ceiling)
-        self._growth = min(self._growth * 2**elapsed, 1.0)
-
-    def refuse(self, now: float, level: int, seq: int, last_seq: int) -> None:
-        if seq <= self._first_burst_seq:
-            self.limit = max(1.0, min(self.limit, level - 1))
-        if seq <= self._cut_seq:
-            return
-        if level < 0.8 * self.limit:
-            self._is_doubling = True  # fewer than allowed and still refused: it is the pace, not the number
-            return
-        if self._is_doubling:
-            self._is_doubling = False
-            self._first_burst_seq = last_seq
-            self.limit = max(1.0, min(self.limit, level - 1))
+    def refuse(self, now: float, level: int, seq: int, last_seq: int) -> bool:
+        """Take a refusal of request ``seq`` of ``last_seq``; return whether it is blamed on the number under way."""
+        is_suspect = level > max(self._highest, self._highest_before) > 0
+        if seq <= self._heard_seq:
+            return is_suspect and not self._is_doubling
+        self._heard_seq = last_seq
+        if is_suspect:
+            # Much more than another witness said was taken in between, though the answers may be long in coming.
+            agrees = self._num_witnesses > 0 and level <= 1.1 * self._witnessed + 1
+            self._num_witnesses = self._num_witnesses + 1 if agrees else 1
+            self._witnessed = level
         else:
-            self.limit = max(1.0, 0.95 * min(self.limit, level))
-        self._cut_seq = last_seq
-        self._growth, self._grown_at = FIRST_GROWTH, now
-        self.hold(now + 0.5)
+            self._num_witnesses = min(self._num_witnesses, 0) - 1
+        if self._num_witnesses <= -NUM_WITNESSES:
+            self._is_doubling = True
+        elif is_suspect and (self._num_witnesses >= NUM_WITNESSES or not self._is_doubling):
+            self._cut(now, level)
+        return is_suspect and not self._is_doubling
+
+    def _cut(self, now: float, level: int) -> None:
+        self._is_doubling = False
+        self.limit = self._target = max(1.0, min(self.limit, level - 1))
+        self._growth, self._grown_at = FIRST_GROWTH, now + HOLD_AFTER_CUT_S
+        self.hold(self._grown_at)
+
+    def _grow(self, now: float) -> None:
+        elapsed, self._grown_at = max(0.0, now - self._grown_at), now
+        self._target = min(self._target * (1 + self._growth * elapsed), 2 * self.limit, self.ceiling)
+        self._growth = min(self._growth * 2 ** min(elapsed, 10.0), 1.0)
+        self.limit = min(self.limit + 1, self._target)

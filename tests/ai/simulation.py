@@ -132,8 +132,8 @@ def simulate(
 ) -> Run:
     """Run a client with endless rows against a server.
 
-    ``network_s`` is the longest way to the server, different for each request; a client sends ``most_per_s`` at most, and
-    its timers are up to a millisecond late. ``tokens`` gives a request's input and what it uses in the end.
+    ``network_s`` is the longest way to the server, different for each request; a client sends ``most_per_s`` at most,
+    and its timers are up to a millisecond late. ``tokens`` gives a request's input and what it uses in the end.
     """
     chance = random.Random(seed)
     run = Run()
