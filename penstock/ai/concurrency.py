@@ -12,7 +12,7 @@ NUM_WITNESSES = 3
 
 
 class Concurrency:
-    """A limit that almost doubles with every round of answers until refusals show that the server counts requests under way.
+    """A limit that almost doubles with every round of answers, until refusals show that their number is what counts.
 
     Every answer counts for itself, so a round needs no end and stragglers hold nothing up; and only requests that came
     near the limit raise it. A refusal is blamed on the number under way if none was accepted lately while as many
@@ -29,7 +29,8 @@ class Concurrency:
         self._grown_at = 0.0
         self._hold_until = 0.0
         self._num_witnesses = 0  # refusals in a row for one verdict: positive for the number, negative for the pace
-        self._witnessed = 0
+        self._witnessed = 0  # how many were under way at the last refusal for which that was blamed
+        self._num_taken = 0  # since then and at that level, sent and not refused
         self._heard_seq = 0
         self._highest = self._highest_before = (
             0  # most under way when one was accepted: this second, and the one before
@@ -44,6 +45,13 @@ class Concurrency:
     def hold(self, until: float) -> None:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)
+
+    def send(self) -> int:
+        """Count a request that is sent, and return how many are under way with it."""
+        self.in_flight += 1
+        if self.in_flight >= self._witnessed:
+            self._num_taken += 1
+        return self.in_flight
 
     def accept(self, now: float, level: int) -> None:
         """Take an answer to a request that was the ``level``-th under way when it was sent."""
@@ -60,15 +68,17 @@ class Concurrency:
 
     def refuse(self, now: float, level: int, seq: int, last_seq: int) -> bool:
         """Take a refusal of request ``seq`` of ``last_seq``; return whether it is blamed on the number under way."""
+        if level >= self._witnessed and seq > self._heard_seq:
+            self._num_taken -= 1
         is_suspect = level > max(self._highest, self._highest_before) > 0
         if seq <= self._heard_seq:
             return is_suspect and not self._is_doubling
         self._heard_seq = last_seq
         if is_suspect:
-            # Much more than another witness said was taken in between, though the answers may be long in coming.
-            agrees = self._num_witnesses > 0 and level <= 1.1 * self._witnessed + 1
-            self._num_witnesses = self._num_witnesses + 1 if agrees else 1
-            self._witnessed = level
+            # A witness stands if all that was sent since at its level was refused, but for what is yet to be answered.
+            is_refuted = self._num_taken > 3 + last_seq - seq
+            self._num_witnesses = 1 if is_refuted else max(self._num_witnesses, 0) + 1
+            self._witnessed, self._num_taken = level, 0
         else:
             self._num_witnesses = min(self._num_witnesses, 0) - 1
         if self._num_witnesses <= -NUM_WITNESSES:

@@ -180,6 +180,8 @@ class _Gate:
 
     def state(self) -> LimiterState:
         with self._lock:
+            if self._are_caps_stale:
+                self._apply_caps()
             pace = self._pace
             return LimiterState(pace.limit, pace.in_flight, len(self._waiters), pace.num_refused, pace.rate)
 

@@ -95,10 +95,10 @@ class Pace:
         wait_until = self._ready_at(now, reserved)
         if wait_until > now:
             return wait_until
-        concurrency.in_flight += 1
+        level = concurrency.send()
         self._seq += 1
         self._rate.send(now, self._seq)
-        sent = Sent(now, self._seq, concurrency.in_flight, tokens, reserved, self._reserved_total)
+        sent = Sent(now, self._seq, level, tokens, reserved, self._reserved_total)
         self._reserved_total += reserved
         self._spend(now, reserved)
         return sent

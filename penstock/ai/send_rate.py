@@ -234,7 +234,8 @@ class SendRate:
         return self._closed_at is None
 
     def _reopen(self, now: float) -> None:
-        assert self.rate is not None and self._closed_at is not None
+        assert self.rate is not None
+        assert self._closed_at is not None
         if now - self._closed_at > WINDOW_S:
             self._measure_from = now  # an outage is no measurement
             self._is_measured = False

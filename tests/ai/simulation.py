@@ -100,6 +100,21 @@ class Unlimited:
 
 
 @dataclass
+class Troubled:
+    """Another server, except when ``trouble`` says otherwise."""
+
+    server: Server
+    trouble: Callable[[float], Outcome]
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]:
+        outcome = self.trouble(now)
+        return self.server.arrive(now) if outcome == "ok" else (outcome, NO_HINTS)
+
+    def depart(self) -> None:
+        self.server.depart()
+
+
+@dataclass
 class Run:
     """What was sent, as (when it was sent, what became of it)."""
 
