@@ -125,7 +125,7 @@ class _Gate:
             self._pump()
         try:
             await waiter.future
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or thrown away with its loop
             self._leave(waiter)
             raise
         assert waiter.permit is not None
@@ -133,12 +133,13 @@ class _Gate:
 
     def _leave(self, waiter: _Waiter) -> None:
         """Take a cancelled waiter out of the queue, and hand on what it was given meanwhile."""
-        if waiter.permit is not None:
-            waiter.permit.settle("other")
-            return
         with self._lock:
-            self._waiters.pop(waiter, None)
-            self._pump()
+            permit = waiter.permit
+            if permit is None:
+                self._waiters.pop(waiter, None)
+                self._pump()
+        if permit is not None:
+            permit.settle("other")
 
     def settle(self, sent: Sent, outcome: Outcome, used_tokens: int | None, headers: Mapping[str, str] | None) -> None:
         hints = read_hints(headers, time.time())

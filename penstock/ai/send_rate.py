@@ -207,7 +207,7 @@ class SendRate:
 
     def _tempo(self) -> float:
         """Return the seconds in which growth doubles: long enough for some thirty requests to be answered."""
-        return max(1.0, 30 / self.rate) if self.rate else 1.0
+        return max(1.4, 30 / self.rate) if self.rate else 1.4
 
     def _grow(self, now: float) -> None:
         """Raise the rate for the time since the last call, if somebody had to wait for it."""
