@@ -4,6 +4,7 @@ provider.py      what a provider is, and what it hands out          registry.py 
 conversation.py  a request and an answer, whoever is asked          messages.py   from column values to their parts
 prompting.py     one row: ask, run tools, check, ask again          structured.py, tools.py
 embedding.py     many texts packed into one request                 classifying.py
-http.py          one pooled client; retries, errors                 limiter.py    how many, how fast
+http.py          one pooled client; retries, errors                 limiter.py    who may send, who waits
+pacing.py        how many, how fast: concurrency.py, send_rate.py, quota.py, rate_headers.py
 openai.py anthropic.py google.py transformers.py ...                one file a provider
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 START = 64
+ROUND_S = 0.5
 STEP = 0.65
 """How much an answer adds at first: a little less than doubling, which runs far past what a limited server takes."""
 
@@ -28,6 +31,8 @@ class Concurrency:
         self._growth = FIRST_GROWTH
         self._grown_at = 0.0
         self._hold_until = 0.0
+        self._round_at: float | None = None
+        self._round_limit = self.limit
         self._num_witnesses = 0  # refusals in a row for one verdict: positive for the number, negative for the pace
         self._witnessed = 0  # how many were under way at the last refusal for which that was blamed
         self._num_taken = 0  # since then and at that level, sent and not refused
@@ -40,6 +45,7 @@ class Concurrency:
     def set_ceiling(self, ceiling: int) -> None:
         """Allow no more than ``ceiling`` from now on."""
         self.ceiling = ceiling
+        self._round_at = None
         self.limit = min(max(self.limit, START) if self._is_doubling else self.limit, ceiling)
 
     def hold(self, until: float) -> None:
@@ -52,6 +58,23 @@ class Concurrency:
         if self.in_flight >= self._witnessed:
             self._num_taken += 1
         return self.in_flight
+
+    def full_until(self, now: float) -> float:
+        """Say, of a limit that is full, when it may be asked again: ``inf`` means once a request is settled.
+
+        Refusals come at once, answers may take long. So where nothing was ever refused, half a second in which the
+        answers did not raise the limit raises it as a round of them would; whoever waits at it then has room.
+        """
+        if self._heard_seq or self.limit >= self.ceiling:
+            return math.inf
+        if self._round_at is None or self.limit >= (1 + STEP) * self._round_limit:
+            self._round_at, self._round_limit = now, self.limit
+        ready_at = max(self._round_at + ROUND_S, self._hold_until)
+        if now < ready_at:
+            return ready_at
+        self.limit = min((1 + STEP) * self._round_limit, self.ceiling)
+        self._round_at, self._round_limit = now, self.limit
+        return now
 
     def accept(self, now: float, level: int) -> None:
         """Take an answer to a request that was the ``level``-th under way when it was sent."""

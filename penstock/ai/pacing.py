@@ -89,8 +89,8 @@ class Pace:
     def try_send(self, now: float, tokens: int = 0) -> Sent | float:
         """Send a request now, or return when to ask again: ``inf`` means once another one is settled."""
         concurrency = self._concurrency
-        if concurrency.in_flight >= int(concurrency.limit):
-            return math.inf
+        if concurrency.in_flight >= int(concurrency.limit) and (full_until := concurrency.full_until(now)) > now:
+            return full_until
         reserved = self._reservation.estimate(tokens)
         wait_until = self._ready_at(now, reserved)
         if wait_until > now:

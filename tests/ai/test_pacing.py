@@ -95,7 +95,22 @@ def test_server_without_limits_is_never_held_back() -> None:
 def test_stragglers_do_not_hold_growth_up() -> None:
     run = simulate(Pace(), Unlimited(), 5, latency=lognormal(0.3, 3.0))
 
-    assert run.most_in_flight(0, 2.5) == 1024
+    assert run.most_in_flight(0, 3.0) == 1024
+
+
+def test_growth_does_not_wait_for_slow_answers() -> None:
+    pace = Pace()
+    run = simulate(pace, Unlimited(), 4, latency=always(10))
+
+    assert run.most_in_flight() == pace.limit == 1024
+    assert run.most_in_flight(0, 0.4) == 64
+
+
+def test_slow_answers_of_a_limited_server() -> None:
+    run = simulate(Pace(), TokenBucket(always(30), 30), 60, latency=lognormal(4.0, 13.0), refusal_s=always(0.1))
+
+    assert run.accepted_per_s(10, 60) > 0.95 * 30
+    assert run.refused_share() < 0.05
 
 
 def test_few_rows_raise_no_limit() -> None:
