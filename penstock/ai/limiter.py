@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from penstock.ai.pacing import Caps, Outcome, Pace, Sent
+from penstock.ai.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.rate_headers import read_hints
 
 __all__ = ["Caps", "Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
@@ -103,7 +103,7 @@ class _Gate:
 
     def _apply_caps(self) -> None:
         self._are_caps_stale = False
-        caps = Caps()
+        caps = NO_CAPS
         for user in list(self._users):
             caps = caps.tightened(user.caps)
         self._pace.set_caps(caps)
@@ -125,7 +125,7 @@ class _Gate:
             self._pump()
         try:
             await waiter.future
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or thrown away with its loop
             self._leave(waiter)
             raise
         assert waiter.permit is not None
@@ -133,12 +133,13 @@ class _Gate:
 
     def _leave(self, waiter: _Waiter) -> None:
         """Take a cancelled waiter out of the queue, and hand on what it was given meanwhile."""
-        if waiter.permit is not None:
-            waiter.permit.settle("other")
-            return
         with self._lock:
-            self._waiters.pop(waiter, None)
-            self._pump()
+            permit = waiter.permit
+            if permit is None:
+                self._waiters.pop(waiter, None)
+                self._pump()
+        if permit is not None:
+            permit.settle("other")
 
     def settle(self, sent: Sent, outcome: Outcome, used_tokens: int | None, headers: Mapping[str, str] | None) -> None:
         hints = read_hints(headers, time.time())
@@ -148,7 +149,7 @@ class _Gate:
                 self._pump()
 
     def _pump(self) -> None:
-        """Give permits to those who wait, as far as there is room; see to being called again where time will make some."""
+        """Give permits to those who wait, as far as there is room; where time will make room, come again then."""
         if self._are_caps_stale:
             self._apply_caps()
         while self._waiters:
@@ -180,6 +181,8 @@ class _Gate:
 
     def state(self) -> LimiterState:
         with self._lock:
+            if self._are_caps_stale:
+                self._apply_caps()
             pace = self._pace
             return LimiterState(pace.limit, pace.in_flight, len(self._waiters), pace.num_refused, pace.rate)
 
@@ -204,7 +207,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 class Limiter:
     """Gives permits. Safe to be used from several event loops on several threads."""
 
-    def __init__(self, caps: Caps = Caps(), *, clock: Clock = time.monotonic, gate: _Gate | None = None) -> None:
+    def __init__(self, caps: Caps = NO_CAPS, *, clock: Clock = time.monotonic, gate: _Gate | None = None) -> None:
         self.caps = caps
         self._gate = gate if gate is not None else _Gate(_ceiling(), clock)
         self._gate.add_user(self)
@@ -223,7 +226,7 @@ _limiters: weakref.WeakValueDictionary[tuple[LimiterKey, Caps], Limiter] = weakr
 _lock = threading.Lock()
 
 
-def limiter_for(key: LimiterKey, caps: Caps = Caps()) -> Limiter:
+def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
     """Return the limiter of a model, which this process keeps; what it learned holds for the next query too.
 
     Limiters of one model with different caps share everything but the caps. The tightest of those that somebody still

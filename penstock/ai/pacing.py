@@ -1,4 +1,4 @@
-"""May a request be sent now, and if not, when? Every decision of the limiter, without a clock, a thread or an event loop.
+"""May a request be sent now, and if not, when? Every decision of the limiter, without clock, thread or event loop.
 
 ``Pace`` joins what bounds a model's requests: how many are under way (concurrency.py), how fast the server takes them
 (send_rate.py), what the user allows and the headers leave (quota.py), and ``Retry-After``.
@@ -51,6 +51,9 @@ class Caps:
         return Caps(*map(least, self.__slots__))
 
 
+NO_CAPS = Caps()
+
+
 class Sent:
     """A request under way, as it was when it was sent."""
 
@@ -64,7 +67,7 @@ class Sent:
 class Pace:
     """The state of one model's limiter. The caller passes the time, which never goes back."""
 
-    def __init__(self, caps: Caps = Caps(), ceiling: int = 1024) -> None:
+    def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024) -> None:
         self._ceiling = ceiling
         self._concurrency = Concurrency(ceiling)
         self._rate = SendRate()
@@ -86,16 +89,16 @@ class Pace:
     def try_send(self, now: float, tokens: int = 0) -> Sent | float:
         """Send a request now, or return when to ask again: ``inf`` means once another one is settled."""
         concurrency = self._concurrency
-        if concurrency.in_flight >= int(concurrency.limit):
-            return math.inf
+        if concurrency.in_flight >= int(concurrency.limit) and (full_until := concurrency.full_until(now)) > now:
+            return full_until
         reserved = self._reservation.estimate(tokens)
         wait_until = self._ready_at(now, reserved)
         if wait_until > now:
             return wait_until
-        concurrency.in_flight += 1
+        level = concurrency.send()
         self._seq += 1
         self._rate.send(now, self._seq)
-        sent = Sent(now, self._seq, concurrency.in_flight, tokens, reserved, self._reserved_total)
+        sent = Sent(now, self._seq, level, tokens, reserved, self._reserved_total)
         self._reserved_total += reserved
         self._spend(now, reserved)
         return sent
@@ -127,11 +130,11 @@ class Pace:
             self._take_hints(now, sent, outcome, hints)
         if outcome == "ok":
             self._concurrency.accept(now, sent.level)
-            self._rate.accept(now, sent.seq)
+            self._rate.accept(now, sent.at, sent.seq)
         elif outcome == "refused":
             self.num_refused += 1
-            self._rate.refuse(now, sent.at, sent.seq, self._seq)
-            self._concurrency.refuse(now, sent.level, sent.seq, self._seq)
+            is_number = self._concurrency.refuse(now, sent.level, sent.seq, self._seq)
+            self._rate.refuse(now, sent.at, sent.seq, self._seq, is_blamed=not is_number)
         elif outcome == "unavailable":
             self._concurrency.hold(now + PAUSE_AFTER_5XX_S)
             self._rate.hold(now + PAUSE_AFTER_5XX_S)

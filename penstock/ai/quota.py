@@ -1,4 +1,4 @@
-"""What is left to be spent: caps of the user, what the server's headers leave, and tokens reserved for answers to come."""
+"""What is left to spend: the user's caps, what the server's headers leave, and tokens reserved for answers to come."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Meter:
 
 
 class Quota:
-    """What headers say is left until a reset. The first half may go at once; the rest is spread over the time that remains.
+    """What headers say is left until a reset. The first half may go at once; the rest is spread over the time left.
 
     With a window that starts anew at the reset, nothing is left over and nothing is refused; with a bucket that fills
     steadily, spending settles at the speed of the filling, with the bucket half full.

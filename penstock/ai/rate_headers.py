@@ -1,7 +1,7 @@
 """What an answer's headers say about the pace: ``Retry-After`` and the rate-limit headers of OpenAI and Anthropic.
 
-Headers come from servers, proxies and gateways that disagree on every detail, so nothing here raises: what makes no sense
-is as good as absent.
+Headers come from servers, proxies and gateways that disagree on every detail, so nothing here raises: what makes no
+sense is as good as absent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_hints(headers: Mapping[str, str] | None, wall_time: float) -> Hints:
         return NO_HINTS
     retry_after_s = _retry_after(headers, wall_time)
     if "x-ratelimit-remaining-requests" in headers or "x-ratelimit-remaining-tokens" in headers:
-        return Hints(retry_after_s, _openai(headers, "requests", wall_time), _openai(headers, "tokens", wall_time))
+        return Hints(retry_after_s, _openai(headers, "requests"), _openai(headers, "tokens"))
     if any(f"anthropic-ratelimit-{kind}-remaining" in headers for kind in ("requests", *_ANTHROPIC_TOKENS)):
         tokens = [w for kind in _ANTHROPIC_TOKENS if (w := _anthropic(headers, kind, wall_time))]
         return Hints(retry_after_s, _anthropic(headers, "requests", wall_time), min(tokens, key=_share, default=None))
@@ -116,7 +116,7 @@ def _retry_after(headers: Mapping[str, str], wall_time: float) -> float | None:
     return None if seconds is None else min(seconds, LONGEST_WAIT_S)
 
 
-def _openai(headers: Mapping[str, str], kind: str, wall_time: float) -> Window | None:
+def _openai(headers: Mapping[str, str], kind: str) -> Window | None:
     reset = headers.get(f"x-ratelimit-reset-{kind}")
     return _window(headers, f"x-ratelimit-remaining-{kind}", f"x-ratelimit-limit-{kind}", parse_duration(reset))
 

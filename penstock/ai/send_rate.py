@@ -22,7 +22,7 @@ SLACK_S = 0.03
 
 SLOW_GROWTH = 0.02
 FAST_GROWTH = 2.0
-"""Shares a second: from a good measurement the rate creeps, ever faster; from a guess it more than doubles in a second."""
+"""Shares a second: from a good measurement the rate creeps, ever faster; from a guess it doubles within a second."""
 
 LONGEST_PROBE_S = 2.0
 
@@ -57,9 +57,8 @@ class Accepted:
         total = sum(self._in_bin(number) for number in range(max(first, last - NUM_BINS + 1), last + 1))
         return total - self._in_bin(first) * (start / BIN_S - first)
 
-    def rate(self, since: float, end: float) -> float:
-        """Return requests a second up to ``end``, measured over a window that holds enough of them."""
-        span = WINDOW_S
+    def rate(self, since: float, end: float, span: float = WINDOW_S) -> float:
+        """Return requests a second up to ``end``, over ``span`` seconds, or more where they hold too few."""
         while (count := self.between(max(since, end - span), end)) < 16 and span < 15 and end - span > since:
             span *= 2
         return count / max(min(span, end - since), BIN_S)
@@ -70,11 +69,11 @@ class Accepted:
 
 
 class SendRate:
-    """A pace that follows the server's. There is none until the first refusal: a server without limits is never held back.
+    """A pace that follows the server's. There is none until the first refusal: no server without limits is held back.
 
     After a refusal the rate becomes what was accepted lately, less a little, and creeps upwards until the next one. A
-    server that refuses everything (the rest of its time window, or an outage) is probed ever more rarely, and once it takes
-    a probe the rate is what it was. Requests are told apart by number: those sent before a cut say nothing against it.
+    server that refuses everything (the rest of its time window, or an outage) is probed ever more rarely, and once it
+    takes a probe the rate is what it was. Requests have numbers: those sent before a cut say nothing against it.
     """
 
     def __init__(self) -> None:
@@ -86,11 +85,16 @@ class SendRate:
         self._burst_sent_at: float | None = None  # after the first cut: when the burst was sent that made it
         self._num_refused = 0  # of those sent since the cut
         self._measure_from = -math.inf
-        self._growth = FAST_GROWTH
+        self._growth = SLOW_GROWTH
+        self._fast_until = 0.0  # up to this rate growth is fast: nothing near it was refused
+        self._is_measured = False  # whether the rate is what was accepted, not a guess
+        self._rate_at_end: float | None = None  # the last one learned while the server still took some
+        self._opened_at = -math.inf
         self._hold_until = 0.0
         self._grown_at = 0.0
         self._waited_at = -math.inf
         self._refusal_s = 0.05
+        self._answer_s = 0.05
         self._closed_at: float | None = None
         self._probe_seq = 0
         self._probe_at = 0.0
@@ -124,7 +128,9 @@ class SendRate:
         else:
             self._next_at = max(self._next_at, now - max(SLACK_S, 1 / self.rate)) + 1 / self.rate
 
-    def accept(self, now: float, seq: int) -> None:
+    def accept(self, now: float, sent_at: float, seq: int) -> None:
+        """Take an answer that is no refusal."""
+        self._answer_s += 0.1 * (now - sent_at - self._answer_s)
         if self._closed_at is not None and seq > self._cut_seq:
             self._reopen(now)
 
@@ -132,8 +138,8 @@ class SendRate:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)
 
-    def refuse(self, now: float, sent_at: float, seq: int, last_seq: int) -> None:
-        """Take a refusal of request ``seq``, the latest of all requests being ``last_seq``."""
+    def refuse(self, now: float, sent_at: float, seq: int, last_seq: int, *, is_blamed: bool = True) -> None:
+        """Take a refusal of request ``seq`` of ``last_seq``; if the pace is not to blame for it, only count."""
         self.accepted.take_back(sent_at)
         if seq <= self._cut_seq:
             self._refine()
@@ -142,53 +148,66 @@ class SendRate:
         self._refusal_s += 0.2 * (now - sent_at - self._refusal_s)
         if self._closed_at is not None:
             self._is_probe_refused |= seq == self._probe_seq
-            return
-        self._num_refused += 1
+        elif self._is_measured and sent_at < self._cut_at + min(self._answer_s, 0.2):
+            self._cut_seq = seq  # a server that counts requests under way still answers those of before the cut
+        elif is_blamed:
+            self._num_refused += 1
+            self._judge(now, sent_at, seq, last_seq)
+
+    def _judge(self, now: float, sent_at: float, seq: int, last_seq: int) -> None:
         is_soon = self.rate is not None and now - self._cut_at < max(SOON_S, 2 * self._refusal_s)
         if is_soon and self._num_refused < 3:
             return  # the tail of a burst, or jitter: the last cut may well be right
         if is_soon and self._num_refused >= 0.9 * (seq - self._cut_seq):
-            self._close(now, last_seq)
-        else:
-            self._cut(now, sent_at, last_seq, is_soon)
+            self._closed_at = now
+            self._is_probe_refused = True
+            self._next_at = now + self._probe_gap(now)
+        self._cut(now, sent_at, is_soon)
+        self._cut_at, self._cut_seq, self._num_refused = now, last_seq, 0
 
-    def _cut(self, now: float, sent_at: float, last_seq: int, is_soon: bool) -> None:
+    def _cut(self, now: float, sent_at: float, is_soon: bool) -> None:
         if self.rate is None:
             self._burst_sent_at = sent_at
             self.rate = self._first_rate(sent_at)
-            self._next_at = now
-            self._set_growth(now, is_guess=True)
+            self._next_at = self._measure_from = now
+            self._fast_until = math.inf
+            self._rate_at_end = self.rate
+        elif self._closed_at is not None and now - self._cut_at < SOON_S and self._cut_at != self._opened_at:
+            pass  # the last cut is not yet disproved: all is refused, whatever the rate
         elif is_soon or sent_at - self._measure_from < SOON_S:
-            self.rate *= 0.75
-            self._set_growth(now, is_guess=True)
+            self._fast_until = 0.9 * self.rate
+            self.rate *= 0.9 if self._is_measured else 0.75
+            self._is_measured = False
         else:
-            self.rate = max(min(self.rate, HEADROOM * self.accepted.rate(self._measure_from, sent_at)), 0.01)
-            self._set_growth(now, is_guess=False)
-        if self._measure_from == -math.inf or is_soon:
-            self._measure_from = now
-        self._cut_at, self._cut_seq, self._num_refused = now, last_seq, 0
+            window_s = WINDOW_S / 4 if self.rate < self._fast_until else WINDOW_S
+            measured = self.accepted.rate(max(self._measure_from, sent_at - 16 * window_s), sent_at, window_s)
+            self.rate = max(min(self.rate, HEADROOM * measured), 0.01)
+            self._fast_until = 0.0
+            self._is_measured = True
+            self._rate_at_end = self.rate
+        self._start_growth(now)
 
     def _refine(self) -> None:
         """The rest of the first burst is refused: what was taken for accepted shrinks."""
         if self._burst_sent_at is not None and self.rate is not None:
-            self.rate = min(self.rate, self._first_rate(self._burst_sent_at))
+            self.rate = self._rate_at_end = min(self.rate, self._first_rate(self._burst_sent_at))
 
     def _first_rate(self, sent_at: float) -> float:
         """By the usual sizes of buckets and windows, what a server takes at once is what it takes in a second."""
         return max(HEADROOM * self.accepted.between(sent_at - WINDOW_S, sent_at + BIN_S) / WINDOW_S, 1.0)
 
-    def _set_growth(self, now: float, *, is_guess: bool) -> None:
+    def _start_growth(self, now: float) -> None:
         assert self.rate is not None
-        if is_guess:
-            self._growth = min(FAST_GROWTH, 0.25 / self._refusal_s, max(self.rate / 4, SLOW_GROWTH))
-            self.hold(now + 2 * self._refusal_s)
-        else:
-            self._growth = SLOW_GROWTH / self._tempo()
-            self.hold(now + SOON_S * self._tempo())
+        self._growth = SLOW_GROWTH / self._tempo()
+        self.hold(now + (2 * self._refusal_s if self.rate < self._fast_until else SOON_S * self._tempo()))
+
+    def _fastest_growth(self) -> float:
+        assert self.rate is not None
+        return min(FAST_GROWTH, 0.25 / self._refusal_s, max(self.rate / 4, SLOW_GROWTH))
 
     def _tempo(self) -> float:
         """Return the seconds in which growth doubles: long enough for some thirty requests to be answered."""
-        return max(1.0, 30 / self.rate) if self.rate else 1.0
+        return max(1.4, 30 / self.rate) if self.rate else 1.4
 
     def _grow(self, now: float) -> None:
         """Raise the rate for the time since the last call, if somebody had to wait for it."""
@@ -196,22 +215,17 @@ class SendRate:
         elapsed, self._grown_at = min(now - self._grown_at, 0.1), now
         if now < self._hold_until or now - self._waited_at > max(0.1, 2 / self.rate):
             return
+        if self.rate < self._fast_until:
+            self.rate *= 1 + self._fastest_growth() * elapsed
+            return
         self.rate *= 1 + self._growth * elapsed
-        fastest = min(FAST_GROWTH, 0.25 / self._refusal_s, max(self.rate / 4, SLOW_GROWTH))
-        self._growth = min(self._growth * 2 ** (elapsed / self._tempo()), max(fastest, self._growth))
-
-    def _close(self, now: float, last_seq: int) -> None:
-        assert self.rate is not None
-        if now - self._measure_from < SOON_S and self._measure_from != self._cut_at:
-            self.rate *= 0.75  # it had only just opened: what it was opened with was too much
-        self._closed_at, self._cut_at, self._cut_seq, self._num_refused = now, now, last_seq, 0
-        self._is_probe_refused = True
-        self._next_at = now + self._probe_gap(now)
+        self._growth = min(self._growth * 2 ** (elapsed / self._tempo()), self._fastest_growth())
 
     def _probe_gap(self, now: float) -> float:
         """Lose no more than a tenth of the outage, whatever its length."""
         closed_s = now - (self._closed_at or now)
-        return min(max(self._refusal_s, 0.02, 0.1 * closed_s), LONGEST_PROBE_S)
+        between_s = 0.5 / self.rate if self.rate else 0.0
+        return min(max(self._refusal_s, 0.02, between_s, 0.1 * closed_s), LONGEST_PROBE_S)
 
     def _reopen_if_silent(self, now: float) -> bool:
         """A probe that was not refused in good time was accepted, though its answer may take long."""
@@ -220,7 +234,16 @@ class SendRate:
         return self._closed_at is None
 
     def _reopen(self, now: float) -> None:
+        assert self.rate is not None
+        assert self._closed_at is not None
+        if now - self._closed_at > WINDOW_S:
+            self._measure_from = now  # an outage is no measurement
+            self._is_measured = False
+        elif now - self._closed_at > WINDOW_S / 4:
+            self._fast_until = 0.0
+            self.rate = self._rate_at_end or self.rate  # a window that ended: what it held is its rate
+        self._rate_at_end = None
         self._closed_at = None
-        self._next_at = self._measure_from = now
+        self._next_at = self._grown_at = self._opened_at = self._cut_at = now
         self._num_refused = 0
-        self._grown_at = now
+        self._start_growth(now)

@@ -6,8 +6,9 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from penstock.ai.pacing import Outcome, Pace, Sent
@@ -100,6 +101,21 @@ class Unlimited:
 
 
 @dataclass
+class Troubled:
+    """Another server, except when ``trouble`` says otherwise."""
+
+    server: Server
+    trouble: Callable[[float], Outcome]
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]:
+        outcome = self.trouble(now)
+        return self.server.arrive(now) if outcome == "ok" else (outcome, NO_HINTS)
+
+    def depart(self) -> None:
+        self.server.depart()
+
+
+@dataclass
 class Run:
     """What was sent, as (when it was sent, what became of it)."""
 
@@ -118,7 +134,7 @@ class Run:
 
 
 def simulate(
-    pace: Pace,
+    paces: Pace | Sequence[Pace],
     server: Server,
     seconds: float,
     *,
@@ -130,63 +146,58 @@ def simulate(
     seed: int = 0,
     start_at: float = 1000.0,
 ) -> Run:
-    """Run a client with endless rows against a server.
+    """Run a client with endless rows against a server, or several that know nothing of each other.
 
-    ``network_s`` is the longest way to the server, different for each request; a client sends ``most_per_s`` at most, and
-    its timers are up to a millisecond late. ``tokens`` gives a request's input and what it uses in the end.
+    ``network_s`` is the longest way to the server, different for each request; a client sends ``most_per_s`` at most,
+    and its timers are up to a millisecond late. ``tokens`` gives a request's input and what it uses in the end.
     """
     chance = random.Random(seed)
     run = Run()
     events: list[tuple[float, int, Callable[[float], None]]] = []
     order = itertools.count()
-    wake_at = math.inf
 
     def at(moment: float, act: Callable[[float], None]) -> None:
         heapq.heappush(events, (moment, next(order), act))
 
-    busy_until = 0.0
+    def start(pace: Pace) -> None:
+        wake_at, busy_until = math.inf, 0.0
 
-    def send(now: float) -> None:
-        nonlocal wake_at, busy_until
-        while now < start_at + seconds:
-            if busy_until > now:
-                answer: Sent | float = busy_until
-            else:
+        def send(now: float) -> None:
+            nonlocal wake_at, busy_until
+            while True:
                 needed, used = tokens()
-                answer = pace.try_send(now, needed)
-            if isinstance(answer, float):
-                if answer < wake_at:
-                    late = chance.random() * 0.001
-                    wake_at = max(answer, now + 1e-6) + late
-                    at(wake_at, woken)
-                return
-            busy_until = max(busy_until, now - 0.001) + 1 / most_per_s
-            run.in_flight.append((now - start_at, pace.in_flight))
-            at(now + chance.random() * network_s, arriving(answer, used))
+                answer = busy_until if busy_until > now else pace.try_send(now, needed)
+                if isinstance(answer, float):
+                    if answer < wake_at:
+                        wake_at = max(answer, now + 1e-6) + chance.random() * 0.001
+                        at(wake_at, wake)
+                    return
+                busy_until = max(busy_until, now - 0.001) + 1 / most_per_s
+                run.in_flight.append((now - start_at, pace.in_flight))
+                at(now + chance.random() * network_s, partial(arrive, answer, used))
 
-    def woken(now: float) -> None:
-        nonlocal wake_at
-        if now == wake_at:  # else an earlier one took its place
-            wake_at = math.inf
-            send(now)
+        def wake(now: float) -> None:
+            nonlocal wake_at
+            if now == wake_at:  # else an earlier one took its place
+                wake_at = math.inf
+                send(now)
 
-    def arriving(sent: Sent, used: int) -> Callable[[float], None]:
-        def arrive(now: float) -> None:
+        def arrive(sent: Sent, used: int, now: float) -> None:
             outcome, hints = server.arrive(now - start_at)
             run.sent.append((sent.at - start_at, outcome))
-            is_quick = outcome == "refused" and refusal_s is not None
-            delay = refusal_s(now - start_at) if is_quick and refusal_s else latency(now - start_at)
-            at(now + delay, lambda then: leave(then, sent, outcome, used, hints))
+            answer_s = refusal_s if outcome == "refused" and refusal_s is not None else latency
+            at(now + answer_s(now - start_at), partial(leave, sent, used, outcome, hints))
 
-        return arrive
+        def leave(sent: Sent, used: int, outcome: Outcome, hints: Hints, now: float) -> None:
+            if outcome == "ok":
+                server.depart()
+            pace.settle(now, sent, outcome, used if outcome == "ok" else None, hints)
+            send(now)
 
-    def leave(now: float, sent: Sent, outcome: Outcome, used: int, hints: Hints) -> None:
-        if outcome == "ok":
-            server.depart()
-        pace.settle(now, sent, outcome, used if outcome == "ok" else None, hints)
-        send(now)
+        at(start_at, send)
 
-    at(start_at, send)
+    for pace in paces if isinstance(paces, Sequence) else [paces]:
+        start(pace)
     while events and events[0][0] < start_at + seconds:
         now, _, act = heapq.heappop(events)
         act(now)
