@@ -2,6 +2,8 @@
 
 local_weights.py     where the files are                  checkpoint.py   a model as data: its name, how to load it
 sentence_modules.py  how a model encodes texts            text_encoder.py, length_batches.py   doing so, fast
+zero_shot.py         labels for texts                     vision.py       vectors and labels of images
+generation.py        answers to prompts                   chat.py         requests as a model's own dialect
 """
 
 from __future__ import annotations
@@ -11,11 +13,25 @@ from typing import Any, ClassVar
 
 from penstock.ai.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
 from penstock.ai.local_weights import MINILM
-from penstock.ai.provider import Embedder, Model, NDArray, Provider, Task, TextEmbedding, check_options
+from penstock.ai.provider import (
+    Embedder,
+    ImageClassification,
+    ImageEmbedding,
+    Model,
+    NDArray,
+    Provider,
+    Task,
+    TextClassification,
+    TextEmbedding,
+    check_options,
+)
 from penstock.ai.sentence_modules import read_modules
 from penstock.ai.text_encoder import TextEncoder
+from penstock.ai.vision import ImageClassifier, ImageEmbedder, image_width
+from penstock.ai.zero_shot import text_classifier
 from penstock.errors import InvalidArgumentError
 
+CLIP = "openai/clip-vit-base-patch32"
 TEXT_OPTIONS = (*OPTIONS, "max_length", "long_input", "normalize", "prompt", "prompt_name")
 
 
@@ -23,7 +39,13 @@ class TransformersProvider(Provider):
     """Local models; without a network those that are on this machine, MiniLM with ``penstock[local]`` among them."""
 
     name = "transformers"
-    default_models: ClassVar[Mapping[str, str]] = {"embed_text": MINILM}
+    default_models: ClassVar[Mapping[str, str]] = {
+        "prompt": "Qwen/Qwen2.5-0.5B-Instruct",
+        "embed_text": MINILM,
+        "classify_text": MINILM,  # a model of entailment is better at it, and far larger
+        "embed_image": CLIP,
+        "classify_image": CLIP,
+    }
 
     def model(self, task: Task) -> Model:
         checkpoint = Checkpoint.of(self.model_name(task), task)
@@ -31,6 +53,15 @@ class TransformersProvider(Provider):
             case TextEmbedding():
                 check_options(task, self.name, TEXT_OPTIONS)
                 return TextEmbedder(checkpoint, task)
+            case TextClassification():
+                check_options(task, self.name, (*OPTIONS, "max_length", "hypothesis_template"))
+                return text_classifier(checkpoint, task)
+            case ImageEmbedding():
+                check_options(task, self.name, (*OPTIONS, "normalize"))
+                return ImageEmbedder(checkpoint, task, checked_dimensions(task, image_width(checkpoint)))
+            case ImageClassification():
+                check_options(task, self.name, (*OPTIONS, "hypothesis_template"))
+                return ImageClassifier(checkpoint, task)
             case _:
                 return super().model(task)
 
