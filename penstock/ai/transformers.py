@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from penstock.ai.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
+from penstock.ai.generation import PROMPT_OPTIONS, TransformersPrompter
 from penstock.ai.local_weights import MINILM
 from penstock.ai.provider import (
     Embedder,
@@ -19,6 +20,7 @@ from penstock.ai.provider import (
     ImageEmbedding,
     Model,
     NDArray,
+    Prompting,
     Provider,
     Task,
     TextClassification,
@@ -50,6 +52,9 @@ class TransformersProvider(Provider):
     def model(self, task: Task) -> Model:
         checkpoint = Checkpoint.of(self.model_name(task), task)
         match task:
+            case Prompting():
+                check_options(task, self.name, PROMPT_OPTIONS)
+                return TransformersPrompter(checkpoint, task)
             case TextEmbedding():
                 check_options(task, self.name, TEXT_OPTIONS)
                 return TextEmbedder(checkpoint, task)

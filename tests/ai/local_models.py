@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.seeds.tiny_models import _word_tokenizer
+from tests.seeds.tiny_models import _byte_tokenizer, _word_tokenizer
 
 TEXTS = [
     "the kettle boils quickly and the handle stays cool",
@@ -61,6 +61,32 @@ def save_entailment(folder: Path) -> str:
         max_position_embeddings=32, initializer_range=0.5, id2label=names, label2id={v: k for k, v in names.items()},
     )  # fmt: skip
     BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+CHAT_TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+NO_SYSTEM_TEMPLATE = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHAT_TEMPLATE
+)
+
+
+def save_llama(folder: Path, *, chat_template: str | None = None, num_positions: int = 256) -> str:
+    """Write a Llama over bytes; whatever it says is nonsense, but always the same nonsense."""
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    tokenizer = _byte_tokenizer()
+    tokenizer.chat_template = chat_template
+    end = tokenizer.eos_token_id
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=num_positions, initializer_range=0.4,
+        bos_token_id=end, eos_token_id=end,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(do_sample=False, bos_token_id=end, eos_token_id=end)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
