@@ -47,8 +47,9 @@ class TransformersPrompter(Prompter):
 
     def load(self) -> None:
         takes_images = _takes_images(self._checkpoint)
-        self._processor = self._checkpoint.load_beside("AutoProcessor") if takes_images else None
-        self._tokenizer = self._processor.tokenizer if takes_images else self._checkpoint.load_beside("AutoTokenizer")
+        self._processor: Any = self._checkpoint.load_beside("AutoProcessor") if takes_images else None
+        beside = self._processor.tokenizer if self._processor is not None else None
+        self._tokenizer: Any = beside or self._checkpoint.load_beside("AutoTokenizer")
         self._model = self._checkpoint.load("AutoModelForImageTextToText" if takes_images else "AutoModelForCausalLM")
         self._device = self._checkpoint.torch_device()
         self._tokenizer.padding_side = "left"

@@ -19,17 +19,36 @@ A model is built in the user's process, travels to the workers, and is loaded th
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
 from penstock.ai.conversation import Generation, Request
+from penstock.ai.limiter import Caps
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 
 NDArray = np.ndarray[Any, Any]
+
+
+MAX_RETRIES = 5
+TIMEOUT_S = 600.0
+NO_CAPS = Caps()
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """How remote calls are made: how often again after a failure, how long to wait for one, how many and how fast."""
+
+    max_retries: int = MAX_RETRIES
+    timeout_s: float = TIMEOUT_S
+    caps: Caps = NO_CAPS
+
+
+DEFAULT_SETTINGS = CallSettings()
 
 
 @dataclass(frozen=True)
@@ -39,6 +58,7 @@ class Task:
     function: ClassVar[str]
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    settings: CallSettings = DEFAULT_SETTINGS
 
 
 @dataclass(frozen=True)
@@ -50,6 +70,7 @@ class Prompting(Task):
 class TextEmbedding(Task):
     function: ClassVar[str] = "embed_text"
     dimensions: int | None = None
+    long_input: Literal["truncate", "average"] = "truncate"
 
 
 @dataclass(frozen=True)
@@ -81,6 +102,16 @@ class Model:
 
     def close(self) -> Any:
         """Release what ``load`` took; may be async where the model is."""
+
+
+AnyModel = TypeVar("AnyModel", bound=Model)
+
+
+def loaded(model: AnyModel) -> AnyModel:
+    """Return a model that is ready. It is a copy, as several queries may use the one in the plan at the same time."""
+    own = copy.deepcopy(model)
+    own.load()
+    return own
 
 
 class Prompter(Model):

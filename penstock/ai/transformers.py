@@ -9,6 +9,7 @@ generation.py        answers to prompts                   chat.py         reques
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from penstock.ai.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
@@ -34,13 +35,19 @@ from penstock.ai.zero_shot import text_classifier
 from penstock.errors import InvalidArgumentError
 
 CLIP = "openai/clip-vit-base-patch32"
-TEXT_OPTIONS = (*OPTIONS, "max_length", "long_input", "normalize", "prompt", "prompt_name")
+TEXT_OPTIONS = (*OPTIONS, "max_length", "normalize", "prompt", "prompt_name")
 
 
+@dataclass(frozen=True)
 class TransformersProvider(Provider):
-    """Local models; without a network those that are on this machine, MiniLM with ``penstock[local]`` among them."""
+    """Local models; without a network those that are on this machine, MiniLM with ``penstock[local]`` among them.
 
-    name = "transformers"
+    ``device`` and ``dtype`` hold for all its models, unless a call says otherwise.
+    """
+
+    device: str | None = None
+    dtype: str | None = None
+    name: str = "transformers"
     default_models: ClassVar[Mapping[str, str]] = {
         "prompt": "Qwen/Qwen2.5-0.5B-Instruct",
         "embed_text": MINILM,
@@ -50,6 +57,9 @@ class TransformersProvider(Provider):
     }
 
     def model(self, task: Task) -> Model:
+        own = {"device": self.device, "dtype": self.dtype}
+        options = {name: value for name, value in own.items() if value is not None} | dict(task.options)
+        task = replace(task, options=options)
         checkpoint = Checkpoint.of(self.model_name(task), task)
         match task:
             case Prompting():
@@ -81,14 +91,12 @@ class TextEmbedder(Embedder):
         self.dimensions = checked_dimensions(task, self._modules.width)
         self.resources = resources_of(task)
         self.batch_size = batch_size_of(task)
-        if (long_input := options.get("long_input", "truncate")) not in ("truncate", "average"):
-            raise InvalidArgumentError(f"{task.function}: long_input is 'truncate' or 'average'; got {long_input!r}")
         prompt = options.get("prompt")
         self._options: dict[str, Any] = {
             "width": self.dimensions,
             "is_normalized": bool(options.get("normalize", self._modules.is_normalized)),
             "max_length": options.get("max_length"),
-            "long_input": long_input,
+            "long_input": task.long_input,
             "prompt": prompt if prompt is not None else self._modules.prompt(options.get("prompt_name")),
         }
         self._encoder: TextEncoder | None = None

@@ -17,7 +17,7 @@ from tests.seeds.tiny_models import REVIEWS, save_sentiment_classifier
 
 
 def classifier(labels: list[str], model: str | None = None, **options: Any) -> Classifier:
-    found = TransformersProvider().model(TextClassification(model, {"device": "cpu", **options}, tuple(labels)))
+    found = TransformersProvider().model(TextClassification(model, {"device": "cpu", **options}, labels=tuple(labels)))
     assert isinstance(found, Classifier)
     return pickle.loads(pickle.dumps(found))  # type: ignore[no-any-return]
 

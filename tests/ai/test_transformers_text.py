@@ -18,8 +18,11 @@ from penstock.errors import InvalidArgumentError
 from tests.ai.local_models import TEXTS, save_bert, save_sentence_model
 
 
-def embedder(model: str | None = None, dimensions: int | None = None, **options: Any) -> TextEmbedder:
-    found = TransformersProvider().model(TextEmbedding(model, {"device": "cpu", **options}, dimensions))
+def embedder(
+    model: str | None = None, dimensions: int | None = None, long_input: Any = "truncate", **options: Any
+) -> TextEmbedder:
+    task = TextEmbedding(model, {"device": "cpu", **options}, dimensions=dimensions, long_input=long_input)
+    found = TransformersProvider().model(task)
     assert isinstance(found, TextEmbedder)
     return found
 
@@ -168,7 +171,6 @@ def test_weights_do_not_travel() -> None:
     [
         ({"bath_size": 8}, "does not take 'bath_size'.*Did you mean 'batch_size'"),
         ({"dtype": "int4"}, "dtype is one of float32"),
-        ({"long_input": "drop"}, "'truncate' or 'average'"),
         ({"batch_size": 0}, "batch_size is a number of rows"),
         ({"concurrency": 0}, "concurrency is a whole number"),
     ],
@@ -176,6 +178,13 @@ def test_weights_do_not_travel() -> None:
 def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         embedder(**options)
+
+
+def test_a_provider_has_a_device_of_its_own() -> None:
+    found = TransformersProvider(device="cuda", dtype="float16").model(TextEmbedding())
+    assert found.resources.gpus == 1
+    own = TransformersProvider(device="cuda").model(TextEmbedding(options={"device": "cpu"}))
+    assert own.resources.gpus == 0
 
 
 def test_where_a_model_runs() -> None:

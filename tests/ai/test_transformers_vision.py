@@ -17,7 +17,7 @@ from tests.ai.local_models import COLOURS, images, save_clip, save_resnet, save_
 
 
 def embed(model: str, pixels: list[np.ndarray], dimensions: int | None = None, **options: Any) -> np.ndarray:
-    task = ImageEmbedding(model, {"device": "cpu", **options}, dimensions)
+    task = ImageEmbedding(model, {"device": "cpu", **options}, dimensions=dimensions)
     found = pickle.loads(pickle.dumps(TransformersProvider().model(task)))
     assert isinstance(found, Embedder)
     found.load()
@@ -28,7 +28,7 @@ def embed(model: str, pixels: list[np.ndarray], dimensions: int | None = None, *
 
 
 def classify(model: str, labels: list[str]) -> list[str]:
-    found = TransformersProvider().model(ImageClassification(model, {"device": "cpu"}, tuple(labels)))
+    found = TransformersProvider().model(ImageClassification(model, {"device": "cpu"}, labels=tuple(labels)))
     assert isinstance(found, Classifier)
     found.load()
     assert list(found.classify([])) == []
