@@ -11,6 +11,8 @@ import torch
 
 from tests.seeds.tiny_models import _byte_tokenizer, _word_tokenizer
 
+torch.set_num_threads(1)  # tests run side by side, and the models are tiny
+
 TEXTS = [
     "the kettle boils quickly and the handle stays cool",
     "it broke",

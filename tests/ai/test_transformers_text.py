@@ -18,11 +18,8 @@ from penstock.errors import InvalidArgumentError
 from tests.ai.local_models import TEXTS, save_bert, save_sentence_model
 
 
-def embedder(
-    model: str | None = None, dimensions: int | None = None, long_input: Any = "truncate", **options: Any
-) -> TextEmbedder:
-    task = TextEmbedding(model, {"device": "cpu", **options}, dimensions=dimensions, long_input=long_input)
-    found = TransformersProvider().model(task)
+def embedder(model: str | None = None, dimensions: int | None = None, **options: Any) -> TextEmbedder:
+    found = TransformersProvider().model(TextEmbedding(model, {"device": "cpu", **options}, dimensions=dimensions))
     assert isinstance(found, TextEmbedder)
     return found
 
@@ -131,7 +128,10 @@ def test_a_text_longer_than_the_positions_is_cut(tmp_path: Path) -> None:
 def test_long_texts_are_averaged_by_their_tokens(tmp_path: Path) -> None:
     model = save_bert(tmp_path)
     text = "the kettle broke the handle a joy to read"  # nine words: pieces of 4, 4 and 1 with room for six tokens
-    averaged = embed([text, "a joy"], model, max_length=6, long_input="average")
+    task = TextEmbedding(model, {"device": "cpu", "max_length": 6}, long_input="average")
+    averaging = TransformersProvider().model(task)
+    assert isinstance(averaging, TextEmbedder)
+    averaged = averaging.embed([text, "a joy"])
     pieces = embed(["the kettle broke the", "handle a joy to", "read", "a joy"], model)
     np.testing.assert_allclose(averaged[0], np.average(pieces[:3], axis=0, weights=[6, 6, 3]), atol=1e-5)
     np.testing.assert_allclose(averaged[1], pieces[3], atol=1e-5)
