@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REVIEWS = ROOT / "examples" / "data" / "reviews.jsonl"
 OUTPUT = ROOT / "demo-output" / "reviews"
 
-QUESTIONS = ["the battery does not last", "good to sleep in on a cold night", "burns my food"]
+QUESTIONS = ["long battery life", "something warm for camping", "burns my food"]
 
 
 # A class is built once in a worker, with the arguments it was made with; its method is given a batch of rows at a time.

@@ -6,4 +6,5 @@ prompting.py     one row: ask, run tools, check, ask again          structured.p
 embedding.py     many texts packed into one request                 classifying.py
 http.py          one pooled client; retries, errors                 limiter.py    how many, how fast
 openai.py anthropic.py google.py transformers.py ...                one file a provider
+checkpoint.py    a model on disk: where it is, how it is loaded     text_encoder.py, zero_shot.py, vision.py, generation.py
 """
