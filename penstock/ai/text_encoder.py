@@ -54,7 +54,7 @@ class TextEncoder:
         self._device = checkpoint.torch_device()
         self._max_tokens = CPU_TOKENS if self._device.type == "cpu" else GPU_TOKENS
         self._tokenizer = checkpoint.load_beside("AutoTokenizer", modules.path)
-        self._max_length = _longest(self._model.config, self._tokenizer, max_length or modules.max_length)
+        self._max_length = longest_input(self._model.config, self._tokenizer, max_length or modules.max_length)
         self._backend = self._tokenizer.backend_tokenizer if self._tokenizer.is_fast else None
         if self._backend is not None:
             self._backend.no_padding()
@@ -188,7 +188,7 @@ def _averaged(vectors: Any, owners: list[int], lengths: NDArray, num_texts: int)
     return total / torch.zeros((num_texts, 1), device=vectors.device).index_add_(0, rows, weights)
 
 
-def _longest(config: Any, tokenizer: Any, wanted: int | None) -> int:
+def longest_input(config: Any, tokenizer: Any, wanted: int | None) -> int:
     """Return how many tokens a text may have: what is wanted, else the tokenizer's limit, as far as positions go."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions and getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert", "mpnet"):

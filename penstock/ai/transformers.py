@@ -2,35 +2,81 @@
 
 local_weights.py     where the files are                  checkpoint.py   a model as data: its name, how to load it
 sentence_modules.py  how a model encodes texts            text_encoder.py, length_batches.py   doing so, fast
+zero_shot.py         labels for texts                     vision.py       vectors and labels of images
+generation.py        answers to prompts                   chat.py         requests as a model's own dialect
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from penstock.ai.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
+from penstock.ai.generation import PROMPT_OPTIONS, TransformersPrompter
 from penstock.ai.local_weights import MINILM
-from penstock.ai.provider import Embedder, Model, NDArray, Provider, Task, TextEmbedding, check_options
+from penstock.ai.provider import (
+    Embedder,
+    ImageClassification,
+    ImageEmbedding,
+    Model,
+    NDArray,
+    Prompting,
+    Provider,
+    Task,
+    TextClassification,
+    TextEmbedding,
+    check_options,
+)
 from penstock.ai.sentence_modules import read_modules
 from penstock.ai.text_encoder import TextEncoder
+from penstock.ai.vision import ImageClassifier, ImageEmbedder, image_width
+from penstock.ai.zero_shot import text_classifier
 from penstock.errors import InvalidArgumentError
 
-TEXT_OPTIONS = (*OPTIONS, "max_length", "long_input", "normalize", "prompt", "prompt_name")
+CLIP = "openai/clip-vit-base-patch32"
+TEXT_OPTIONS = (*OPTIONS, "max_length", "normalize", "prompt", "prompt_name")
 
 
+@dataclass(frozen=True)
 class TransformersProvider(Provider):
-    """Local models; without a network those that are on this machine, MiniLM with ``penstock[local]`` among them."""
+    """Local models; without a network those that are on this machine, MiniLM with ``penstock[local]`` among them.
 
-    name = "transformers"
-    default_models: ClassVar[Mapping[str, str]] = {"embed_text": MINILM}
+    ``device`` and ``dtype`` hold for all its models, unless a call says otherwise.
+    """
+
+    device: str | None = None
+    dtype: str | None = None
+    name: str = "transformers"
+    default_models: ClassVar[Mapping[str, str]] = {
+        "prompt": "Qwen/Qwen2.5-0.5B-Instruct",
+        "embed_text": MINILM,
+        "classify_text": MINILM,  # a model of entailment is better at it, and far larger
+        "embed_image": CLIP,
+        "classify_image": CLIP,
+    }
 
     def model(self, task: Task) -> Model:
+        own = {"device": self.device, "dtype": self.dtype}
+        options = {name: value for name, value in own.items() if value is not None} | dict(task.options)
+        task = replace(task, options=options)
         checkpoint = Checkpoint.of(self.model_name(task), task)
         match task:
+            case Prompting():
+                check_options(task, self.name, PROMPT_OPTIONS)
+                return TransformersPrompter(checkpoint, task)
             case TextEmbedding():
                 check_options(task, self.name, TEXT_OPTIONS)
                 return TextEmbedder(checkpoint, task)
+            case TextClassification():
+                check_options(task, self.name, (*OPTIONS, "max_length", "hypothesis_template"))
+                return text_classifier(checkpoint, task)
+            case ImageEmbedding():
+                check_options(task, self.name, (*OPTIONS, "normalize"))
+                return ImageEmbedder(checkpoint, task, checked_dimensions(task, image_width(checkpoint)))
+            case ImageClassification():
+                check_options(task, self.name, (*OPTIONS, "hypothesis_template"))
+                return ImageClassifier(checkpoint, task)
             case _:
                 return super().model(task)
 
@@ -45,14 +91,12 @@ class TextEmbedder(Embedder):
         self.dimensions = checked_dimensions(task, self._modules.width)
         self.resources = resources_of(task)
         self.batch_size = batch_size_of(task)
-        if (long_input := options.get("long_input", "truncate")) not in ("truncate", "average"):
-            raise InvalidArgumentError(f"{task.function}: long_input is 'truncate' or 'average'; got {long_input!r}")
         prompt = options.get("prompt")
         self._options: dict[str, Any] = {
             "width": self.dimensions,
             "is_normalized": bool(options.get("normalize", self._modules.is_normalized)),
             "max_length": options.get("max_length"),
-            "long_input": long_input,
+            "long_input": task.long_input,
             "prompt": prompt if prompt is not None else self._modules.prompt(options.get("prompt_name")),
         }
         self._encoder: TextEncoder | None = None

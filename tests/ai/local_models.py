@@ -6,9 +6,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tests.seeds.tiny_models import _byte_tokenizer, _word_tokenizer
+
+torch.set_num_threads(1)  # tests run side by side, and the models are tiny
 
 TEXTS = [
     "the kettle boils quickly and the handle stays cool",
@@ -48,6 +51,108 @@ def save_sentence_model(folder: Path, *steps: Any, pooling: Any = "mean", max_le
     return str(folder / "sentences")
 
 
+def save_entailment(folder: Path) -> str:
+    """Write a BERT for natural language inference, with segments for the two texts."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    tokenizer = _word_tokenizer([*TEXTS, "this example is about boiling joy."])
+    names = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=32, initializer_range=0.5, id2label=names, label2id={v: k for k, v in names.items()},
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+NO_SYSTEM_TEMPLATE = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHAT_TEMPLATE
+)
+
+
+def save_llama(folder: Path, *, chat_template: str | None = None, num_positions: int = 256) -> str:
+    """Write a Llama over bytes; whatever it says is nonsense, but always the same nonsense."""
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    tokenizer = _byte_tokenizer()
+    tokenizer.chat_template = chat_template
+    end = tokenizer.eos_token_id
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=num_positions, initializer_range=0.4,
+        bos_token_id=end, eos_token_id=end,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(do_sample=False, bos_token_id=end, eos_token_id=end)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+# --- images ---
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 220, 30), "blue": (30, 30, 220), "white": (250, 250, 250)}
+_SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+_PIXELS = {"image_size": 16, "patch_size": 4}
+
+
+def images() -> list[np.ndarray]:
+    """Return one noisy image a colour, of different sizes."""
+    rng = np.random.default_rng(0)
+    return [
+        (np.full((20 + 4 * i, 30 - i, 3), colour) + rng.integers(-20, 5, (20 + 4 * i, 30 - i, 3)))
+        .clip(0, 255)
+        .astype("u1")
+        for i, colour in enumerate(COLOURS.values())
+    ]
+
+
+def save_clip(folder: Path, *, is_siglip: bool = False) -> str:
+    """Write a CLIP or a SigLIP that knows the names of colours."""
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, SiglipConfig, SiglipModel
+
+    torch.manual_seed(3)
+    tokenizer = _word_tokenizer(["this is a photo of .", *COLOURS])
+    text = _SMALL | {"vocab_size": len(tokenizer), "max_position_embeddings": 12, "eos_token_id": 3}
+    if is_siglip:
+        SiglipModel(SiglipConfig(text_config=text, vision_config=_SMALL | _PIXELS)).save_pretrained(folder)
+    else:
+        config = CLIPConfig(text_config=text, vision_config=_SMALL | _PIXELS, projection_dim=10)
+        CLIPModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}).save_pretrained(folder)
+    return str(folder)
+
+
+def save_vit(folder: Path, *, has_head: bool = False) -> str:
+    """Write a vision transformer: a backbone, or a classifier of colours."""
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor, ViTModel
+
+    torch.manual_seed(0)
+    config = ViTConfig(**_SMALL, **_PIXELS, id2label=dict(enumerate(["crimson, red", "green", "blue", "white"])))
+    (ViTForImageClassification(config) if has_head else ViTModel(config)).save_pretrained(folder)
+    ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
+    return str(folder)
+
+
+def save_resnet(folder: Path) -> str:
+    from transformers import ResNetConfig, ResNetModel, ViTImageProcessor
+
+    torch.manual_seed(0)
+    ResNetModel(ResNetConfig(embedding_size=4, hidden_sizes=[4, 6], depths=[1, 1], layer_type="basic")).save_pretrained(
+        folder
+    )
+    ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
+    return str(folder)
+
+
 def save_in_cache(cache: Path, name: str, folder: str) -> None:
     """Put a folder where the hub's client keeps what it downloaded."""
     root = cache / f"models--{name.replace('/', '--')}"
@@ -56,6 +161,3 @@ def save_in_cache(cache: Path, name: str, folder: str) -> None:
     (root / "refs" / "main").write_text(commit)
     (root / "snapshots").mkdir()
     Path(folder).rename(root / "snapshots" / commit)
-
-
-__all__ = ["TEXTS", "_byte_tokenizer", "save_bert", "save_in_cache", "save_sentence_model"]

@@ -128,7 +128,10 @@ def test_a_text_longer_than_the_positions_is_cut(tmp_path: Path) -> None:
 def test_long_texts_are_averaged_by_their_tokens(tmp_path: Path) -> None:
     model = save_bert(tmp_path)
     text = "the kettle broke the handle a joy to read"  # nine words: pieces of 4, 4 and 1 with room for six tokens
-    averaged = embed([text, "a joy"], model, max_length=6, long_input="average")
+    task = TextEmbedding(model, {"device": "cpu", "max_length": 6}, long_input="average")
+    averaging = TransformersProvider().model(task)
+    assert isinstance(averaging, TextEmbedder)
+    averaged = averaging.embed([text, "a joy"])
     pieces = embed(["the kettle broke the", "handle a joy to", "read", "a joy"], model)
     np.testing.assert_allclose(averaged[0], np.average(pieces[:3], axis=0, weights=[6, 6, 3]), atol=1e-5)
     np.testing.assert_allclose(averaged[1], pieces[3], atol=1e-5)
@@ -168,7 +171,6 @@ def test_weights_do_not_travel() -> None:
     [
         ({"bath_size": 8}, "does not take 'bath_size'.*Did you mean 'batch_size'"),
         ({"dtype": "int4"}, "dtype is one of float32"),
-        ({"long_input": "drop"}, "'truncate' or 'average'"),
         ({"batch_size": 0}, "batch_size is a number of rows"),
         ({"concurrency": 0}, "concurrency is a whole number"),
     ],
@@ -176,6 +178,13 @@ def test_weights_do_not_travel() -> None:
 def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         embedder(**options)
+
+
+def test_a_provider_has_a_device_of_its_own() -> None:
+    found = TransformersProvider(device="cuda", dtype="float16").model(TextEmbedding())
+    assert found.resources.gpus == 1
+    own = TransformersProvider(device="cuda").model(TextEmbedding(options={"device": "cpu"}))
+    assert own.resources.gpus == 0
 
 
 def test_where_a_model_runs() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.architecture.imports import ROOT
 
 README = (ROOT / "README.md").read_text()
-PAGES = README + (ROOT / "docs" / "FILES.md").read_text()
+PAGES = README + (ROOT / "docs" / "FILES.md").read_text() + (ROOT / "docs" / "MODELS.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGES, flags=re.DOTALL)
 
 
@@ -34,11 +34,12 @@ def test_readme_example_runs(number: int, checkout: Path) -> None:
 
 def test_quickstart_shows_the_table_and_writes_parquet() -> None:
     script = ROOT / "examples" / "quickstart.py"
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=50)
+    result = subprocess.run([sys.executable, script, "48"], capture_output=True, text=True, timeout=50)
     assert result.returncode == 0, result.stderr
     assert "sentiment" in result.stdout
-    assert "240 reviews scored" in result.stdout
-    assert list((ROOT / "demo-output" / "sentiment").glob("**/*.parquet"))
+    assert "Nearest to 'burns my food'" in result.stdout
+    assert "48 reviews embedded and classified" in result.stdout
+    assert list((ROOT / "demo-output" / "reviews").glob("**/*.parquet"))
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))

@@ -1,0 +1,123 @@
+"""Requests in a model's own dialect: its chat template, or plain text where it has none."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+from penstock.ai.conversation import Audio, Document, Image, ModelTurn, Request, Text, ToolTurn, UserTurn
+from penstock.errors import RequestRefusedError
+
+Message = dict[str, Any]
+
+
+def messages_of(request: Request, *, takes_images: bool) -> list[Message]:
+    """Return a request as the messages that chat templates are written for.
+
+    A content is a text, or for models of images a list of parts. What the model cannot take is refused by name.
+    """
+    if request.tools:
+        raise RequestRefusedError("Local models do not call tools; use a provider that does, such as 'openai'.")
+    messages: list[Message] = []
+    if system := system_text(request):
+        messages.append(_message("system", [{"type": "text", "text": system}], takes_images))
+    for turn in request.turns:
+        match turn:
+            case UserTurn(parts):
+                messages.append(_message("user", [_part(part, takes_images) for part in parts], takes_images))
+            case ModelTurn(text):
+                messages.append(_message("assistant", [{"type": "text", "text": text}], takes_images))
+            case ToolTurn():
+                raise RequestRefusedError("Local models do not call tools, so there are no results to give them.")
+    return messages
+
+
+def system_text(request: Request) -> str:
+    """Return what the model is told first: the user's words, and the form of the answer."""
+    parts = [request.system] if request.system else []
+    if request.output is not None:
+        schema = json.dumps(request.output.schema, ensure_ascii=False)
+        parts.append(f"Answer with one JSON value that is valid against this JSON schema, and nothing else:\n{schema}")
+    return "\n\n".join(parts)
+
+
+def rendered(tokenizer: Any, messages: list[Message]) -> str:
+    """Return the text that the model continues."""
+    if not getattr(tokenizer, "chat_template", None):
+        return "\n\n".join(_text_of(message) for message in messages)
+    import jinja2
+
+    def apply(conversation: list[Message]) -> str:
+        return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
+
+    try:
+        return apply(messages)
+    except jinja2.TemplateError:
+        if messages[0]["role"] != "system" or len(messages) < 2:
+            raise
+        return apply(_without_system(messages))  # some templates know no system message
+
+
+def images_of(request: Request) -> list[Any]:
+    """Return the images of a request, decoded, in the order in which its messages name them."""
+    from penstock.images.packages import pillow
+
+    parts = [part for turn in request.turns if isinstance(turn, UserTurn) for part in turn.parts]
+    return [pillow().open(io.BytesIO(part.data)).convert("RGB") for part in parts if isinstance(part, Image)]
+
+
+def split_reasoning(text: str) -> tuple[str, str | None]:
+    """Return an answer without the thoughts before it, and the thoughts.
+
+    >>> split_reasoning("<think>2 and 2</think>\\n\\n4")
+    ('4', '2 and 2')
+    """
+    thoughts, end, answer = text.partition("</think>")
+    if not end:
+        return text, None
+    return answer.lstrip(), thoughts.strip().removeprefix("<think>").strip() or None
+
+
+def without_fence(text: str) -> str:
+    """Return a JSON answer without the fence that models like to put around code.
+
+    >>> without_fence("```json\\n{}\\n```")
+    '{}'
+    """
+    match = re.fullmatch(r"\s*```\w*\s*\n(.*?)\n?\s*```\s*", text, re.DOTALL)
+    return match[1] if match else text
+
+
+def _message(role: str, parts: list[Message], takes_images: bool) -> Message:
+    if takes_images:
+        return {"role": role, "content": parts}
+    return {"role": role, "content": "\n".join(part["text"] for part in parts)}
+
+
+def _part(part: Any, takes_images: bool) -> Message:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image() if takes_images:
+            return {"type": "image"}
+        case Image() | Audio() | Document():
+            kind = type(part).__name__.lower()
+            takes = "texts and images" if takes_images else "texts alone"
+            raise RequestRefusedError(f"The model takes {takes}; the prompt has a part of the kind {kind}.")
+        case _:
+            raise RequestRefusedError(f"The prompt has a part of the unknown kind {type(part).__name__}.")
+
+
+def _text_of(message: Message) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+def _without_system(messages: list[Message]) -> list[Message]:
+    """Return messages whose first user message begins with what the system message said."""
+    system, first, *rest = messages
+    if isinstance(first["content"], str):
+        return [{**first, "content": f"{_text_of(system)}\n\n{first['content']}"}, *rest]
+    return [{**first, "content": [*system["content"], *first["content"]]}, *rest]

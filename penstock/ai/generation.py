@@ -1,0 +1,227 @@
+"""Answers to prompts by local language models, many at a time.
+
+A batch is padded on the left and runs until its last answer is done, so prompts of like length go together, and a batch
+is as large as the memory for what the model keeps of its tokens allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.ai import chat
+from penstock.ai.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
+from penstock.ai.conversation import Generation, Request
+from penstock.ai.length_batches import batches_by_length, padded
+from penstock.ai.provider import Prompter, Prompting
+from penstock.errors import InvalidArgumentError, PenstockError, RequestRefusedError
+
+PROMPT_OPTIONS = (
+    *(*OPTIONS, "temperature", "top_p", "top_k", "max_output_tokens", "max_tokens", "stop", "seed"),
+    *("repetition_penalty", "max_length"),
+)
+MAX_OUTPUT_TOKENS = 512
+ROWS_AT_ONCE = {"cpu": 32, "cuda": 256}
+CPU_CACHE_BYTES = 2 << 30
+"""What the tokens of a batch may take beside the weights."""
+GPU_CACHE_SHARE = 0.6  # of the memory that is free once the weights are loaded
+
+
+class TransformersPrompter(Prompter):
+    """Continues conversations with a causal language model, or one that sees images too."""
+
+    def __init__(self, checkpoint: Checkpoint, task: Prompting) -> None:
+        checkpoint.config()  # so that a name that means nothing is an error now
+        self._checkpoint = checkpoint
+        self._options = dict(task.options)
+        self._max_new = _checked_limit(task)
+        self._stop = _checked_stop(task)
+        self.resources = resources_of(task)
+        self.batch_size = batch_size_of(task)
+        self._model: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_model": None, "_tokenizer": None, "_processor": None}
+
+    def load(self) -> None:
+        takes_images = _takes_images(self._checkpoint)
+        self._processor: Any = self._checkpoint.load_beside("AutoProcessor") if takes_images else None
+        beside = self._processor.tokenizer if self._processor is not None else None
+        self._tokenizer: Any = beside or self._checkpoint.load_beside("AutoTokenizer")
+        self._model = self._checkpoint.load("AutoModelForImageTextToText" if takes_images else "AutoModelForCausalLM")
+        self._device = self._checkpoint.torch_device()
+        self._tokenizer.padding_side = "left"
+        if self._tokenizer.pad_token_id is None:
+            self._tokenizer.pad_token = self._tokenizer.eos_token
+        self._cache_tokens = _cache_tokens(self._model, self._device)
+
+    def close(self) -> None:
+        self._model = None
+
+    def generate(self, request: Sequence[Request]) -> list[list[Generation] | Exception]:
+        """Return for each request its answers, or why there are none."""
+        if self._model is None:
+            self.load()
+        answers: dict[int, list[Generation] | Exception] = {}
+        prompts: dict[int, list[int]] = {}
+        for number, one in enumerate(request):
+            try:
+                prompts[number] = self._tokens(one)
+            except PenstockError as exc:
+                answers[number] = exc
+        for batch in self._batches(request, prompts):
+            with_images = len(batch) == 1 and self._processor is not None and chat.images_of(request[batch[0]])
+            inputs = self._seen(request[batch[0]]) if with_images else self._padded([prompts[i] for i in batch])
+            answers |= zip(batch, self._run(inputs, [request[i] for i in batch]), strict=True)
+        return [answers[number] for number in range(len(request))]
+
+    def _tokens(self, request: Request) -> list[int]:
+        messages = chat.messages_of(request, takes_images=self._processor is not None)
+        text = chat.rendered(self._processor or self._tokenizer, messages)
+        has_template = bool(getattr(self._processor or self._tokenizer, "chat_template", None))  # it writes them itself
+        ids: list[int] = self._tokenizer(text, add_special_tokens=not has_template)["input_ids"]
+        limit = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        room = min(self._options.get("max_length") or len(ids), (limit or len(ids) + self._max_new) - self._max_new)
+        if len(ids) > room:
+            raise RequestRefusedError(
+                f"The prompt has {len(ids):,} tokens; with max_output_tokens={self._max_new} there is room for "
+                f"{max(0, room):,} in model {self._checkpoint.name!r}. Cut the text, or ask for fewer tokens."
+            )
+        return ids or [self._tokenizer.bos_token_id or self._tokenizer.eos_token_id or 0]
+
+    def _batches(self, requests: Sequence[Request], prompts: dict[int, list[int]]) -> Iterator[list[int]]:
+        """Yield requests to be answered together: of like length, with as many answers. Those with images go alone."""
+        groups: dict[int, list[int]] = {}
+        for number in prompts:
+            if self._processor is not None and chat.images_of(requests[number]):
+                yield [number]
+            else:
+                groups.setdefault(requests[number].num_answers, []).append(number)
+        for num_answers, numbers in groups.items():
+            lengths = np.array([len(prompts[number]) + self._max_new for number in numbers]) * num_answers
+            max_rows = max(1, ROWS_AT_ONCE["cpu" if self._device.type == "cpu" else "cuda"] // num_answers)
+            for rows in batches_by_length(lengths, self._cache_tokens, max_rows):
+                yield [numbers[row] for row in rows]
+
+    def _padded(self, prompts: list[list[int]]) -> dict[str, Any]:
+        import torch
+
+        mask = padded([[1] * len(ids) for ids in prompts], 0, is_left=True)
+        ids = padded(prompts, self._tokenizer.pad_token_id or 0, is_left=True)
+        return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+
+    def _seen(self, request: Request) -> dict[str, Any]:
+        """Return the inputs of a request with images."""
+        messages = chat.messages_of(request, takes_images=True)
+        text = chat.rendered(self._processor, messages)
+        images = chat.images_of(request)
+        return dict(self._processor(text=[text], images=[images], return_tensors="pt", add_special_tokens=False))
+
+    def _run(self, inputs: dict[str, Any], requests: list[Request]) -> list[list[Generation]]:
+        import torch
+
+        num_answers = requests[0].num_answers
+        options = self._generation_options(num_answers)
+        seed = self._options.get("seed")
+        moved = {
+            key: value.to(self._device, self._model.dtype) if value.is_floating_point() else value.to(self._device)
+            for key, value in inputs.items()
+        }
+        devices = [self._device] if self._device.type == "cuda" else []
+        with torch.inference_mode(), torch.random.fork_rng(devices=devices, enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed)
+            out = self._model.generate(**moved, **options)[:, inputs["input_ids"].shape[1] :].cpu().tolist()
+        num_inputs = inputs["attention_mask"].sum(1).tolist()
+        per_request = len(out) // len(requests)
+        return [
+            [
+                self._generation(out[number * per_request + i % per_request], num_inputs[number], request)
+                for i in range(num_answers)
+            ]
+            for number, request in enumerate(requests)
+        ]
+
+    def _generation_options(self, num_answers: int) -> dict[str, Any]:
+        """Return what ``generate`` is told; what the user leaves open is the model's own choice."""
+        given = self._options
+        options: dict[str, Any] = {"max_new_tokens": self._max_new, "pad_token_id": self._tokenizer.pad_token_id}
+        own = self._model.generation_config
+        temperature = given.get("temperature")
+        is_sampled = bool(own.do_sample) if temperature is None else temperature > 0
+        if temperature is None and (given.get("top_p") is not None or given.get("top_k") is not None):
+            is_sampled = True
+        options["do_sample"] = is_sampled
+        if is_sampled:
+            sampling = {name: given[name] for name in ("temperature", "top_p", "top_k") if given.get(name) is not None}
+            options |= sampling | {"num_return_sequences": num_answers}
+        else:  # else transformers warns of what the model's files say for sampling
+            options |= {"temperature": None, "top_p": None, "top_k": None}
+        if (penalty := given.get("repetition_penalty")) is not None:
+            options["repetition_penalty"] = penalty
+        if self._stop:
+            options |= {"stop_strings": list(self._stop), "tokenizer": self._tokenizer}
+        return options
+
+    def _generation(self, tokens: list[int], num_inputs: int, request: Request) -> Generation:
+        ends = self._model.generation_config.eos_token_id
+        ends = {ends} if isinstance(ends, int) else set(ends or ())
+        length = next((i for i, token in enumerate(tokens) if token in ends), None)
+        is_done = length is not None
+        # After a stop text there is only padding, which need not be the end of a text.
+        num_output = (length + 1) if length is not None else len(tokens)
+        text = self._tokenizer.decode(tokens[:length] if is_done else tokens, skip_special_tokens=True)
+        if stops := [at for stop in self._stop if (at := text.find(stop)) >= 0]:
+            text, is_done = text[: min(stops)], True
+            padding = self._tokenizer.pad_token_id
+            while num_output > 1 and tokens[num_output - 1] == padding and padding not in ends:
+                num_output -= 1
+        text, reasoning = chat.split_reasoning(text)
+        return Generation(
+            chat.without_fence(text) if request.output is not None else text,
+            model=self._checkpoint.name,
+            input_tokens=num_inputs,
+            output_tokens=num_output,
+            finish_reason="stop" if is_done else "length",
+            reasoning=reasoning,
+        )
+
+
+def _checked_limit(task: Prompting) -> int:
+    given = [task.options[name] for name in ("max_output_tokens", "max_tokens") if task.options.get(name) is not None]
+    limit = given[0] if given else MAX_OUTPUT_TOKENS
+    if not isinstance(limit, int) or limit < 1:
+        raise InvalidArgumentError(f"prompt: max_output_tokens is a number of tokens; got {limit!r}")
+    return limit
+
+
+def _checked_stop(task: Prompting) -> tuple[str, ...]:
+    stop = task.options.get("stop") or ()
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if not all(isinstance(text, str) and text for text in stops):
+        raise InvalidArgumentError(f"prompt: stop is a text or a list of texts; got {stop!r}")
+    return stops
+
+
+def _takes_images(checkpoint: Checkpoint) -> bool:
+    """Return whether a model is one of those that see images and write text."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
+
+    config = checkpoint.config()
+    architectures = config.get("architectures") or []
+    is_text_only = any(name.endswith("ForCausalLM") for name in architectures)
+    return config.get("model_type") in SEEING and not is_text_only
+
+
+def _cache_tokens(model: Any, device: Any) -> int:
+    """Return for how many tokens there is memory, from what the model keeps of each: keys and values, in all layers."""
+    import torch
+
+    config = model.config.get_text_config()
+    num_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    nbytes = 2 * config.num_hidden_layers * num_heads * head * model.dtype.itemsize
+    free = CPU_CACHE_BYTES if device.type != "cuda" else int(torch.cuda.mem_get_info(device)[0] * GPU_CACHE_SHARE)
+    return max(1, int(free // nbytes))

@@ -1,0 +1,85 @@
+"""Labels for texts by local models: their own, by entailment, or by the nearest vector."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.ai.provider import Classifier, TextClassification
+from penstock.ai.transformers import TransformersProvider
+from penstock.ai.zero_shot import Entailment, NearestLabel, OwnLabels
+from penstock.errors import InvalidArgumentError
+from tests.ai.local_models import TEXTS, save_bert, save_entailment
+from tests.seeds.tiny_models import REVIEWS, save_sentiment_classifier
+
+
+def classifier(labels: list[str], model: str | None = None, **options: Any) -> Classifier:
+    found = TransformersProvider().model(TextClassification(model, {"device": "cpu", **options}, labels=tuple(labels)))
+    assert isinstance(found, Classifier)
+    return pickle.loads(pickle.dumps(found))  # type: ignore[no-any-return]
+
+
+def test_minilm_picks_the_nearest_label() -> None:
+    model = classifier(["sports", "cooking", "politics"])
+    assert isinstance(model, NearestLabel)
+    model.load()
+    texts = ["simmer the onions in butter", "the senate passed the bill", "she scored twice before half-time"]
+    assert model.classify(texts) == ["cooking", "politics", "sports"]
+    assert model.classify([]) == []
+
+
+def test_a_template_changes_what_is_compared() -> None:
+    plain = classifier(["bank"], hypothesis_template="{}")
+    river = classifier(["bank"], hypothesis_template="the {} of a river")
+    for model in (plain, river):
+        model.load()
+    assert plain._vectors.tolist() != river._vectors.tolist()  # type: ignore[attr-defined]
+
+
+def test_a_plain_encoder_is_compared_as_well(tmp_path: Path) -> None:
+    model = classifier(["a joy", "it broke"], save_bert(tmp_path))
+    model.load()
+    assert model.classify(["it broke", "a joy", "a joy"]) == ["it broke", "a joy", "a joy"]
+
+
+@pytest.mark.parametrize("template", [None, "about {}."])
+def test_entailment_is_what_the_pipeline_says(template: str | None, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    texts, labels = [text for text in TEXTS if text], ["boiling", "joy", "late"]
+    options = {} if template is None else {"hypothesis_template": template}
+    folder = save_entailment(tmp_path)
+    pipe = pipeline("zero-shot-classification", model=folder, device="cpu")
+    expected = [answer["labels"][0] for answer in pipe(texts, labels, **options)]
+    model = classifier(labels, folder, **options)
+    assert isinstance(model, Entailment)
+    model.load()
+    assert model.classify(texts) == expected
+    assert len(set(expected)) > 1
+    assert model.classify(["the kettle " * 100]) in (["boiling"], ["joy"], ["late"])  # the text is cut, not the label
+
+
+def test_a_classifier_with_the_labels_uses_its_own(tmp_path: Path) -> None:
+    save_sentiment_classifier(tmp_path)
+    model = classifier(["Positive", "negative"], str(tmp_path))
+    assert isinstance(model, OwnLabels)
+    model.load()
+    assert [label.upper() for label in model.classify(list(REVIEWS))] == list(REVIEWS.values())
+    only = classifier(["positive"], str(tmp_path))
+    only.load()
+    assert only.classify(list(REVIEWS)) == ["positive"] * 3
+
+
+def test_labels_that_the_model_lacks(tmp_path: Path) -> None:
+    save_sentiment_classifier(tmp_path)
+    with pytest.raises(InvalidArgumentError, match=r"NEGATIVE, POSITIVE; it cannot tell happy, sad"):
+        classifier(["happy", "sad"], str(tmp_path))
+
+
+@pytest.mark.parametrize("template", ["no place", 3])
+def test_a_template_without_a_place_for_the_label(template: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="in the place of the label"):
+        classifier(["a"], hypothesis_template=template)

@@ -1,0 +1,144 @@
+"""Answers of local language models: those of a plain ``generate``, however many prompts share a batch."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from penstock.ai.conversation import Generation, Image, ModelTurn, Request, Text, UserTurn
+from penstock.ai.generation import TransformersPrompter
+from penstock.ai.provider import Prompting
+from penstock.ai.transformers import TransformersProvider
+from penstock.errors import InvalidArgumentError, RequestRefusedError
+from tests.ai.local_models import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, save_llama
+
+TEXTS = ["Hello", "a much longer prompt than the other ones are", "x", "What is it?"]
+
+
+def prompter(model: str, **options: Any) -> TransformersPrompter:
+    found = TransformersProvider().model(Prompting(model, {"device": "cpu", "max_tokens": 8, **options}))
+    found = pickle.loads(pickle.dumps(found))
+    assert isinstance(found, TransformersPrompter)
+    found.load()
+    return found
+
+
+def ask(text: str, **fields: Any) -> Request:
+    return Request((UserTurn((Text(text),)),), **fields)
+
+
+def answers(model: str, requests: list[Request], **options: Any) -> list[Generation]:
+    found = prompter(model, **options).generate(requests)
+    assert [len(some) for some in found] == [request.num_answers for request in requests]  # type: ignore[arg-type]
+    return [one for some in found for one in some]  # type: ignore[union-attr]
+
+
+def by_transformers(folder: str, text: str, **options: Any) -> str:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    tokens = tokenizer(text, return_tensors="pt")
+    with torch.inference_mode():
+        out = model.generate(**tokens, max_new_tokens=8, pad_token_id=tokenizer.eos_token_id, **options)
+    return str(tokenizer.decode(out[0, tokens["input_ids"].shape[1] :], skip_special_tokens=True))
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> str:
+    return save_llama(tmp_path)
+
+
+def test_answers_are_those_of_each_prompt_alone(llama: str) -> None:
+    found = answers(llama, [ask(text) for text in TEXTS])
+    assert [one.text for one in found] == [by_transformers(llama, text) for text in TEXTS]
+    assert len({one.text for one in found}) > 1
+    assert [one.input_tokens for one in found] == [len(text) for text in TEXTS]
+    assert {one.model for one in found} == {llama}
+
+
+def test_batches_change_nothing(llama: str) -> None:
+    model = prompter(llama)
+    expected = [some[0].text for some in model.generate([ask(text) for text in TEXTS])]  # type: ignore[index]
+    model._cache_tokens = 30  # a prompt or two at a time
+    assert [some[0].text for some in model.generate([ask(text) for text in TEXTS])] == expected  # type: ignore[index]
+    assert model.generate([]) == []
+
+
+def test_finish_reasons_and_counts(llama: str) -> None:
+    (cut,) = answers(llama, [ask("Hello")])
+    assert (cut.finish_reason, cut.output_tokens) == ("length", 8)
+    stop = cut.text[3]
+    (stopped,) = answers(llama, [ask("Hello")], stop=[stop])
+    assert stopped.text == cut.text[: cut.text.index(stop)]
+    assert stopped.finish_reason == "stop"
+    assert stopped.output_tokens is not None
+    assert stopped.output_tokens < 8
+
+
+def test_a_chat_template_is_used(tmp_path: Path) -> None:
+    folder = save_llama(tmp_path, chat_template=CHAT_TEMPLATE)
+    turns = (UserTurn((Text("Hi"),)), ModelTurn("Yes?"), UserTurn((Text("Bye"), Text("now"))))
+    found = answers(folder, [Request(turns, system="Be brief."), ask("Hi")])
+    texts = ["<system>Be brief.<user>Hi<assistant>Yes?<user>Bye\nnow<assistant>", "<user>Hi<assistant>"]
+    assert [one.text for one in found] == [by_transformers(folder, text) for text in texts]
+
+
+def test_a_template_without_system_messages(tmp_path: Path) -> None:
+    folder = save_llama(tmp_path, chat_template=NO_SYSTEM_TEMPLATE)
+    (found,) = answers(folder, [ask("Hi", system="Be brief.")])
+    assert found.text == by_transformers(folder, "<user>Be brief.\n\nHi<assistant>")
+
+
+def test_the_schema_is_told_to_the_model(tmp_path: Path) -> None:
+    folder = save_llama(tmp_path, chat_template=CHAT_TEMPLATE, num_positions=512)
+    output: Any = SimpleNamespace(schema={"type": "integer"})
+    (found,) = answers(folder, [ask("Hi", output=output)])
+    told = 'Answer with one JSON value that is valid against this JSON schema, and nothing else:\n{"type": "integer"}'
+    assert found.text == by_transformers(folder, f"<system>{told}<user>Hi<assistant>")
+
+
+def test_sampling_is_repeated_with_a_seed(llama: str) -> None:
+    requests = [ask("Hello", num_answers=3)]
+    first = [one.text for one in answers(llama, requests, temperature=1.5, seed=7)]
+    assert [one.text for one in answers(llama, requests, temperature=1.5, seed=7)] == first
+    assert [one.text for one in answers(llama, requests, temperature=1.5, seed=8)] != first
+    assert len(set(first)) == 3
+
+
+def test_several_answers_without_sampling_are_the_same(llama: str) -> None:
+    found = answers(llama, [ask("Hello", num_answers=2), ask("x")], temperature=0)
+    assert found[0].text == found[1].text == by_transformers(llama, "Hello")
+    assert found[2].text == by_transformers(llama, "x")
+
+
+def test_a_prompt_that_is_too_long_is_that_rows_error(tmp_path: Path) -> None:
+    folder = save_llama(tmp_path, num_positions=32)
+    long, short = prompter(folder).generate([ask("x" * 40), ask("x")])
+    assert isinstance(long, RequestRefusedError)
+    assert "40 tokens" in str(long)
+    assert "room for 24" in str(long)
+    assert isinstance(short, list)
+
+
+def test_a_model_of_texts_refuses_images(llama: str) -> None:
+    (refused,) = prompter(llama).generate([Request((UserTurn((Text("?"), Image(b"", "image/png"))),))])
+    assert isinstance(refused, RequestRefusedError)
+    assert "takes texts alone" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temprature": 1}, "Did you mean 'temperature'"),
+        ({"max_output_tokens": 0}, "a number of tokens"),
+        ({"stop": [""]}, "stop is a text or a list of texts"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], message: str, llama: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        prompter(llama, **options)
