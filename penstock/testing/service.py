@@ -123,7 +123,9 @@ class Service:
             return 500, vendor.error(500, None, None)
 
     def _routed(self, vendor: Vendor, path: str, request: HttpRequest) -> Reply:
-        if request.head.method == "POST" and (path in PROMPTS or path == "/embeddings" or vendor is GOOGLE):
+        if request.head.method == "POST" and (route := PROMPTS.get(path)) is not None:
+            return self._prompted(vendor, route[1], path, parsed(request.body))
+        if request.head.method == "POST" and (path == "/embeddings" or vendor is GOOGLE):
             return self._posted(vendor, path, parsed(request.body))
         if request.head.method == "GET" and (path == "/models" or path.startswith("/models/")):
             return self._with_fault(vendor, path, "", lambda: self._models(vendor, path))
