@@ -110,8 +110,8 @@ def test_the_command_line() -> None:
 
 
 def test_many_requests_at_once_wait_together() -> None:
-    """Fifty answers of a tenth of a second each take no longer than a few, on connections of their own."""
-    with ModelServer(latency=0.1) as server:
+    """Answers that are delayed delay no others."""
+    with ModelServer(latency=0.3) as server:
         body = b'{"model":"m","input":"x"}'
         request = b"POST /v1/responses HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
