@@ -1,4 +1,4 @@
-"""``python -m penstock.testing``: the server from a command line, or as the process of a ``ModelServer``."""
+"""``python -m penstock.testing``: the server from a command line; ``serve`` is the process of a ``ModelServer``."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ from penstock.testing.serving import Serving
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
-    # What it records lives on, and is no garbage to look for again and again.
-    gc.set_threshold(100_000, 50, 100)
-    if options.control_fd is not None:
-        serve_handle(Connection(options.control_fd))
-    else:
-        serve_terminal(options)
+    _collect_garbage_seldom()
+    serve_terminal(options)
 
 
-def serve_handle(connection: Connection) -> None:
-    """Do what the handle says until its end of the connection closes, which it does when its process ends too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they close the connection
+def serve(fd: int) -> None:
+    """Do what the handle says until its end of the socket closes, which it does when its process ends too."""
+    _collect_garbage_seldom()
+    connection = Connection(fd)
     _, (script, port) = cloudpickle.loads(connection.recv_bytes())
     serving = Serving(script, port)
     obeying = threading.Thread(target=_obey, args=(connection, serving), daemon=True)
@@ -56,6 +53,11 @@ def _obey(connection: Connection, serving: Serving) -> None:
             connection.send_bytes(cloudpickle.dumps(answer))
     except (EOFError, OSError):
         serving.stop()
+
+
+def _collect_garbage_seldom() -> None:
+    """What is recorded lives on, and is no garbage to look for again and again."""
+    gc.set_threshold(100_000, 50, 100)
 
 
 def serve_terminal(options: argparse.Namespace) -> None:
@@ -103,7 +105,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--model", action="append", help="answer 404 to requests for other models; may be given again")
     add("--seed", type=int, default=0)
     add("--keep-requests", type=int, default=100_000)
-    add("--control-fd", type=int, help=argparse.SUPPRESS)
     return parser
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from typing import Any
 
 import orjson
 
 from penstock.testing.exchange import Answer, ModelRequest, as_text, count_tokens
-from penstock.testing.faults import CallTools, ContentFilter, CutShort, Fault, InvalidAnswer, Refusal
+from penstock.testing.faults import CallTools, ContentFilter, CutShort, Fault, HttpError, InvalidAnswer, Refusal
 from penstock.testing.schema_samples import sample
 from penstock.testing.script import AnswerFunction
 
@@ -16,7 +18,7 @@ def answer(request: ModelRequest, function: AnswerFunction | None, fault: Fault 
     """Return the answer, or the fault that the user's function chose to have instead."""
     if fault is not None and (scripted := _scripted(fault)) is not None:
         return scripted
-    said: Any = default_answer(request) if function is None else function(request)
+    said: Any = default_answer(request) if function is None else _asked(function, request)
     if isinstance(said, Fault):
         if isinstance(said, (Refusal, InvalidAnswer, CallTools, CutShort, ContentFilter)):
             if isinstance(said, CallTools) and request.num_rounds >= said.rounds:
@@ -33,6 +35,15 @@ def answer(request: ModelRequest, function: AnswerFunction | None, fault: Fault 
     if request.forced_tool:
         return Answer("", "tools", ((request.forced_tool, text),))
     return Answer(text)
+
+
+def _asked(function: AnswerFunction, request: ModelRequest) -> Any:
+    """Ask the user's function. What it raises is printed, and told to the client: nobody else would hear of it."""
+    try:
+        return function(request)
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        return HttpError(500, f"The answer function of the test raised {error!r}.", "answer_failed")
 
 
 def _scripted(fault: Fault) -> Answer | None:

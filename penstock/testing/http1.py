@@ -123,6 +123,7 @@ def dechunked(data: bytes) -> tuple[bytes, int] | None:
 
 def response(status: int, body: bytes, headers: Mapping[str, str]) -> bytes:
     """Return the bytes of an answer."""
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    head = f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n{lines}content-length: {len(body)}\r\n\r\n"
-    return head.encode("latin-1") + body
+    head = f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\ncontent-length: {len(body)}\r\n"
+    for name, value in headers.items():
+        head += f"{name}: {value}\r\n"
+    return f"{head}\r\n".encode("latin-1") + body

@@ -22,6 +22,8 @@ from penstock.testing.server import HOST
 from penstock.testing.serving import Serving
 
 START_TIMEOUT_S = 60.0
+# With this process's own path, as the answer function may be of a module that only it can find.
+START = "import sys; sys.path[:] = sys.argv[2:]; from penstock.testing.__main__ import serve; serve(int(sys.argv[1]))"
 
 
 class ModelServer:
@@ -184,9 +186,10 @@ class _Process:
         with theirs:
             fd = theirs.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.testing", "--control-fd", str(fd)],
+                [sys.executable, "-P", "-c", START, str(fd), *sys.path],
                 pass_fds=[fd],
                 stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the test, which ends the server
             )
         self._connection = Connection(ours.detach())
         try:

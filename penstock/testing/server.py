@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import orjson
@@ -213,12 +214,11 @@ def _shown(seen: SeenRequest) -> dict[str, Any]:
     return shown | {"headers": dict(seen.headers), "body": seen.raw_body.decode(errors="replace")}
 
 
-def run_on_quickest_loop(main: Callable[[], Any]) -> None:
-    """Run a coroutine function on uvloop where it is installed, else on asyncio's own."""
+def run_on_quickest_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine function on uvloop where it is installed, else on asyncio's own loop."""
     try:
-        import uvloop
+        new_loop = importlib.import_module("uvloop").new_event_loop
     except ImportError:
-        asyncio.run(main())
-    else:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(main())
+        new_loop = asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())

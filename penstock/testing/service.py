@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -48,6 +46,9 @@ PROMPTS: dict[str, tuple[Vendor, Api]] = {
     "/messages": (ANTHROPIC, Messages()),
     ":generateContent": (GOOGLE, google_api.GenerateContent()),
 }
+MOST_ANSWERS = 128
+# What reading a body raises that is JSON of another shape.
+MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 GOOGLE_ACTIONS = (":generateContent", ":embedContent", ":batchEmbedContents")
 
 
@@ -99,6 +100,8 @@ class Service:
             return self._routed(vendor, path, request)
         except BadRequestError as error:
             return self._error(vendor, error.status, error.message, code=error.code)
+        except MISSHAPEN as error:
+            return self._error(vendor, 400, f"The request is not as the API has it: {error!r}.")
 
     @property
     def timing(self) -> BatchTiming:
@@ -115,6 +118,8 @@ class Service:
             reply = self._posted(vendor, path, body)
         except BadRequestError as error:
             return error.status, vendor.error(error.status, error.message, error.code)
+        except MISSHAPEN as error:
+            return 400, vendor.error(400, f"The request is not as the API has it: {error!r}.", None)
         if reply.manner != "whole":
             return 500, vendor.error(500, None, None)
         try:
@@ -123,7 +128,9 @@ class Service:
             return 500, vendor.error(500, None, None)
 
     def _routed(self, vendor: Vendor, path: str, request: HttpRequest) -> Reply:
-        if request.head.method == "POST" and (path in PROMPTS or path == "/embeddings" or vendor is GOOGLE):
+        if request.head.method == "POST" and (route := PROMPTS.get(path)) is not None:
+            return self._prompted(vendor, route[1], path, parsed(request.body))
+        if request.head.method == "POST" and (path == "/embeddings" or vendor is GOOGLE):
             return self._posted(vendor, path, parsed(request.body))
         if request.head.method == "GET" and (path == "/models" or path.startswith("/models/")):
             return self._with_fault(vendor, path, "", lambda: self._models(vendor, path))
@@ -162,10 +169,9 @@ class Service:
     def _prompted(self, vendor: Vendor, api: Api, path: str, body: dict[str, Any]) -> Reply:
         if body.get("stream"):
             raise BadRequestError("This server does not stream; leave out 'stream'.", code="unsupported_value")
-        try:
-            request = api.read(path, body)
-        except (AttributeError, KeyError, TypeError) as exc:
-            raise BadRequestError(f"The request is not as the API has it: {exc!r}.") from exc
+        request = api.read(path, body)
+        if not 1 <= request.num_answers <= MOST_ANSWERS:
+            raise BadRequestError(f"Invalid number of answers: {request.num_answers}; 1 to {MOST_ANSWERS} are allowed.")
         self._check_model(request.model)
         fault, delay = self._picker.pick(path, request.text, request) if self.script.faults else (None, 0.0)
         answers = self._answers(request, fault if isinstance(fault, OF_THE_MODEL) else None)
@@ -181,11 +187,7 @@ class Service:
     def _answers(self, request: ModelRequest, fault: Fault | None) -> list[Answer] | Fault:
         answers = []
         for index in range(request.num_answers):
-            try:
-                said = answer(replace(request, index=index) if index else request, self.script.answer, fault)
-            except Exception as error:
-                traceback.print_exc(file=sys.stderr)
-                return HttpError(500, f"The answer function of the test raised {error!r}.", "answer_failed")
+            said = answer(replace(request, index=index) if index else request, self.script.answer, fault)
             if isinstance(said, Fault):
                 return said
             answers.append(said)

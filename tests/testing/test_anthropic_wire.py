@@ -77,11 +77,11 @@ def test_errors(server: ModelServer) -> None:
 
 
 def test_limits(server: ModelServer) -> None:
-    server.change(limits=Limits(requests_per_second=0.5, burst_s=2))
+    server.change(limits=Limits(requests_per_second=1 / 60, burst_s=60))
     taken = message(server)
-    assert taken.headers["anthropic-ratelimit-requests-limit"] == "30"
+    assert taken.headers["anthropic-ratelimit-requests-limit"] == "1"
     assert taken.headers["anthropic-ratelimit-requests-remaining"] == "0"
     assert taken.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
     refused = message(server)
     assert (refused.status, refused.body["error"]["type"]) == (429, "rate_limit_error")
-    assert refused.headers["retry-after"] == "2"
+    assert 30 < int(refused.headers["retry-after"]) <= 60

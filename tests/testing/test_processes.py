@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -39,6 +41,16 @@ def test_a_closure_answers_in_the_process_of_the_server() -> None:
     with server:
         assert server.port == port
         assert chat(server).status == 503
+
+
+def test_an_answer_function_of_a_module_that_only_the_test_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "answers_of_this_test.py").write_text("def shout(request):\n    return request.text.upper()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shout = importlib.import_module("answers_of_this_test").shout
+    with ModelServer(answer=shout) as server:
+        assert said(chat(server, "loud")) == "LOUD"
 
 
 def test_a_port_that_is_taken() -> None:
@@ -98,8 +110,8 @@ def test_the_command_line() -> None:
 
 
 def test_many_requests_at_once_wait_together() -> None:
-    """Fifty answers of a tenth of a second each take no longer than a few, on connections of their own."""
-    with ModelServer(latency=0.1) as server:
+    """Answers that are delayed delay no others."""
+    with ModelServer(latency=0.3) as server:
         body = b'{"model":"m","input":"x"}'
         request = b"POST /v1/responses HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
