@@ -17,12 +17,16 @@ from dataclasses import dataclass
 
 from penstock.ai.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.rate_headers import read_hints
+from penstock.cpu_clock import wanted_cpu_s
 
 __all__ = ["Caps", "Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
 
 CEILING = 1024
 RESERVED_FILES = 256
 """Open files that are left to everything but requests."""
+
+BUSY_CHECK_S = 0.05
+BUSY_SHARE = 0.9
 
 Clock = Callable[[], float]
 
@@ -69,6 +73,25 @@ class Permit:
         gate.settle(self._sent, outcome, used_tokens, headers)
 
 
+class ClientLoad:
+    """Says whether the thread of the event loop has all it can do: then more requests at once make nothing faster."""
+
+    def __init__(self, cpu_clock: Clock = wanted_cpu_s) -> None:
+        self._cpu_clock = cpu_clock
+        self._thread = 0
+        self._looked_at = 0.0
+        self._cpu_s = 0.0
+        self._is_busy = False
+
+    def is_busy(self, now: float) -> bool:
+        """Look, if it is time to; called on the loop's thread."""
+        if now - self._looked_at >= BUSY_CHECK_S:
+            thread, cpu_s = threading.get_ident(), self._cpu_clock()
+            share = (cpu_s - self._cpu_s) / (now - self._looked_at) if thread == self._thread else 0.0
+            self._thread, self._looked_at, self._cpu_s, self._is_busy = thread, now, cpu_s, share > BUSY_SHARE
+        return self._is_busy
+
+
 class _Waiter:
     __slots__ = ("future", "loop", "permit", "tokens")
 
@@ -90,6 +113,7 @@ class _Gate:
         self._timer: tuple[asyncio.AbstractEventLoop, float] | None = None
         self._users: weakref.WeakSet[Limiter] = weakref.WeakSet()
         self._are_caps_stale = False
+        self._client = ClientLoad()
 
     def add_user(self, limiter: Limiter) -> None:
         with self._lock:
@@ -144,7 +168,10 @@ class _Gate:
     def settle(self, sent: Sent, outcome: Outcome, used_tokens: int | None, headers: Mapping[str, str] | None) -> None:
         hints = read_hints(headers, time.time())
         with self._lock:
-            self._pace.settle(self._clock(), sent, outcome, used_tokens, hints)
+            now = self._clock()
+            if self._client.is_busy(now):
+                self._pace.hold_growth(now + BUSY_CHECK_S)
+            self._pace.settle(now, sent, outcome, used_tokens, hints)
             if self._waiters:
                 self._pump()
 

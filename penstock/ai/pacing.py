@@ -86,6 +86,10 @@ class Pace:
         self._request_meter = _metered(self._request_meter, caps.requests_per_minute)
         self._token_meter = _metered(self._token_meter, caps.tokens_per_minute)
 
+    def hold_growth(self, until: float) -> None:
+        """Have no more under way than now before ``until``, as far as that is not fewer than at the start."""
+        self._concurrency.hold(until)
+
     def try_send(self, now: float, tokens: int = 0) -> Sent | float:
         """Send a request now, or return when to ask again: ``inf`` means once another one is settled."""
         concurrency = self._concurrency

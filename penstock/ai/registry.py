@@ -39,20 +39,22 @@ def set_provider(provider: str | Provider, **options: Any) -> None:
 
     >>> ps.set_provider("openai", base_url="http://localhost:8000/v1", api_key="none")
     """
-    chosen = provider if isinstance(provider, Provider) else make_provider(provider, options)
-    if isinstance(provider, Provider) and options:
-        raise InvalidArgumentError("set_provider: options are for a provider given by name; this one is made already.")
-    attach_provider(chosen)
+    chosen = make_provider(provider, options) if isinstance(provider, str) else provider
+    attach_provider(chosen, **({} if isinstance(provider, str) else options))
     _chosen[:] = [chosen]
 
 
-def attach_provider(provider: Provider, name: str | None = None) -> None:
+def attach_provider(provider: str | Provider, name: str | None = None, **options: Any) -> None:
     """Make a provider known by its name, or by another: ``prompt(..., provider=name)`` then means it.
 
-    >>> ps.attach_provider(ps.Provider.named("openai", base_url="http://localhost:8000/v1", api_key="none"), "vllm-a")
+    >>> ps.attach_provider("openai", "vllm-a", base_url="http://localhost:8000/v1", api_key="none")
     """
-    if not isinstance(provider, Provider):
-        raise InvalidArgumentError(f"attach_provider takes a ps.Provider; got {type(provider).__name__}.")
+    if isinstance(provider, str):
+        provider = make_provider(provider, options)
+    elif not isinstance(provider, Provider):
+        raise InvalidArgumentError(f"attach_provider takes a ps.Provider or its name; got {type(provider).__name__}.")
+    elif options:
+        raise InvalidArgumentError("Options are for a provider given by name; this one is made already.")
     known_as = name or getattr(provider, "name", None)
     if not known_as or not isinstance(known_as, str):
         raise InvalidArgumentError(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 WINDOW_S = 0.3  # how long to watch before judging
 NUM_WINDOWS = 2  # that must agree: a slow import or a full garbage collection also stops all threads for a moment
 MIN_CORES = 0.75  # functions that use less wait for something else, such as a disk or a server
@@ -61,22 +58,3 @@ class GilWatch:
     def _pass_time(self, now: float) -> None:
         self._worker_s += self._num_running * (now - self._changed_at)
         self._changed_at = now
-
-
-def _read_schedstat() -> float:
-    with open("/proc/thread-self/schedstat", "rb") as file:
-        running_ns, waiting_ns, _ = file.read().split()
-    return (int(running_ns) + int(waiting_ns)) / 1e9
-
-
-def _cpu_clock() -> Callable[[], float]:
-    try:
-        _read_schedstat()
-    except (OSError, ValueError):
-        return time.thread_time
-    return _read_schedstat
-
-
-wanted_cpu_s: Callable[[], float] = _cpu_clock()
-"""The seconds for which the calling thread has run, or was ready to while other processes had the cores. On a busy
-machine the latter keeps a function that releases the GIL from being taken for one that does not."""

@@ -81,7 +81,7 @@ class LocalPools:
         if resources.use_process is False or not 1 < num_workers <= self._num_cores:
             return PoolChoice(ThreadPool(self._opener(work), num_workers, self._threads, emit), takes_core, PYTHON_WORK)
 
-        from penstock.execution.gil import wanted_cpu_s
+        from penstock.cpu_clock import wanted_cpu_s
         from penstock.execution.moving import MovingPool
 
         def make_threads(emit: Emit) -> ThreadPool:

@@ -198,7 +198,7 @@ def test_mistaken_names(model_server: ModelServer, name: str, options: dict[str,
 
 def test_what_is_no_provider(model_server: ModelServer) -> None:
     with pytest.raises(InvalidArgumentError, match=r"ps\.Provider"):
-        ps.attach_provider("openai")  # type: ignore[arg-type]
+        ps.attach_provider(5)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match=r"neither the name"):
         prompt(ps.col("q"), provider=5)  # type: ignore[arg-type]
 

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from penstock.execution.gil import GilWatch, wanted_cpu_s
+from penstock.cpu_clock import wanted_cpu_s
+from penstock.execution.gil import GilWatch
 
 TASK_S = 0.1
 
