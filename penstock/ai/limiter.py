@@ -26,7 +26,8 @@ RESERVED_FILES = 256
 """Open files that are left to everything but requests."""
 
 BUSY_CHECK_S = 0.05
-BUSY_SHARE = 0.9
+BUSY_SHARE = 0.75
+BUSY_HOLD_S = 0.5
 
 Clock = Callable[[], float]
 
@@ -170,7 +171,7 @@ class _Gate:
         with self._lock:
             now = self._clock()
             if self._client.is_busy(now):
-                self._pace.hold_growth(now + BUSY_CHECK_S)
+                self._pace.hold_growth(now + BUSY_HOLD_S)
             self._pace.settle(now, sent, outcome, used_tokens, hints)
             if self._waiters:
                 self._pump()

@@ -36,7 +36,7 @@ API_LOOP = "penstock.ai"
 API_CALLS_AT_ONCE = 1024
 """Rows that wait for a remote model at once; the limiter of the model lets as many through as it bears."""
 API_BATCHES_AT_ONCE = 64
-API_TASK_ROWS = 32
+API_TASK_ROWS = 64
 """Rows that are passed on together: a task waits for its slowest row."""
 
 
