@@ -95,7 +95,7 @@ def run_workload(
         for round_number in range(num_rounds):
             # Turn the order round, so that no engine always follows the same one.
             for engine in engines[round_number % len(engines) :] + engines[: round_number % len(engines)]:
-                if result.engines[engine].error:
+                if result.engines[engine].error or (round_number and engine in workload.once):
                     continue  # it failed once; failing again says nothing new
                 warm(folder)
                 run = run_engine(workload, engine, pythons[engine], folder, options.timeout, served)
@@ -132,6 +132,7 @@ def run_engine(
             peak_mb=measured.peak_mb,
             num_samples=measured.num_samples,
             unit_us=said["work_s"] / said["num_units"] * 1e6 if said["num_units"] else 0.0,
+            figures=said["figures"],
             fingerprint=fingerprint(output, said["answer"]),
         )
     finally:
