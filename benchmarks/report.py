@@ -98,7 +98,8 @@ def _title(result: WorkloadResult) -> str:
 def _rows(result: WorkloadResult) -> list[tuple[str, ...]]:
     rows = []
     for name, engine in result.engines.items():
-        own = [(f"{engine.median('unit_us'):.1f} us a unit")] if engine.median("unit_us") else []
+        unit = engine.median("unit_us")
+        own = [f"{unit:.1f} us a unit"] if unit else []
         if not engine.error:
             own += [f"{engine.median(figure):.1f} {words}" for figure, words in result.workload.figures.items()]
         rows.append(

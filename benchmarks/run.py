@@ -95,8 +95,10 @@ def run_workload(
         for round_number in range(num_rounds):
             # Turn the order round, so that no engine always follows the same one.
             for engine in engines[round_number % len(engines) :] + engines[: round_number % len(engines)]:
-                if result.engines[engine].error or (round_number and engine in workload.once):
+                if result.engines[engine].error:
                     continue  # it failed once; failing again says nothing new
+                if round_number and engine in workload.once:
+                    continue
                 warm(folder)
                 run = run_engine(workload, engine, pythons[engine], folder, options.timeout, served)
                 result.engines[engine].runs.append(run)
