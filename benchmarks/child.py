@@ -14,13 +14,15 @@ class Run:
     """What a workload's function is given: the input folder, an empty output folder, and the clock of the work itself.
 
     ``with run.working():`` surrounds the work, after the imports and the start of a cluster. A function that counts
-    units (bundles, requests) sets ``num_units`` and gets a time for each.
+    units (bundles, requests) sets ``num_units`` and gets a time for each; one that measures something else puts it into
+    ``figures``, by a name of the workload's ``FIGURES``.
     """
 
     def __init__(self, input_path: str, output_path: str) -> None:
         self.input = input_path
         self.output = output_path
         self.num_units = 0
+        self.figures: dict[str, float] = {}
         self.work_s = 0.0
 
     def working(self) -> "Run":
@@ -41,7 +43,8 @@ def main(workload: str, engine: str, input_path: str, output_path: str, report_p
     import json
 
     with open(report_path, "w") as report:
-        json.dump({"work_s": run.work_s, "num_units": run.num_units, "answer": answer}, report)
+        said = {"work_s": run.work_s, "num_units": run.num_units, "figures": run.figures, "answer": answer}
+        json.dump(said, report)
 
 
 if __name__ == "__main__":

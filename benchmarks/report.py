@@ -74,7 +74,7 @@ def _document(results: list[WorkloadResult], machine: dict[str, Any]) -> dict[st
                         "output": result.output_word(name),
                         **{
                             metric: {"median": engine.median(metric), "min": engine.minimum(metric)}
-                            for metric in ("work_s", "wall_s", "peak_mb", "unit_us")
+                            for metric in ("work_s", "wall_s", "peak_mb", "unit_us", *result.workload.figures)
                         },
                     }
                     for name, engine in result.engines.items()
@@ -99,9 +99,12 @@ def _rows(result: WorkloadResult) -> list[tuple[str, ...]]:
     rows = []
     for name, engine in result.engines.items():
         unit = engine.median("unit_us")
+        own = [f"{unit:.1f} us a unit"] if unit else []
+        if not engine.error:
+            own += [f"{engine.median(figure):.1f} {words}" for figure, words in result.workload.figures.items()]
         rows.append(
             (
-                name + (f" ({unit:.1f} us a unit)" if unit else ""),
+                name + (f" ({', '.join(own)})" if own else ""),
                 _figure(engine.median("work_s"), engine.minimum("work_s"), ".3f"),
                 _figure(engine.median("wall_s"), engine.minimum("wall_s"), ".3f"),
                 _figure(engine.median("peak_mb"), engine.minimum("peak_mb"), ".0f"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -20,8 +21,13 @@ class RunResult:
     peak_mb: float
     num_samples: int = 0
     unit_us: float = 0.0
+    figures: Mapping[str, float] = field(default_factory=dict)
     fingerprint: str = ""
     error: str = ""
+
+    def metric(self, name: str) -> float:
+        """Return a figure of the workload's own, or one that every workload has."""
+        return self.figures[name] if name in self.figures else getattr(self, name)
 
 
 @dataclass(slots=True)
@@ -39,10 +45,10 @@ class EngineResult:
 
     def median(self, metric: str) -> float | None:
         """Return the median of the runs; None where one of them failed."""
-        return None if self.error or not self.runs else median(getattr(run, metric) for run in self.runs)
+        return None if self.error or not self.runs else median(run.metric(metric) for run in self.runs)
 
     def minimum(self, metric: str) -> float | None:
-        return None if self.error or not self.runs else min(getattr(run, metric) for run in self.runs)
+        return None if self.error or not self.runs else min(run.metric(metric) for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ def run_workload(
             for engine in engines[round_number % len(engines) :] + engines[: round_number % len(engines)]:
                 if result.engines[engine].error:
                     continue  # it failed once; failing again says nothing new
+                if round_number and engine in workload.once:
+                    continue
                 warm(folder)
                 run = run_engine(workload, engine, pythons[engine], folder, options.timeout, served)
                 result.engines[engine].runs.append(run)
@@ -132,6 +134,7 @@ def run_engine(
             peak_mb=measured.peak_mb,
             num_samples=measured.num_samples,
             unit_us=said["work_s"] / said["num_units"] * 1e6 if said["num_units"] else 0.0,
+            figures=said["figures"],
             fingerprint=fingerprint(output, said["answer"]),
         )
     finally:

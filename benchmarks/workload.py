@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,22 @@ METRICS = {"work_s": "work", "wall_s": "whole process", "peak_mb": "peak memory"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Penstock's median of ``metric`` is to be at most ``at_most`` times that of ``of``, or at most that value."""
+    """Penstock's median of ``metric`` is to be at most ``at_most`` times that of ``of``, or at most that value.
+
+    ``name`` is the metric in words, where it is one of the workload's own figures.
+    """
 
     metric: str
     at_most: float
     of: str | None = None
+    name: str | None = None
 
     def __post_init__(self) -> None:
-        if self.metric not in METRICS or (self.of is not None and self.of not in ENGINES):
+        if (self.metric not in METRICS and self.name is None) or (self.of is not None and self.of not in ENGINES):
             raise ValueError(f"{self!r}: metrics are {', '.join(METRICS)}; engines are {', '.join(ENGINES)}")
 
     def __str__(self) -> str:
-        name = METRICS[self.metric]
+        name = self.name or METRICS[self.metric]
         if self.of is None:
             return f"{name} at most {self.at_most:g}"
         if self.at_most < 1 and self.metric != "peak_mb":
@@ -44,6 +48,8 @@ class Workload:
     engines: tuple[str, ...]
     targets: tuple[Target, ...] = ()
     min_repeat: int = 1
+    once: tuple[str, ...] = ()
+    figures: Mapping[str, str] = field(default_factory=dict)
     dataset: str | None = None
     num_rows: int = 0
     make_batch: Callable[[Any, int, int], Any] | None = None
@@ -59,6 +65,8 @@ def load(name: str) -> Workload:
     - a function for each engine that can do it: `penstock(run)`, `daft(run)`, `ray_data(run)`, `plain(run)`. It imports
       its engine inside, writes Parquet under `run.output` or returns a JSON value, which is compared;
     - `TARGETS`: tuples `(metric, at_most, engine or None)`; `MIN_REPEAT`, where a median of three says too little;
+      `ONCE`, the engines that are run only once, as they take long;
+    - `FIGURES`, where it measures something besides: the words for each figure, by the name that `run.figures` has;
     - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset; or
       `make_file(rng, folder, number)`, which writes one file, called `NUM_ROWS` times;
     - `serving(num_rows)`, where it needs a server: a context manager that gives the environment to reach it with;
@@ -67,12 +75,15 @@ def load(name: str) -> Workload:
     They are plain values, so that a measured process loads nothing but its engine.
     """
     module = import_module(f"benchmarks.workloads.{name}")
+    figures = getattr(module, "FIGURES", {})
     return Workload(
         name=name,
         title=(module.__doc__ or name).strip().splitlines()[0].rstrip("."),
         engines=tuple(engine for engine in ENGINES if hasattr(module, engine)),
-        targets=tuple(Target(*target) for target in getattr(module, "TARGETS", ())),
+        targets=tuple(Target(*target, figures.get(target[0])) for target in getattr(module, "TARGETS", ())),
         min_repeat=getattr(module, "MIN_REPEAT", 1),
+        once=getattr(module, "ONCE", ()),
+        figures=figures,
         dataset=getattr(module, "DATASET", None),
         num_rows=getattr(module, "NUM_ROWS", 0),
         make_batch=getattr(module, "make_batch", None),

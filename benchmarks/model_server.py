@@ -1,0 +1,123 @@
+"""The model API that prompts and embeddings are measured against, and the hand-written client of it.
+
+The server is `penstock.testing.ModelServer` in a process of its own: the harness starts one for a workload, and all
+engines ask it in turn. Before its work an engine calls `fresh_api()`, so that every run meets the same server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+ADDRESS = "BENCHMARK_MODEL_SERVER"
+API_KEY = "benchmark"
+MODEL = "gpt-5-mini"
+EMBEDDING_MODEL = "text-embedding-3-small"
+
+CONCURRENCY = 256
+"""Requests that the hand-written client has under way: 10,000 of 50 ms took it 4.6 s by 128, 2.6 by 256, 2.9 by 512."""
+
+DAFT_OPTIONS = {"use_chat_completions": True, "concurrency": 256}
+"""What makes Daft's prompts quickest: 1,000 of 50 ms took 7.2 s, by its defaults 8.3 s (Chat) or more (Responses)."""
+
+
+@contextmanager
+def serving_models(**script: Any) -> Iterator[dict[str, str]]:
+    """Serve by a script, whose fields are `ModelServer`'s; gives the environment with which clients reach it."""
+    from penstock.testing import ModelServer
+
+    with ModelServer(**script) as server:
+        yield {ADDRESS: server.url}
+
+
+def fresh_api() -> str:
+    """Have the server forget what it saw and draw its latencies from the start. Returns the base URL of its API."""
+    control("script", {})
+    control("clear", {})
+    return os.environ[ADDRESS] + "/v1"
+
+
+def control(what: str, changes: dict[str, Any] | None = None) -> Any:
+    """Ask the server about itself, or with ``changes`` tell it something."""
+    from urllib.request import urlopen
+
+    data = None if changes is None else json.dumps(changes).encode()
+    with urlopen(f"{os.environ[ADDRESS]}/_penstock/{what}", data) as reply:
+        return json.load(reply)
+
+
+def make_prompts(rng: Any, start: int, num_rows: int) -> Any:
+    """Return numbered questions of about forty words."""
+    import pyarrow as pa
+
+    words = ["river", "engine", "valve", "summer", "ledger", "paper", "stone", "window", "copper", "winter"]
+    drawn = rng.integers(0, len(words), (num_rows, 40))
+    numbers = range(start, start + num_rows)
+    prompts = [f"Question {n}: {' '.join(words[i] for i in row)}?" for n, row in zip(numbers, drawn, strict=True)]
+    return pa.record_batch({"id": pa.array(numbers), "prompt": pa.array(prompts)})
+
+
+def said(body: dict[str, Any]) -> str:
+    """Return the text of an answer of the Responses API."""
+    text: str = body["output"][-1]["content"][0]["text"]
+    return text
+
+
+class PlainClient:
+    """aiohttp on uvloop and as little else as possible; what it needs is imported when it is made.
+
+    As many coroutines as requests may be under way take the next body each, which is quicker than a task for each.
+    ``per_second`` is for who knows the server's limit: requests are sent at that pace, refused ones again.
+    """
+
+    def __init__(self, url: str, concurrency: int = CONCURRENCY, per_second: float | None = None) -> None:
+        import aiohttp
+        import orjson
+        import uvloop
+
+        self._aiohttp, self._orjson, self._uvloop = aiohttp, orjson, uvloop
+        self._url = url
+        self._concurrency = concurrency
+        self._per_second = per_second
+        self._next_at = 0.0
+
+    def ask_all(self, bodies: Sequence[dict[str, Any]], read: Callable[[dict[str, Any]], Any]) -> list[Any]:
+        """Post every body; return what ``read`` makes of each answer, in their order."""
+        with asyncio.Runner(loop_factory=self._uvloop.new_event_loop) as runner:
+            return runner.run(self._ask_all(bodies, read))
+
+    async def _ask_all(self, bodies: Sequence[dict[str, Any]], read: Callable[[dict[str, Any]], Any]) -> list[Any]:
+        answers = [None] * len(bodies)
+        rest = iter(enumerate(bodies))
+        headers = {"Authorization": f"Bearer {API_KEY}", "Content-Type": "application/json"}
+        connector = self._aiohttp.TCPConnector(limit=0)
+        async with self._aiohttp.ClientSession(connector=connector, headers=headers) as session:
+
+            async def take() -> None:
+                for number, body in rest:
+                    answers[number] = read(await self._post(session, self._orjson.dumps(body)))
+
+            await asyncio.gather(*[take() for _ in range(self._concurrency)])
+        return answers
+
+    async def _post(self, session: Any, data: bytes) -> dict[str, Any]:
+        while True:
+            if self._per_second is not None:
+                await self._turn()
+            async with session.post(self._url, data=data) as reply:
+                raw = await reply.read()
+            if reply.status == 200:
+                body: dict[str, Any] = self._orjson.loads(raw)
+                return body
+            if reply.status != 429:
+                raise RuntimeError(f"{reply.status}: {raw!r}")
+
+    async def _turn(self) -> None:
+        assert self._per_second is not None
+        now = asyncio.get_running_loop().time()
+        at, self._next_at = max(self._next_at, now), max(self._next_at, now) + 1 / self._per_second
+        await asyncio.sleep(at - now)

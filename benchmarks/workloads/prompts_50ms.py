@@ -1,0 +1,64 @@
+"""Prompts: 10,000 to a server that answers each after 50 ms, Parquet to Parquet.
+
+Nobody is told how many requests to have under way, but the hand-written loop, which has the best number for this
+server, and Daft, whose own default is slower. Daft takes minutes, and is run once.
+"""
+
+from benchmarks.model_server import (
+    API_KEY,
+    DAFT_OPTIONS,
+    MODEL,
+    PlainClient,
+    fresh_api,
+    make_prompts,
+    said,
+    serving_models,
+)
+
+TARGETS = [("work_s", 1 / 15, "daft"), ("work_s", 1.3, "plain")]
+DATASET = "prompts"
+NUM_ROWS = 10_000
+ONCE = ("daft",)
+LATENCY_S = 0.05
+
+make_batch = make_prompts
+
+
+def serving(num_rows):
+    return serving_models(latency=LATENCY_S, keep_requests=0)
+
+
+def penstock(run):
+    import aiohttp  # noqa: F401  (Penstock imports it at the first request; nobody's imports are charged to the work)
+
+    import penstock as ps
+
+    ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
+    with run.working():
+        df = ps.read_parquet(run.input).with_column("answer", ps.col("prompt").prompt(model=MODEL))
+        df.write_parquet(run.output, mode="overwrite", compression="snappy")
+
+
+def daft(run):
+    import daft
+    import openai  # noqa: F401  (the same)
+    from daft.functions import prompt
+
+    daft.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
+    with run.working():
+        answer = prompt(daft.col("prompt"), model=MODEL, **DAFT_OPTIONS)
+        df = daft.read_parquet(run.input).with_column("answer", answer)
+        df.write_parquet(run.output, write_mode="overwrite", compression="snappy")
+
+
+def plain(run):
+    import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    client = PlainClient(fresh_api() + "/responses")
+    with run.working():
+        table = pq.read_table(run.input)
+        bodies = [{"model": MODEL, "input": prompt} for prompt in table["prompt"].to_pylist()]
+        answers = client.ask_all(bodies, said)
+        pq.write_table(table.append_column("answer", pa.array(answers)), f"{run.output}/part-0.parquet")
