@@ -98,6 +98,11 @@ def save_llama(folder: Path, *, chat_template: str | None = None, num_positions:
 
 # --- images ---
 
+SEEING_TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}"
+    "{% if p.type == 'image' %}<image>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}<assistant>"
+)
+
 COLOURS = {"red": (220, 30, 30), "green": (30, 220, 30), "blue": (30, 30, 220), "white": (250, 250, 250)}
 _SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 _PIXELS = {"image_size": 16, "patch_size": 4}
@@ -128,6 +133,38 @@ def save_clip(folder: Path, *, is_siglip: bool = False) -> str:
         CLIPModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}).save_pretrained(folder)
+    return str(folder)
+
+
+def save_llava(folder: Path) -> str:
+    """Write a LLaVA: a Llama over bytes that sees images of four patches."""
+    from transformers import (
+        CLIPImageProcessor,
+        GenerationConfig,
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+        LlavaProcessor,
+    )
+
+    torch.manual_seed(0)
+    tokenizer = _byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    end, image = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<image>"])
+    text = _SMALL | {
+        "model_type": "llama", "vocab_size": len(tokenizer), "num_key_value_heads": 2, "max_position_embeddings": 128,
+        "bos_token_id": end, "eos_token_id": end, "initializer_range": 0.4,
+    }  # fmt: skip
+    vision = _SMALL | {"model_type": "clip_vision_model", "image_size": 16, "patch_size": 8, "num_hidden_layers": 2}
+    model = LlavaForConditionalGeneration(
+        LlavaConfig(vision_config=vision, text_config=text, image_token_index=image, image_token_id=image)
+    )
+    model.generation_config = GenerationConfig(do_sample=False, bos_token_id=end, eos_token_id=end)
+    model.save_pretrained(folder)
+    pixels = CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
+    LlavaProcessor(
+        pixels, tokenizer, patch_size=8, vision_feature_select_strategy="default", num_additional_image_tokens=1,
+        chat_template=SEEING_TEMPLATE,
+    ).save_pretrained(folder)  # fmt: skip
     return str(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from penstock.ai.generation import TransformersPrompter
 from penstock.ai.provider import Prompting
 from penstock.ai.transformers import TransformersProvider
 from penstock.errors import InvalidArgumentError, RequestRefusedError
-from tests.ai.local_models import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, save_llama
+from tests.ai.local_models import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, save_llama, save_llava
 
 TEXTS = ["Hello", "a much longer prompt than the other ones are", "x", "What is it?"]
 
@@ -129,6 +130,25 @@ def test_a_model_of_texts_refuses_images(llama: str) -> None:
     (refused,) = prompter(llama).generate([Request((UserTurn((Text("?"), Image(b"", "image/png"))),))])
     assert isinstance(refused, RequestRefusedError)
     assert "takes texts alone" in str(refused)
+
+
+def test_a_model_that_sees_images(tmp_path: Path) -> None:
+    from PIL import Image as Pixels
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    folder = save_llava(tmp_path)
+    processor, model = AutoProcessor.from_pretrained(folder), AutoModelForImageTextToText.from_pretrained(folder)
+    requests, expected = [], []
+    for colour in ("red", "blue"):
+        pixels, encoded = Pixels.new("RGB", (20, 30), colour), io.BytesIO()
+        pixels.save(encoded, "PNG")
+        requests.append(Request((UserTurn((Text("what?"), Image(encoded.getvalue(), "image/png"))),)))
+        inputs = processor(text="<user>what?<image><assistant>", images=[pixels], return_tensors="pt")
+        out = model.generate(**inputs, max_new_tokens=8, pad_token_id=processor.tokenizer.eos_token_id)
+        expected.append(processor.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+    found = answers(folder, [requests[0], ask("what?"), requests[1]])
+    assert [found[0].text, found[2].text] == expected
+    assert expected[0] != expected[1]
 
 
 @pytest.mark.parametrize(
