@@ -36,6 +36,7 @@ NDArray = np.ndarray[Any, Any]
 
 MAX_RETRIES = 5
 TIMEOUT_S = 600.0
+FIRST_DELAY_S = 0.5
 NO_CAPS = Caps()
 
 
@@ -46,6 +47,7 @@ class CallSettings:
     max_retries: int = MAX_RETRIES
     timeout_s: float = TIMEOUT_S
     caps: Caps = NO_CAPS
+    first_delay_s: float = FIRST_DELAY_S  # before the second try; it doubles from there
 
 
 DEFAULT_SETTINGS = CallSettings()

@@ -1,0 +1,48 @@
+"""vLLM: a server of it, wherever that runs. The engine inside this process is not there yet."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.ai.openai import OpenAIProvider
+from penstock.ai.provider import Model, Task
+from penstock.errors import InvalidArgumentError, MissingExtraError
+
+VARIABLE = "PENSTOCK_VLLM_BASE_URL"
+SERVED = f"serve the model (`vllm serve MODEL`) and give its address by base_url= or {VARIABLE}"
+
+
+@dataclass(frozen=True)
+class VllmProvider(OpenAIProvider):
+    """A vLLM server at ``base_url``, or where PENSTOCK_VLLM_BASE_URL says."""
+
+    use_chat_completions: bool = True
+    name: str = "vllm"
+    key_variable: ClassVar[str | None] = None
+    if_unreachable: ClassVar[str] = "Start it with `vllm serve MODEL`, or give base_url=."
+    default_models: ClassVar[Mapping[str, str]] = {}
+
+    def model(self, task: Task) -> Model:
+        if not self._base_url():
+            raise self._no_engine(task)
+        return super().model(task)
+
+    def _base_url(self) -> str:
+        return self.base_url or os.environ.get(VARIABLE) or ""
+
+    def _no_engine(self, task: Task) -> Exception:
+        feature = f"{task.function} with provider {self.name!r}"
+        if importlib.util.find_spec("vllm") is None:
+            return MissingExtraError("vllm", "vllm", feature)
+        return InvalidArgumentError(f"{feature} cannot run the engine in this process yet; {SERVED}.")
+
+
+@dataclass(frozen=True)
+class PrefixCachingProvider(VllmProvider):
+    """The same by the name that Daft has for it: vLLM caches prefixes by itself."""
+
+    name: str = "vllm-prefix-caching"
