@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.ai.conversation import (
     Audio,
@@ -39,11 +39,12 @@ class ChatWire:
 
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
+    takes_options: ClassVar[bool] = True
 
     @staticmethod
     def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ChatWire:
         check_options(task, provider, OPTIONS)
-        return ChatWire({"model": model, **_fields(options)}, options.get("extra_body") or {})
+        return ChatWire({"model": model, **fields_of(options)}, options.get("extra_body") or {})
 
     def call(self, request: Request) -> ApiCall:
         messages = [{"role": "system", "content": request.system}] if request.system else []
@@ -56,7 +57,7 @@ class ChatWire:
         body, extra_body = {**self.body, "messages": messages}, self.extra_body
         if request.options:
             check_row_options(request.options, ROW_OPTIONS)
-            body |= _fields(request.options)
+            body |= fields_of(request.options)
             extra_body = {**extra_body, **(request.options.get("extra_body") or {})}
         if request.num_answers > 1:
             body["n"] = request.num_answers
@@ -99,7 +100,7 @@ class ChatWire:
         return found
 
 
-def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
+def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what options are in a body, but for those of ``extra_body``."""
     body = {RENAMED.get(name, name): options[name] for name in (*PASSED_ON, *RENAMED) if name in options}
     if "reasoning_effort" in options:

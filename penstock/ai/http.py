@@ -288,8 +288,10 @@ def _shortened(raw: bytes) -> str:
     return hidden(raw[:MAX_TOLD].decode("utf-8", "replace").strip())
 
 
-def tokens_used(body: Mapping[str, Any]) -> int | None:
+def tokens_used(body: Any) -> int | None:
     """Return the tokens that a call took, as any of the usual bodies tells."""
+    if not isinstance(body, dict):
+        return None
     usage = body.get("usage") or body.get("usageMetadata")
     if not isinstance(usage, dict):
         return None

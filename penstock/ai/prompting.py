@@ -181,6 +181,10 @@ class AsyncPrompts:
             exchange.take((await self._model.generate(exchange.request))[0])
         return exchange.result()
 
+    @property
+    def takes_options(self) -> bool:
+        return self._model.takes_options
+
     def close(self) -> Any:
         return self._model.close()
 
@@ -222,6 +226,10 @@ class BatchPrompts:
             for exchange, given in zip(asked, self._model.generate([each.request for each in asked]), strict=True):
                 rows.take(exchange, given)
         return rows
+
+    @property
+    def takes_options(self) -> bool:
+        return self._model.takes_options
 
     def close(self) -> Any:
         return self._model.close()

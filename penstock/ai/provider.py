@@ -119,6 +119,8 @@ def loaded(model: AnyModel) -> AnyModel:
 class Prompter(Model):
     """Answers requests: one at a time if ``generate`` is async, else a batch."""
 
+    takes_options: bool = False  # those of single requests, ``Request.options``; where not, they are refused
+
     def generate(self, request: Any) -> Any:
         """Return the answers to a request, ``request.num_answers`` of them.
 

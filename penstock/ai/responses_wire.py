@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.ai.conversation import (
     Audio,
@@ -50,6 +50,7 @@ class ResponsesWire:
 
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
+    takes_options: ClassVar[bool] = True
 
     @staticmethod
     def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ResponsesWire:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from penstock.ai.api import ApiPrompter
+from penstock.ai.completions_wire import CompletionsWire
 from penstock.ai.openai import OpenAIProvider
 from penstock.ai.provider import Model, Task
 from penstock.errors import InvalidArgumentError, MissingExtraError
@@ -18,9 +20,13 @@ SERVED = f"serve the model (`vllm serve MODEL`) and give its address by base_url
 
 @dataclass(frozen=True)
 class VllmProvider(OpenAIProvider):
-    """A vLLM server at ``base_url``, or where PENSTOCK_VLLM_BASE_URL says."""
+    """A vLLM server at ``base_url``, or where PENSTOCK_VLLM_BASE_URL says.
+
+    With ``use_completions`` a prompt is a text that the model continues, without its chat template.
+    """
 
     use_chat_completions: bool = True
+    use_completions: bool = False
     name: str = "vllm"
     key_variable: ClassVar[str | None] = None
     if_unreachable: ClassVar[str] = "Start it with `vllm serve MODEL`, or give base_url=."
@@ -30,6 +36,13 @@ class VllmProvider(OpenAIProvider):
         if not self._base_url():
             raise self._no_engine(task)
         return super().model(task)
+
+    def _prompter(self, task: Task) -> ApiPrompter:
+        if not self.use_completions:
+            return super()._prompter(task)
+        name = self.model_name(task)
+        wire = CompletionsWire.of(task, self.name, name, task.options)
+        return ApiPrompter(self.endpoint(), wire, name, task.settings)
 
     def _base_url(self) -> str:
         return self.base_url or os.environ.get(VARIABLE) or ""

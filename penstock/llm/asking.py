@@ -1,4 +1,4 @@
-"""One row of a processor, as workers handle it: from the user's row to a request, and from answers to the user's row."""
+"""One row of a processor, as workers handle it: from the user's row to a request, and from answers to a row again."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Prepare:
 
     def __init__(self, preprocess: RowFunction | None, needed: tuple[str, ...]) -> None:
         self._preprocess = preprocess
-        self._needed = needed
+        self.needed = needed
         self.__name__ = "preprocess"
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         fields = dict(row)
         if self._preprocess is not None:
             fields |= _checked_dict("preprocess", self._preprocess(row))
-        if not any(name in fields for name in self._needed):
-            needed = " or ".join(map(repr, self._needed))
+        if not any(name in fields for name in self.needed):
+            needed = " or ".join(map(repr, self.needed))
             raise InvalidArgumentError(
                 f"preprocess must give {needed} for each row; with the columns there are: {', '.join(fields)}."
             )
@@ -53,7 +53,7 @@ class Prepare:
 
 
 class Finish:
-    """Runs the user's ``postprocess`` on rows that have an answer. Rows that failed are left out, or kept as they are."""
+    """Runs the user's ``postprocess`` on rows that have an answer. Failed rows are left out, or kept as they are."""
 
     def __init__(self, postprocess: RowFunction | None, keeps_failed: bool) -> None:
         self._postprocess = postprocess
@@ -92,7 +92,7 @@ class AsyncRows(AsyncPrompts):
 
     async def ask(self, row: Row) -> dict[str, Any]:
         try:
-            values, options = asked(row, self._translate)
+            values, options = asked(row, self._translate, self.takes_options)
             return answer_fields(await self.answer(*values, options=options))
         except Exception as exc:
             return failed(exc, self._keeps_failed)
@@ -110,11 +110,11 @@ class BatchRows(BatchPrompts):
         requests, refused = self._requests(rows.to_pylist())
         answered = self.answered([values for values, _ in requests], [options for _, options in requests])
         failures = {**answered.failures, **refused}
-        answers = [answer_fields(each) for each in answered.values()]
-        if self._keeps_failed:
-            answers = [failed(failures[n], True) if n in failures else answer for n, answer in enumerate(answers)]
-            failures = {}
-        return PartialColumn(to_arrow_array(answers, DataType.python(), what="prompt"), failures)
+        answers: list[dict[str, Any] | None] = [answer_fields(each) for each in answered.values()]
+        for number, exc in failures.items():
+            answers[number] = failed(exc, True) if self._keeps_failed else None
+        column = to_arrow_array(answers, DataType.python(), what="prompt")
+        return PartialColumn(column, {} if self._keeps_failed else failures)
 
     def _requests(self, rows: Sequence[Row]) -> tuple[list[tuple[tuple[Any, ...], Any]], dict[int, Exception]]:
         """Return what each row asks, and why rows cannot; those ask nothing."""
@@ -122,14 +122,14 @@ class BatchRows(BatchPrompts):
         refused: dict[int, Exception] = {}
         for number, row in enumerate(rows):
             try:
-                requests.append(asked(row, self._translate))
+                requests.append(asked(row, self._translate, self.takes_options))
             except Exception as exc:
                 refused[number] = exc
                 requests.append(((None,), None))
         return requests, refused
 
 
-def asked(row: Row, translate: Translate) -> tuple[tuple[Any, ...], Mapping[str, Any] | None]:
+def asked(row: Row, translate: Translate, takes_options: bool) -> tuple[tuple[Any, ...], Mapping[str, Any] | None]:
     """Return the message of a row and the options of its own."""
     fields = row.fields
     message = fields["messages"] if "messages" in fields else fields["prompt"]
@@ -139,6 +139,10 @@ def asked(row: Row, translate: Translate) -> tuple[tuple[Any, ...], Mapping[str,
     given = {} if params is None else {name: value for name, value in params.items() if value is not None}
     if "n" in given and (isinstance(given["n"], bool) or not isinstance(given["n"], int) or given["n"] < 1):
         raise InvalidArgumentError(f"sampling_params: n must be a whole number of 1 or more; got {given['n']!r}.")
+    if not takes_options and set(given) - {"n"}:
+        raise InvalidArgumentError(
+            "This model has the same sampling parameters for all rows; give them to the config, sampling_params=..."
+        )
     return (_plain(message),), translate(given) if given else None
 
 

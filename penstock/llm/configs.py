@@ -1,4 +1,4 @@
-"""What a processor asks, and how. Every field is checked when the config is made; a name that is not known is refused."""
+"""What a processor asks, and how. Fields are checked when a config is made, and names that are not known refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class ProcessorConfig:
         check_concurrency(name, self.concurrency)
         if self.should_continue_on_error and self.on_error != "raise":
             raise InvalidArgumentError(
-                f"{name}: a failed row is either kept (should_continue_on_error) or left out (on_error={self.on_error!r})."
+                f"{name}: a failed row is either kept (should_continue_on_error=True) or left out "
+                f"(on_error={self.on_error!r})."
             )
         self.call_options()
 
@@ -158,7 +159,7 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
 
     It is asked where it is served: at ``base_url``, or PENSTOCK_VLLM_BASE_URL. What concerns the engine itself
     (``engine_kwargs``, the stages, placement) is checked and left to the server. At most ``max_pending_requests`` wait
-    for it at once.
+    for it at once. With ``chat_template_stage=False`` a row's ``prompt`` is continued as it is.
 
     >>> vLLMEngineProcessorConfig(model="Qwen/Qwen3-8B", engine_kwargs={"max_model_len": 16384}).model_source
     'Qwen/Qwen3-8B'
@@ -207,6 +208,13 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
                 f"{name}: task_type={self.task_type!r} is not known; it is one of {', '.join(TASK_TYPES)}."
             )
         super().__post_init__()
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether rows are conversations; else they are texts that the model continues as they are."""
+        stage = self.chat_template_stage
+        is_on = stage.get("enabled", True) if isinstance(stage, Mapping) else bool(stage)
+        return is_on and self.apply_chat_template
 
     def call_options(self, **changes: Any) -> AiOptions:
         if self.max_concurrency is None:

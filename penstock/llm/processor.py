@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,6 +46,8 @@ from penstock.llm.configs import (
 from penstock.secret import Secret
 from penstock.types import DataType
 
+log = logging.getLogger("penstock.llm")
+
 KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 NOT_SERVED = ("logprobs", "prompt_logprobs")
 """Sampling parameters of vLLM whose results nobody would see."""
@@ -68,6 +71,10 @@ class Processor:
         answers = Expression(UdfCall(self._ask, (col(ROW)._node,), ()))
         asked = df.map(self._prepare, **self._maps.before).with_column(ANSWER, answers)
         return asked.flat_map(self._finish, **self._maps.after)
+
+    def log_input_column_names(self) -> None:
+        """Log what each row must have once ``preprocess`` has run."""
+        log.info("Each row needs %s after preprocess.", " or ".join(map(repr, self._prepare.needed)))
 
     def __repr__(self) -> str:
         return f"Processor({self.config!r})"
@@ -105,7 +112,8 @@ def build_processor(
     >>> processor(ps.range(2)).to_pydict()
     {'id': [0, 1], 'answer': ['0 ** 3 = ?', '1 ** 3 = ?']}
     """
-    for name, function in (("preprocess", preprocess), ("postprocess", postprocess)):
+    functions: tuple[tuple[str, Any], ...] = (("preprocess", preprocess), ("postprocess", postprocess))
+    for name, function in functions:
         if function is not None and (not callable(function) or inspect.iscoroutinefunction(function)):
             raise InvalidArgumentError(f"build_processor: {name} is a function from dict to dict; got {function!r}.")
     needed: tuple[str, ...] = ("messages", "prompt")
@@ -114,6 +122,7 @@ def build_processor(
             spec, needed = _http(config), ("payload",)
         case vLLMEngineProcessorConfig():
             spec = _generating(config, _vllm(config), vllm_options, {})
+            needed = needed if config.has_chat_template else ("prompt",)
         case OpenAIProcessorConfig():
             spec = _generating(config, _openai(config), _unchanged, {})
         case TransformersProcessorConfig():
@@ -182,7 +191,7 @@ def _vllm(config: vLLMEngineProcessorConfig) -> VllmProvider:
             "embed_text or classify_text."
         )
     key = Secret(config.api_key) if isinstance(config.api_key, str) else config.api_key
-    return VllmProvider(base_url=config.base_url or "", api_key=key)
+    return VllmProvider(base_url=config.base_url or "", api_key=key, use_completions=not config.has_chat_template)
 
 
 def vllm_options(params: Mapping[str, Any]) -> Mapping[str, Any]:

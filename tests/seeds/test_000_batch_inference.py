@@ -61,7 +61,9 @@ from daft.functions import prompt
 """
     prompts = [f"I want you to act as {role}." for role in ROLES]
     with running_hub() as hub:
-        hub.repos["fka/awesome-chatgpt-prompts"] = {"main": {"data/train-0.parquet": parquet(act=ROLES, prompt=prompts)}}
+        hub.repos["fka/awesome-chatgpt-prompts"] = {
+            "main": {"data/train-0.parquet": parquet(act=ROLES, prompt=prompts)}
+        }
         environment = {"HF_ENDPOINT": hub.url, "OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "sk-sample"}
         run_sample_apart(sample, tmp_path, environment)
 

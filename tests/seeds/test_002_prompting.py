@@ -515,7 +515,10 @@ df = df.with_column(
 )
 """
     found = run_sample(sample, df=df, prompt=functions.prompt)
-    for made in (found["responses"], found["df"]):  # the second replaces the column of the first, which is not asked for
+    for made in (
+        found["responses"],
+        found["df"],
+    ):  # the second replaces the column of the first, which is not asked for
         assert made.to_pydict()["result"] == ["On: What sound does a cat make?"]
     by_responses, by_chat = server.requests
     assert by_responses.path == "/v1/responses"

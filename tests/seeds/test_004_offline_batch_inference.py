@@ -1,8 +1,8 @@
 """The samples of Ray Data's guide to offline batch inference, with the import changed and a small GPT-2.
 
-Left out: TensorFlow, whose samples are the PyTorch ones with another model. vLLM runs elsewhere: its sample asks a server
-that PENSTOCK_VLLM_BASE_URL names. ``num_gpus=1`` and "cuda" stand for what the machine has: without a GPU they are 0 and
-"cpu".
+Left out: TensorFlow, whose samples are the PyTorch ones with another model. vLLM runs elsewhere: its sample asks a
+server that PENSTOCK_VLLM_BASE_URL names. ``num_gpus=1`` and "cuda" stand for what the machine has: without a GPU they
+are 0 and "cpu".
 """
 # ruff: noqa: UP006, UP035 - type hints as the samples have them
 
