@@ -22,6 +22,7 @@ class ApiPrompter(Prompter):
     def __init__(self, endpoint: Endpoint, wire: Wire, model: str, settings: CallSettings = DEFAULT_SETTINGS) -> None:
         self._wire = wire
         self._client = ApiClient(endpoint, model, settings)
+        self.takes_options = getattr(wire, "takes_options", False)
 
     def load(self) -> None:
         self._client.open()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.ai.conversation import (
     Audio,
@@ -20,7 +20,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Task, check_options
-from penstock.ai.wire import ApiCall, audio_format, data_url, encoded, field_of, usage_of
+from penstock.ai.wire import ApiCall, audio_format, check_row_options, data_url, encoded, field_of, usage_of
 
 # Options whose names are the API's own.
 PASSED_ON = (
@@ -30,6 +30,7 @@ PASSED_ON = (
 )
 RENAMED = {"max_output_tokens": "max_completion_tokens"}
 OPTIONS = (*PASSED_ON, *RENAMED, "reasoning", "reasoning_effort", "tools", "extra_body", "use_chat_completions")
+ROW_OPTIONS = OPTIONS[:-1]
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,12 @@ class ChatWire:
 
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
+    takes_options: ClassVar[bool] = True
 
     @staticmethod
     def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ChatWire:
         check_options(task, provider, OPTIONS)
-        body: dict[str, Any] = {"model": model}
-        body |= {RENAMED.get(name, name): options[name] for name in (*PASSED_ON, *RENAMED) if name in options}
-        if "reasoning_effort" in options:
-            body["reasoning_effort"] = options["reasoning_effort"]
-        if (reasoning := options.get("reasoning")) is not None:
-            body["reasoning_effort"] = reasoning["effort"] if isinstance(reasoning, Mapping) else reasoning
-        if options.get("tools"):
-            body["tools"] = list(options["tools"])
-        return ChatWire(body, options.get("extra_body") or {})
+        return ChatWire({"model": model, **fields_of(options)}, options.get("extra_body") or {})
 
     def call(self, request: Request) -> ApiCall:
         messages = [{"role": "system", "content": request.system}] if request.system else []
@@ -60,7 +54,11 @@ class ChatWire:
         else:
             for turn in request.turns:
                 messages += _messages(turn)
-        body = {**self.body, "messages": messages}
+        body, extra_body = {**self.body, "messages": messages}, self.extra_body
+        if request.options:
+            check_row_options(request.options, ROW_OPTIONS)
+            body |= fields_of(request.options)
+            extra_body = {**extra_body, **(request.options.get("extra_body") or {})}
         if request.num_answers > 1:
             body["n"] = request.num_answers
         if request.output is not None:
@@ -71,7 +69,7 @@ class ChatWire:
                 for tool in request.tools
             ]
             body["tools"] = [*body.get("tools", ()), *({"type": "function", "function": each} for each in functions)]
-        return ApiCall("/chat/completions", body | dict(self.extra_body))
+        return ApiCall("/chat/completions", body | dict(extra_body))
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         input_tokens, output_tokens, cached_tokens = usage_of(
@@ -100,6 +98,18 @@ class ChatWire:
             )
             input_tokens = output_tokens = cached_tokens = None  # those of all answers stand with the first
         return found
+
+
+def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what options are in a body, but for those of ``extra_body``."""
+    body = {RENAMED.get(name, name): options[name] for name in (*PASSED_ON, *RENAMED) if name in options}
+    if "reasoning_effort" in options:
+        body["reasoning_effort"] = options["reasoning_effort"]
+    if (reasoning := options.get("reasoning")) is not None:
+        body["reasoning_effort"] = reasoning["effort"] if isinstance(reasoning, Mapping) else reasoning
+    if options.get("tools"):
+        body["tools"] = list(options["tools"])
+    return body
 
 
 def _text(content: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,13 +82,17 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a model is asked. ``output`` is the form its answer must have, None for free text."""
+    """What a model is asked. ``output`` is the form its answer must have, None for free text.
+
+    ``options`` are those of this request alone, such as ``temperature``; they go before those of all requests.
+    """
 
     turns: tuple[Turn, ...]
     system: str | None = None
     output: OutputFormat | None = None
     tools: tuple[ToolFunction, ...] = ()
     num_answers: int = 1
+    options: Mapping[str, Any] | None = None
 
     @property
     def text(self) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import orjson
 
 from penstock.ai.limiter import Limiter, LimiterKey, Outcome, limiter_for
-from penstock.ai.provider import CallSettings
+from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.rate_headers import read_hints
 from penstock.ai.wire import ApiCall, Endpoint
 from penstock.errors import (
@@ -35,7 +35,6 @@ log = logging.getLogger("penstock.ai")
 
 Answer = TypeVar("Answer")
 
-FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 PATIENCE_S = 600.0
@@ -96,7 +95,7 @@ class ApiClient:
                     raise UnreachableError(f"{exc}. {self._remedy}") from exc
                 if num_failures > self._settings.max_retries or time.monotonic() - began > PATIENCE_S:
                     raise
-                delay_s = delay_before(max(num_failures, 1), exc, random.random())
+                delay_s = delay_before(max(num_failures, 1), exc, random.random(), self._settings.first_delay_s)
                 log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
             await asyncio.sleep(delay_s)
 
@@ -118,7 +117,7 @@ class ApiClient:
                 raise
             headers = response.headers
             _reached.add(self._endpoint.base_url)
-            if response.status != 200:
+            if not 200 <= response.status < 300:
                 raise self._refusal(response.status, raw, headers)
             body = self._body(raw)
             used_tokens = tokens_used(body)
@@ -143,7 +142,8 @@ class ApiClient:
         if url is None:
             import yarl
 
-            url = self._urls[path] = yarl.URL(self._endpoint.base_url.rstrip("/") + path)
+            base = self._endpoint.base_url
+            url = self._urls[path] = yarl.URL(base.rstrip("/") + path if path else base)
         return await self._session.client.post(
             url, data=data, headers=self._headers, timeout=self._session.timeout(self._settings.timeout_s)
         )
@@ -242,7 +242,7 @@ class _Session:
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
 
-def delay_before(attempt: int, error: BaseException, draw: float) -> float:
+def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:
     """Return the seconds to wait before asking again for the ``attempt``-th time (from 1); ``draw`` is in [0, 1).
 
     After a 429 the limiter holds everybody back by itself.
@@ -252,7 +252,7 @@ def delay_before(attempt: int, error: BaseException, draw: float) -> float:
     """
     if isinstance(error, RateLimitedError):
         return 0.0
-    full: float = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
+    full: float = min(first_s * 2 ** (attempt - 1), MAX_DELAY_S)
     asked: float = getattr(error, "retry_after_s", None) or 0.0
     return max(full * (0.5 + draw / 2), asked)
 
@@ -297,8 +297,10 @@ def _shortened(raw: bytes) -> str:
     return hidden(raw[:MAX_TOLD].decode("utf-8", "replace").strip())
 
 
-def tokens_used(body: Mapping[str, Any]) -> int | None:
+def tokens_used(body: Any) -> int | None:
     """Return the tokens that a call took, as any of the usual bodies tells."""
+    if not isinstance(body, dict):
+        return None
     usage = body.get("usage") or body.get("usageMetadata")
     if not isinstance(usage, dict):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,10 +52,17 @@ class PromptForm:
             value = DataType.struct({"value": value, **USAGE})
         return value if self.num_answers is None else DataType.list(value)
 
-    def request(self, message: Message) -> Request:
-        """Return what a row asks; its own system message goes before the one of all rows."""
+    def request(self, message: Message, options: Mapping[str, Any] | None = None) -> Request:
+        """Return what a row asks; its own system message and options go before those of all rows.
+
+        Where ``num_answers`` makes the answers a list, an ``n`` among the options says how many this row wants.
+        """
         system = self.system if message.system is None else message.system
-        return Request(message.turns, system, self.output, self.tools, self.num_answers or 1)
+        num_answers = self.num_answers or 1
+        if options and "n" in options:
+            options = dict(options)
+            num_answers = options.pop("n")
+        return Request(message.turns, system, self.output, self.tools, num_answers, options)
 
 
 class Exchange:
@@ -154,11 +161,11 @@ class AsyncPrompts:
         self._model = loaded(model)
         self._form = form
 
-    async def answer(self, *values: Any) -> Any:
+    async def answer(self, *values: Any, options: Mapping[str, Any] | None = None) -> Any:
         message = await read_message(values)
         if message is None:
             return None
-        request = self._form.request(message)
+        request = self._form.request(message, options)
         answers = await self._model.generate(request)
         if self._form.num_answers is None:
             return await self._settled(request, answers[0])
@@ -173,6 +180,10 @@ class AsyncPrompts:
             assert exchange.request is not None
             exchange.take((await self._model.generate(exchange.request))[0])
         return exchange.result()
+
+    @property
+    def takes_options(self) -> bool:
+        return self._model.takes_options
 
     def close(self) -> Any:
         return self._model.close()
@@ -200,21 +211,31 @@ class BatchPrompts:
     def answer(self, *columns: Any) -> PartialColumn:
         num_rows = max(len(column) for column in columns if isinstance(column, Series))
         lists = [c.to_pylist() if isinstance(c, Series) else [c] * num_rows for c in columns]
-        rows = _Rows(self._form, num_rows)
-        requests = rows.requests(list(zip(*lists, strict=True)))
+        return self.answered(list(zip(*lists, strict=True))).column()
+
+    def answered(
+        self, values: Sequence[tuple[Any, ...]], options: Sequence[Mapping[str, Any] | None] | None = None
+    ) -> AnsweredRows:
+        """Return the answers to the values of each row; ``options`` are the rows' own."""
+        rows = AnsweredRows(self._form, len(values))
+        requests = rows.requests(values, options or [None] * len(values))
         answers = self._model.generate(list(requests.values()))
         for row, given in zip(requests, answers, strict=True):
             rows.begin(row, requests[row], given)
         while asked := rows.asked():
             for exchange, given in zip(asked, self._model.generate([each.request for each in asked]), strict=True):
                 rows.take(exchange, given)
-        return rows.column()
+        return rows
+
+    @property
+    def takes_options(self) -> bool:
+        return self._model.takes_options
 
     def close(self) -> Any:
         return self._model.close()
 
 
-class _Rows:
+class AnsweredRows:
     """The exchanges of a batch, and the rows that failed."""
 
     def __init__(self, form: PromptForm, num_rows: int) -> None:
@@ -222,24 +243,26 @@ class _Rows:
         self._num_rows = num_rows
         self._exchanges: dict[int, list[Exchange]] = {}
         self._row_of: dict[int, int] = {}
-        self._failures: dict[int, Exception] = {}
+        self.failures: dict[int, Exception] = {}
 
-    def requests(self, rows: Sequence[tuple[Any, ...]]) -> dict[int, Request]:
+    def requests(
+        self, rows: Sequence[tuple[Any, ...]], options: Sequence[Mapping[str, Any] | None]
+    ) -> dict[int, Request]:
         """Return what each row asks; null rows ask nothing."""
         requests = {}
         for row, values in enumerate(rows):
             try:
                 message = message_of(values)
             except Exception as exc:
-                self._failures[row] = exc
+                self.failures[row] = exc
             else:
                 if message is not None:
-                    requests[row] = self._form.request(message)
+                    requests[row] = self._form.request(message, options[row])
         return requests
 
     def begin(self, row: int, request: Request, answers: Sequence[Generation] | Exception) -> None:
         if isinstance(answers, Exception):
-            self._failures[row] = answers
+            self.failures[row] = answers
             return
         self._exchanges[row] = [Exchange(self._form, request) for _ in answers]
         for exchange, answer in zip(self._exchanges[row], answers, strict=True):
@@ -264,19 +287,23 @@ class _Rows:
                 raise answers
             exchange.take(answers[0])
         except Exception as exc:
-            self._failures[self._row_of[id(exchange)]] = exc
+            self.failures[self._row_of[id(exchange)]] = exc
 
-    def column(self) -> PartialColumn:
+    def values(self) -> list[Any]:
+        """Return what each row gives, None where it failed or asked nothing."""
         values: list[Any] = [None] * self._num_rows
         for row, exchanges in self._exchanges.items():
-            if row not in self._failures:
+            if row not in self.failures:
                 results = [exchange.result() for exchange in exchanges]
                 values[row] = results[0] if self._form.num_answers is None else results
-        column: pa.Array = to_arrow_array(values, self._form.dtype, what="prompt")
-        return PartialColumn(column, self._failures)
+        return values
+
+    def column(self) -> PartialColumn:
+        column: pa.Array = to_arrow_array(self.values(), self._form.dtype, what="prompt")
+        return PartialColumn(column, self.failures)
 
     def _open(self) -> list[Exchange]:
         return [
-            exchange for row, found in self._exchanges.items() if row not in self._failures for exchange in found
+            exchange for row, found in self._exchanges.items() if row not in self.failures for exchange in found
             if exchange.request is not None or exchange.to_run
         ]  # fmt: skip

@@ -36,6 +36,7 @@ NDArray = np.ndarray[Any, Any]
 
 MAX_RETRIES = 5
 TIMEOUT_S = 600.0
+FIRST_DELAY_S = 0.5
 NO_CAPS = Caps()
 
 
@@ -46,6 +47,7 @@ class CallSettings:
     max_retries: int = MAX_RETRIES
     timeout_s: float = TIMEOUT_S
     caps: Caps = NO_CAPS
+    first_delay_s: float = FIRST_DELAY_S  # before the second try; it doubles from there
 
 
 DEFAULT_SETTINGS = CallSettings()
@@ -116,6 +118,8 @@ def loaded(model: AnyModel) -> AnyModel:
 
 class Prompter(Model):
     """Answers requests: one at a time if ``generate`` is async, else a batch."""
+
+    takes_options: bool = False  # those of single requests, ``Request.options``; where not, they are refused
 
     def generate(self, request: Any) -> Any:
         """Return the answers to a request, ``request.num_answers`` of them.

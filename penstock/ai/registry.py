@@ -20,6 +20,8 @@ KNOWN: Mapping[str, tuple[str, str]] = {
     "lm_studio": ("penstock.ai.openai", "LmStudioProvider"),
     "ollama": ("penstock.ai.openai", "OllamaProvider"),
     "transformers": ("penstock.ai.transformers", "TransformersProvider"),
+    "vllm": ("penstock.ai.vllm", "VllmProvider"),
+    "vllm-prefix-caching": ("penstock.ai.vllm", "PrefixCachingProvider"),
 }
 
 # Prompts go to the cloud where nobody says otherwise; what runs on a laptop's processor does so.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.ai.conversation import (
     Audio,
@@ -20,7 +20,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Task, check_options
-from penstock.ai.wire import ApiCall, audio_format, data_url, encoded, field_of, usage_of
+from penstock.ai.wire import ApiCall, audio_format, check_row_options, data_url, encoded, field_of, usage_of
 from penstock.errors import InvalidArgumentError, ProviderUnavailableError
 
 PASSED_ON = (
@@ -39,6 +39,7 @@ OPTIONS = (
     "extra_body",
     "use_chat_completions",
 )
+ROW_OPTIONS = OPTIONS[:-1]
 
 FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
@@ -49,30 +50,23 @@ class ResponsesWire:
 
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
+    takes_options: ClassVar[bool] = True
 
     @staticmethod
     def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ResponsesWire:
-        for name in CHAT_ONLY:
-            if name in options:
-                raise InvalidArgumentError(
-                    f"{task.function}: the Responses API does not take {name!r}; set use_chat_completions=True for it."
-                )
+        _refuse_chat_only(task.function, options)
         check_options(task, provider, OPTIONS)
-        body: dict[str, Any] = {"model": model}
-        body |= {RENAMED.get(name, name): options[name] for name in (*RENAMED, *PASSED_ON) if name in options}
-        reasoning = options.get("reasoning") or options.get("reasoning_effort")
-        if reasoning is not None:
-            body["reasoning"] = dict(reasoning) if isinstance(reasoning, Mapping) else {"effort": reasoning}
-        if "verbosity" in options:
-            body["text"] = {"verbosity": options["verbosity"]}
-        if options.get("tools"):
-            body["tools"] = list(options["tools"])
-        return ResponsesWire(body, options.get("extra_body") or {})
+        return ResponsesWire({"model": model, **_fields(options)}, options.get("extra_body") or {})
 
     def call(self, request: Request) -> ApiCall:
         text = request.text
         given: Any = text if text is not None else [item for turn in request.turns for item in _items(turn)]
-        body = {**self.body, "input": given}
+        body, extra_body = {**self.body, "input": given}, self.extra_body
+        if request.options:
+            _refuse_chat_only("a request", request.options)
+            check_row_options(request.options, ROW_OPTIONS)
+            body |= _fields(request.options)
+            extra_body = {**extra_body, **(request.options.get("extra_body") or {})}
         if request.system:
             body["instructions"] = request.system
         if request.output is not None:
@@ -90,7 +84,7 @@ class ResponsesWire:
                 for tool in request.tools
             ]
             body["tools"] = [*body.get("tools", ()), *functions]
-        return ApiCall("/responses", body | dict(self.extra_body))
+        return ApiCall("/responses", body | dict(extra_body))
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         if body.get("status") == "failed":
@@ -115,6 +109,27 @@ class ResponsesWire:
         if answer.finish_reason == "content_filter" and not answer.refusal:
             answer.refusal = "the provider's content filter stopped the answer"
         return [answer]
+
+
+def _refuse_chat_only(what: str, options: Mapping[str, Any]) -> None:
+    for name in CHAT_ONLY:
+        if name in options:
+            raise InvalidArgumentError(
+                f"{what}: the Responses API does not take {name!r}; set use_chat_completions=True for it."
+            )
+
+
+def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what options are in a body, but for those of ``extra_body``."""
+    body = {RENAMED.get(name, name): options[name] for name in (*RENAMED, *PASSED_ON) if name in options}
+    reasoning = options.get("reasoning") or options.get("reasoning_effort")
+    if reasoning is not None:
+        body["reasoning"] = dict(reasoning) if isinstance(reasoning, Mapping) else {"effort": reasoning}
+    if "verbosity" in options:
+        body["text"] = {"verbosity": options["verbosity"]}
+    if options.get("tools"):
+        body["tools"] = list(options["tools"])
+    return body
 
 
 def _finish_reason(body: Mapping[str, Any]) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.ai.conversation import Generation, Request
-from penstock.errors import InvalidAnswerError
+from penstock.errors import InvalidAnswerError, InvalidArgumentError, did_you_mean
 from penstock.secret import Secret
 
 
@@ -89,3 +89,13 @@ def audio_format(mime_type: str) -> str:
     """
     kind = mime_type.partition("/")[2].removeprefix("x-")
     return {"mpeg": "mp3", "mp4": "m4a"}.get(kind, kind)
+
+
+def check_row_options(options: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse options of a single request that nobody would read, with the nearest known name."""
+    for name in options:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"A request does not take {name!r}; it takes: {', '.join(sorted(known))}.{did_you_mean(name, known)} "
+                "Fields of the server's own go into extra_body."
+            )

@@ -254,7 +254,7 @@ def _prompted(
         policy=options.policy,
         is_batch=not is_async,
     )
-    return _called(_placed(spec, model, options, is_async), *parts)
+    return _called(placed(spec, model, options, is_async), *parts)
 
 
 def _embedded(
@@ -275,7 +275,7 @@ def _embedded(
         policy=options.policy,
         is_batch=True,
     )
-    return _called(_placed(spec, model, options, is_async), column)
+    return _called(placed(spec, model, options, is_async), column)
 
 
 def _classified(
@@ -309,10 +309,10 @@ def _classified(
         policy=options.policy,
         is_batch=True,
     )
-    return _called(_placed(spec, model, options, is_async=False), column)
+    return _called(placed(spec, model, options, is_async=False), column)
 
 
-def _placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> UdfSpec:
+def placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> UdfSpec:
     """Return a spec with where it runs: remote models wait on one event loop, others have workers of their own."""
     max_concurrency = options.settings.caps.max_concurrency
     if not is_async:

@@ -105,6 +105,40 @@ def _choice(index: int, answer: Answer) -> dict[str, Any]:
     return {"index": index, "message": message, "logprobs": None, "finish_reason": CHAT_FINISH[answer.finish]}
 
 
+class Completions:
+    """POST /completions."""
+
+    def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
+        num_answers, max_tokens = body.get("n") or 1, body.get("max_tokens")
+        return ModelRequest(
+            path,
+            field(body, "model", str),
+            field(body, "prompt", str),
+            body,
+            num_answers=num_answers,
+            max_tokens=max_tokens,
+        )
+
+    def write(self, request: ModelRequest, answers: list[Answer]) -> dict[str, Any]:
+        prompt_tokens = count_tokens(request.text)
+        completion_tokens = sum([count_tokens(answer.text) for answer in answers])
+        return {
+            "id": new_id("cmpl-"),
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": request.model,
+            "choices": [
+                {"index": index, "text": answer.text, "logprobs": None, "finish_reason": CHAT_FINISH[answer.finish]}
+                for index, answer in enumerate(answers)
+            ],
+            "usage": {
+                "prompt_tokens": prompt_tokens,
+                "completion_tokens": completion_tokens,
+                "total_tokens": prompt_tokens + completion_tokens,
+            },
+        }
+
+
 class Responses:
     """POST /responses."""
 

@@ -32,7 +32,7 @@ from penstock.testing.files import Files
 from penstock.testing.http1 import HttpRequest
 from penstock.testing.latency import as_latency
 from penstock.testing.message_batches import MessageBatches
-from penstock.testing.openai_api import Chat, OpenAI, Responses
+from penstock.testing.openai_api import Chat, Completions, OpenAI, Responses
 from penstock.testing.picking import OF_THE_MODEL, FaultPicker
 from penstock.testing.script import BatchTiming, Script
 
@@ -42,6 +42,7 @@ Later = Callable[[float, Callable[[], None]], Any]
 OPENAI, ANTHROPIC, GOOGLE = OpenAI(), Anthropic(), google_api.Google()
 PROMPTS: dict[str, tuple[Vendor, Api]] = {
     "/chat/completions": (OPENAI, Chat()),
+    "/completions": (OPENAI, Completions()),
     "/responses": (OPENAI, Responses()),
     "/messages": (ANTHROPIC, Messages()),
     ":generateContent": (GOOGLE, google_api.GenerateContent()),

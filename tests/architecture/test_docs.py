@@ -38,3 +38,28 @@ def test_the_examples_of_the_page_on_images_run(photos: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "not an image" in result.stdout
     assert len(list((photos / "thumbnails").glob("*.jpeg"))) == 2
+
+
+def test_the_example_of_the_page_on_processors_runs(tmp_path: Path) -> None:
+    from penstock.testing import ModelServer
+
+    page = (ROOT / "docs" / "LLM.md").read_text()
+    script = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    with ModelServer(api_key="sk-docs", in_thread=True) as server:
+        result = subprocess.run(
+            [sys.executable, "-W", "error", "-c", script],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "PENSTOCK_PROGRESS": "0",
+                "OPENAI_BASE_URL": server.openai_url,
+                "OPENAI_API_KEY": "sk-docs",
+            },
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
+        assert result.returncode == 0, result.stderr
+        assert "3 ** 3 = ?" in result.stdout
+        assert {each.body["temperature"] for each in server.requests} == {0.0, 0.3}

@@ -1,7 +1,8 @@
 """The samples of Ray Data's guide to offline batch inference, with the import changed and a small GPT-2.
 
-Left out: TensorFlow, whose samples are the PyTorch ones with another model, and vLLM. ``num_gpus=1`` and "cuda" stand
-for what the machine has: without a GPU they are 0 and "cpu".
+Left out: TensorFlow, whose samples are the PyTorch ones with another model. vLLM runs elsewhere: its sample asks a
+server that PENSTOCK_VLLM_BASE_URL names. ``num_gpus=1`` and "cuda" stand for what the machine has: without a GPU they
+are 0 and "cpu".
 """
 # ruff: noqa: UP006, UP035 - type hints as the samples have them
 
@@ -15,6 +16,9 @@ import torch
 import torch.nn as nn
 
 import penstock as ray_data
+from penstock.errors import MissingExtraError
+from penstock.testing import ModelServer
+from tests.seeds.samples import run_sample
 from tests.seeds.tiny_models import DEVICE, GPUS
 
 pytestmark = [
@@ -102,6 +106,72 @@ def test_pytorch(capsys: pytest.CaptureFixture[str]) -> None:
     predictions.show(limit=1)
     assert "output" in capsys.readouterr().out
     check_output(predictions)
+
+
+LLM_INFERENCE = """
+import ray
+from ray.data.llm import vLLMEngineProcessorConfig, build_processor
+import numpy as np
+
+config = vLLMEngineProcessorConfig(
+    model="unsloth/Llama-3.1-8B-Instruct",
+    engine_kwargs={
+        "enable_chunked_prefill": True,
+        "max_num_batched_tokens": 4096,
+        "max_model_len": 16384,
+    },
+    concurrency=1,
+    batch_size=64,
+)
+processor = build_processor(
+    config,
+    preprocess=lambda row: dict(
+        messages=[
+            {"role": "system", "content": "You are a bot that responds with haikus."},
+            {"role": "user", "content": row["item"]}
+        ],
+        sampling_params=dict(
+            temperature=0.3,
+            max_tokens=250,
+        )
+    ),
+    postprocess=lambda row: dict(
+        answer=row["generated_text"]
+    ),
+)
+
+ds = ray.data.from_items(["Start of the haiku is: Complete this for me..."])
+
+ds = processor(ds)
+ds.show(limit=1)
+"""
+
+
+def test_llm_inference(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with ModelServer(answer=lambda request: "Snowflakes gently fall", in_thread=True) as vllm:
+        monkeypatch.setenv("PENSTOCK_VLLM_BASE_URL", vllm.openai_url)
+        ds = run_sample(LLM_INFERENCE)["ds"]
+        assert "Snowflakes gently fall" in capsys.readouterr().out
+        assert ds.take_all() == [{"answer": "Snowflakes gently fall"}]
+        assert [(each.path, each.body) for each in vllm.requests[1:]] == [
+            (
+                "/v1/chat/completions",
+                {
+                    "model": "unsloth/Llama-3.1-8B-Instruct",
+                    "messages": [
+                        {"role": "system", "content": "You are a bot that responds with haikus."},
+                        {"role": "user", "content": "Start of the haiku is: Complete this for me..."},
+                    ],
+                    "temperature": 0.3,
+                    "max_tokens": 250,
+                },
+            )
+        ]
+
+
+def test_llm_inference_in_this_process_needs_its_extra() -> None:
+    with pytest.raises(MissingExtraError, match=r'"penstock\[vllm\]"'):
+        run_sample(LLM_INFERENCE)
 
 
 # --- Using GPUs for inference ---

@@ -1,0 +1,258 @@
+"""What a processor asks, and how. Fields are checked when a config is made, and names that are not known refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.ai.options import AiOptions
+from penstock.errors import InvalidArgumentError
+from penstock.secret import Secret
+from penstock.udf.options import check_whole, refusing_unknown
+
+TASK_TYPES = ("generate", "embed", "classify", "score")
+CALLS_A_WORKER = 64
+"""Requests that a worker of Ray Data's HTTP processor is given at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessorConfig:
+    """What all processors take. Those of Ray Data come first; the rest are as in ``prompt``.
+
+    Rows are asked one by one, so ``batch_size`` is no unit of waiting here. A row that fails ends the query; with
+    ``on_error="log"`` or ``"ignore"`` it is left out and listed by ``df.errors()``; with ``should_continue_on_error``
+    it is kept, without ``postprocess``, and ``__inference_error__`` says why.
+    """
+
+    batch_size: int | None = None
+    concurrency: int | tuple[int, int] | None = None
+    accelerator_type: str | None = None
+    should_continue_on_error: bool = False
+    on_error: str = "raise"
+    max_errors: int | float | None = None
+    max_retries: int | None = None
+    timeout: float | None = None
+    max_concurrency: int | None = None
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if self.batch_size is not None:
+            check_whole(name, "batch_size", self.batch_size, 1)
+        check_concurrency(name, self.concurrency)
+        if self.should_continue_on_error and self.on_error != "raise":
+            raise InvalidArgumentError(
+                f"{name}: a failed row is either kept (should_continue_on_error=True) or left out "
+                f"(on_error={self.on_error!r})."
+            )
+        self.call_options()
+
+    @property
+    def num_workers(self) -> int | None:
+        """The most workers that ``concurrency`` allows."""
+        return self.concurrency[1] if isinstance(self.concurrency, tuple) else self.concurrency
+
+    def call_options(self, **changes: Any) -> AiOptions:
+        """Return how the requests are made, with some of it said otherwise."""
+        options = {name: getattr(self, name) for name in _CALL_FIELDS} | changes
+        return AiOptions.of(type(self).__name__, options)
+
+
+_CALL_FIELDS = (
+    *("on_error", "max_errors", "max_retries", "timeout"),
+    *("max_concurrency", "requests_per_minute", "tokens_per_minute"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationConfig(ProcessorConfig):
+    """Processors that ask for text. ``sampling_params`` hold for all rows, those of a row go before them."""
+
+    sampling_params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_mapping(type(self).__name__, "sampling_params", self.sampling_params)
+        check_whole(type(self).__name__, "sampling_params: n", self.sampling_params.get("n", 1), 1)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAIProcessorConfig(GenerationConfig):
+    """OpenAI, or whatever speaks its API at ``base_url``. Without ``api_key`` it is taken from the environment.
+
+    >>> OpenAIProcessorConfig(model="gpt-5-mini", sampling_params={"max_tokens": 200}).model
+    'gpt-5-mini'
+    """
+
+    model: str
+    base_url: str | None = None
+    api_key: str | Secret | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    use_chat_completions: bool = False
+
+    def __post_init__(self) -> None:
+        check_text(type(self).__name__, "model", self.model)
+        check_mapping(type(self).__name__, "headers", self.headers)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersProcessorConfig(GenerationConfig):
+    """A model that transformers runs in the workers: a folder, a name on the hub. ``options`` say how it is loaded."""
+
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_text(type(self).__name__, "model", self.model)
+        check_mapping(type(self).__name__, "options", self.options)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpRequestProcessorConfig(ProcessorConfig):
+    """Any server that takes JSON by POST: ``preprocess`` gives ``payload``, ``postprocess`` finds ``http_response``.
+
+    ``qps`` is the most requests a second. ``concurrency`` and ``batch_size``, where given, bound the requests under way
+    to their product; else as many are as the server bears.
+
+    >>> HttpRequestProcessorConfig(url="http://localhost:8000/predict", qps=10).url
+    'http://localhost:8000/predict'
+    """
+
+    url: str
+    headers: Mapping[str, Any] | None = field(default=None, repr=False)
+    qps: float | None = None
+    base_retry_wait_time_in_s: float | None = None
+    session_factory: None = None
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        check_text(name, "url", self.url)
+        if not self.url.startswith(("http://", "https://")):
+            raise InvalidArgumentError(f"{name}: url={self.url!r} does not begin with http:// or https://.")
+        check_mapping(name, "headers", self.headers or {})
+        if self.session_factory is not None:
+            raise InvalidArgumentError(
+                f"{name}: session_factory is not taken, as all requests share one pool of connections; "
+                "proxies come from HTTPS_PROXY, headers from headers=, time limits from timeout=."
+            )
+        if self.qps is not None and self.requests_per_minute is not None:
+            raise InvalidArgumentError(f"{name}: qps and requests_per_minute say the same; give one of them.")
+        for option in ("qps", "base_retry_wait_time_in_s"):
+            check_positive(name, option, getattr(self, option))
+        super().__post_init__()
+
+    def call_options(self, **changes: Any) -> AiOptions:
+        if self.qps is not None:
+            changes["requests_per_minute"] = self.qps * 60
+        if self.max_concurrency is None and (self.concurrency is not None or self.batch_size is not None):
+            changes["max_concurrency"] = (self.num_workers or 1) * (self.batch_size or CALLS_A_WORKER)
+        return super().call_options(**changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's name
+    """A model that vLLM runs. ``model`` and ``model_source`` are the same.
+
+    It is asked where it is served: at ``base_url``, or PENSTOCK_VLLM_BASE_URL. What concerns the engine itself
+    (``engine_kwargs``, the stages, placement) is checked and left to the server. At most ``max_pending_requests`` wait
+    for it at once. With ``chat_template_stage=False`` a row's ``prompt`` is continued as it is.
+
+    >>> vLLMEngineProcessorConfig(model="Qwen/Qwen3-8B", engine_kwargs={"max_model_len": 16384}).model_source
+    'Qwen/Qwen3-8B'
+    """
+
+    model: str = ""
+    model_source: str = ""
+    base_url: str | None = None
+    api_key: str | Secret | None = field(default=None, repr=False)
+    engine_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    task_type: str = "generate"
+    runtime_env: Mapping[str, Any] | None = None
+    max_pending_requests: int | None = None
+    max_concurrent_batches: int = 8
+    max_tasks_in_flight_per_actor: int | None = None
+    log_engine_metrics: bool = True
+    dynamic_lora_loading_path: str | None = None
+    placement_group_config: Mapping[str, Any] | None = None
+    chat_template_stage: Any = True
+    tokenize_stage: Any = True
+    detokenize_stage: Any = True
+    prepare_multimodal_stage: Any = False
+    apply_chat_template: bool = True
+    chat_template: str | None = None
+    tokenize: bool = True
+    detokenize: bool = True
+    has_image: bool = False
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if self.model and self.model_source and self.model != self.model_source:
+            raise InvalidArgumentError(
+                f"{name}: model={self.model!r} and model_source={self.model_source!r} mean the same thing; give one."
+            )
+        chosen = self.model or self.model_source
+        check_text(name, "model", chosen)
+        for option in ("model", "model_source"):
+            object.__setattr__(self, option, chosen)
+        for option in ("engine_kwargs", "runtime_env", "placement_group_config"):
+            check_mapping(name, option, getattr(self, option) or {})
+        for option in ("max_pending_requests", "max_concurrent_batches", "max_tasks_in_flight_per_actor"):
+            if getattr(self, option) is not None:
+                check_whole(name, option, getattr(self, option), 1)
+        if self.task_type not in TASK_TYPES:
+            raise InvalidArgumentError(
+                f"{name}: task_type={self.task_type!r} is not known; it is one of {', '.join(TASK_TYPES)}."
+            )
+        super().__post_init__()
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether rows are conversations; else they are texts that the model continues as they are."""
+        stage = self.chat_template_stage
+        is_on = stage.get("enabled", True) if isinstance(stage, Mapping) else bool(stage)
+        return is_on and self.apply_chat_template
+
+    def call_options(self, **changes: Any) -> AiOptions:
+        if self.max_concurrency is None:
+            changes["max_concurrency"] = self.max_pending_requests
+        return super().call_options(**changes)
+
+
+for _config in (
+    OpenAIProcessorConfig,
+    TransformersProcessorConfig,
+    HttpRequestProcessorConfig,
+    vLLMEngineProcessorConfig,
+):
+    _config.__init__ = refusing_unknown(_config.__name__)(_config.__init__)  # type: ignore[method-assign]
+
+
+def check_concurrency(name: str, given: Any) -> None:
+    if given is None:
+        return
+    bounds = given if isinstance(given, tuple) else (given, given)
+    if len(bounds) != 2:
+        raise InvalidArgumentError(f"{name}: concurrency is a number of workers or (least, most); got {given!r}")
+    for bound in bounds:
+        check_whole(name, "concurrency", bound, 1)
+    if bounds[0] > bounds[1]:
+        raise InvalidArgumentError(f"{name}: concurrency={given!r} has its least above its most.")
+
+
+def check_text(name: str, option: str, value: Any) -> None:
+    if not isinstance(value, str) or not value:
+        raise InvalidArgumentError(f"{name}: {option} is a text; got {value!r}.")
+
+
+def check_mapping(name: str, option: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"{name}: {option} is a dict; got {type(value).__name__}.")
+
+
+def check_positive(name: str, option: str, value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise InvalidArgumentError(f"{name}: {option} must be a number above 0; got {value!r}.")

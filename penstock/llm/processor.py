@@ -1,0 +1,238 @@
+"""Processors: a config becomes a function from DataFrame to DataFrame."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.ai import chat_wire
+from penstock.ai.openai import OpenAIProvider
+from penstock.ai.options import ON_ERROR, AiOptions
+from penstock.ai.prompting import PromptForm
+from penstock.ai.provider import Model, Prompter, Prompting, Provider
+from penstock.ai.registry import find_provider, make_provider
+from penstock.ai.vllm import VllmProvider
+from penstock.ai.wire import Endpoint
+from penstock.dataframe import DataFrame
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import Expression, col
+from penstock.expr.nodes import UdfCall
+from penstock.expr.udf import UdfSpec
+from penstock.functions.ai import placed
+from penstock.llm.asking import (
+    ANSWER,
+    ROW,
+    AsyncRows,
+    BatchRows,
+    Finish,
+    HttpRows,
+    HttpService,
+    JsonClient,
+    Prepare,
+    RowFunction,
+    Translate,
+)
+from penstock.llm.configs import (
+    GenerationConfig,
+    HttpRequestProcessorConfig,
+    OpenAIProcessorConfig,
+    ProcessorConfig,
+    TransformersProcessorConfig,
+    vLLMEngineProcessorConfig,
+)
+from penstock.secret import Secret
+from penstock.types import DataType
+
+log = logging.getLogger("penstock.llm")
+
+KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+NOT_SERVED = ("logprobs", "prompt_logprobs")
+"""Sampling parameters of vLLM whose results nobody would see."""
+
+
+class Processor:
+    """What ``build_processor`` gives: called with a DataFrame it returns one, and runs nothing yet."""
+
+    def __init__(
+        self, config: ProcessorConfig, ask: UdfSpec, prepare: Prepare, finish: Finish, maps: _MapOptions
+    ) -> None:
+        self.config = config
+        self._ask = ask
+        self._prepare = prepare
+        self._finish = finish
+        self._maps = maps
+
+    def __call__(self, df: DataFrame) -> DataFrame:
+        if not isinstance(df, DataFrame):
+            raise InvalidArgumentError(f"A processor takes a penstock DataFrame; got {type(df).__name__}.")
+        answers = Expression(UdfCall(self._ask, (col(ROW)._node,), ()))
+        asked = df.map(self._prepare, **self._maps.before).with_column(ANSWER, answers)
+        return asked.flat_map(self._finish, **self._maps.after)
+
+    def log_input_column_names(self) -> None:
+        """Log what each row must have once ``preprocess`` has run."""
+        log.info("Each row needs %s after preprocess.", " or ".join(map(repr, self._prepare.needed)))
+
+    def __repr__(self) -> str:
+        return f"Processor({self.config!r})"
+
+
+@dataclass(frozen=True)
+class _MapOptions:
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+def build_processor(
+    config: ProcessorConfig,
+    preprocess: RowFunction | None = None,
+    postprocess: RowFunction | None = None,
+    *,
+    preprocess_map_kwargs: Mapping[str, Any] | None = None,
+    postprocess_map_kwargs: Mapping[str, Any] | None = None,
+) -> Processor:
+    """Make a function from DataFrame to DataFrame that asks a model, or a server, about each row.
+
+    ``preprocess`` gets a row as a dict and gives what is to be asked: ``messages`` (a conversation) or ``prompt`` (a
+    text), and if the row has its own ``sampling_params``; for an HTTP server ``payload``. ``postprocess`` gets the row
+    with all of that and the answer, ``generated_text``, ``finish_reason``, ``num_input_tokens`` and
+    ``num_generated_tokens``, or ``http_response``, and gives the row of the result. ``n`` in the sampling parameters
+    makes the first two lists. See ``docs/LLM.md``.
+
+    >>> server = getfixture("model_server")  # answers with what it is asked
+    >>> config = OpenAIProcessorConfig(model="gpt-5-mini", base_url=server.openai_url, api_key="test")
+    >>> processor = build_processor(
+    ...     config,
+    ...     preprocess=lambda row: {"messages": [{"role": "user", "content": f"{row['id']} ** 3 = ?"}]},
+    ...     postprocess=lambda row: {"id": row["id"], "answer": row["generated_text"]},
+    ... )
+    >>> processor(ps.range(2)).to_pydict()
+    {'id': [0, 1], 'answer': ['0 ** 3 = ?', '1 ** 3 = ?']}
+    """
+    functions: tuple[tuple[str, Any], ...] = (("preprocess", preprocess), ("postprocess", postprocess))
+    for name, function in functions:
+        if function is not None and (not callable(function) or inspect.iscoroutinefunction(function)):
+            raise InvalidArgumentError(f"build_processor: {name} is a function from dict to dict; got {function!r}.")
+    needed: tuple[str, ...] = ("messages", "prompt")
+    match config:
+        case HttpRequestProcessorConfig():
+            spec, needed = _http(config), ("payload",)
+        case vLLMEngineProcessorConfig():
+            spec = _generating(config, _vllm(config), vllm_options, {})
+            needed = needed if config.has_chat_template else ("prompt",)
+        case OpenAIProcessorConfig():
+            spec = _generating(config, _openai(config), _unchanged, {})
+        case TransformersProcessorConfig():
+            spec = _generating(config, find_provider("transformers", "prompt"), _unchanged, _placing(config))
+        case _:
+            raise InvalidArgumentError(
+                f"build_processor takes a config of penstock.llm; got {type(config).__name__}. There are "
+                "OpenAIProcessorConfig, vLLMEngineProcessorConfig, TransformersProcessorConfig and "
+                "HttpRequestProcessorConfig."
+            )
+    lenient = {"on_error": ON_ERROR[config.on_error], "max_errors": config.max_errors}
+    maps = _MapOptions({**lenient, **(preprocess_map_kwargs or {})}, {**lenient, **(postprocess_map_kwargs or {})})
+    keeps_failed = config.should_continue_on_error
+    return Processor(config, spec, Prepare(preprocess, needed), Finish(postprocess, keeps_failed), maps)
+
+
+# --- models that answer prompts ---------------------------------------------------------------------------------------
+
+
+def _generating(config: Any, provider: Provider, translate: Translate, options: Mapping[str, Any]) -> UdfSpec:
+    """Return the call that asks a provider's model about rows."""
+    shared: GenerationConfig = config
+    given = shared.call_options()
+    params = dict(shared.sampling_params)
+    num_answers = params.pop("n", 1)
+    model = provider.model(Prompting(config.model, {**options, **translate(params)}, given.settings))
+    if not isinstance(model, Prompter):
+        raise InvalidArgumentError(f"{provider.name!r} has no model that answers prompts.")
+    form = PromptForm(provider.name, num_answers=num_answers, has_usage=True)
+    is_async = inspect.iscoroutinefunction(model.generate)
+    init = (model, form, translate, shared.should_continue_on_error)
+    return _spec(AsyncRows if is_async else BatchRows, init, model, given, is_async)
+
+
+def _spec(target: type, init: tuple[Any, ...], model: Model, options: AiOptions, is_async: bool) -> UdfSpec:
+    spec = UdfSpec(
+        name="ask",
+        target=target,
+        return_dtype=DataType.python(),
+        method="ask",
+        init_args=init,
+        policy=options.policy,
+        is_batch=not is_async,
+    )
+    return placed(spec, model, options, is_async)
+
+
+def _unchanged(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    return params
+
+
+def _openai(config: OpenAIProcessorConfig) -> Provider:
+    """Return the provider that a config describes, else the one that ``set_provider`` did."""
+    given: dict[str, Any] = {"base_url": config.base_url, "api_key": config.api_key, "headers": dict(config.headers)}
+    options = {name: value for name, value in given.items() if value}
+    provider = make_provider("openai", options) if options else find_provider("openai", "prompt")
+    if config.use_chat_completions and isinstance(provider, OpenAIProvider):
+        return replace(provider, use_chat_completions=True)
+    return provider
+
+
+def _vllm(config: vLLMEngineProcessorConfig) -> VllmProvider:
+    if config.task_type != "generate":
+        raise InvalidArgumentError(
+            f"vLLMEngineProcessorConfig: a processor generates; for task_type={config.task_type!r} use "
+            "embed_text or classify_text."
+        )
+    key = Secret(config.api_key) if isinstance(config.api_key, str) else config.api_key
+    return VllmProvider(base_url=config.base_url or "", api_key=key, use_completions=not config.has_chat_template)
+
+
+def vllm_options(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return sampling parameters of vLLM as options of a chat request; its server takes those of its own by name.
+
+    >>> vllm_options({"temperature": 0.3, "top_k": 5, "detokenize": False})
+    {'temperature': 0.3, 'extra_body': {'top_k': 5}}
+    """
+    for name in NOT_SERVED:
+        if params.get(name):
+            raise InvalidArgumentError(f"sampling_params: {name} is not taken, as processors do not return them.")
+    known = {name: value for name, value in params.items() if name in chat_wire.ROW_OPTIONS or name == "n"}
+    own = {
+        name: value for name, value in params.items() if name not in known and name not in ("detokenize", *NOT_SERVED)
+    }
+    return {**known, "extra_body": {**known.get("extra_body", {}), **own}} if own else known
+
+
+def _placing(config: TransformersProcessorConfig) -> dict[str, Any]:
+    """Return how many workers hold the model, and how many rows each is given at once."""
+    given = {"batch_size": config.batch_size, "concurrency": config.num_workers}
+    return {**{name: value for name, value in given.items() if value is not None}, **config.options}
+
+
+# --- any server -------------------------------------------------------------------------------------------------------
+
+
+def _http(config: HttpRequestProcessorConfig) -> UdfSpec:
+    options = config.call_options()
+    if config.base_retry_wait_time_in_s is not None:
+        settings = replace(options.settings, first_delay_s=config.base_retry_wait_time_in_s)
+        options = replace(options, settings=settings)
+    service = HttpService(JsonClient(_endpoint(config), config.url, options.settings))
+    return _spec(HttpRows, (service, config.should_continue_on_error), service, options, is_async=True)
+
+
+def _endpoint(config: HttpRequestProcessorConfig) -> Endpoint:
+    """Return the server; of the headers the one with the key is kept as a secret."""
+    headers = {str(name): str(value) for name, value in (config.headers or {}).items()}
+    secret = next((name for name in headers if name.lower() in KEY_HEADERS), None)
+    key = None if secret is None else Secret(headers.pop(secret))
+    return Endpoint(
+        "http", config.url, key, (secret or "", "{}"), tuple(headers.items()), "Check url=, and the network."
+    )
