@@ -10,5 +10,5 @@ embedding.py     many texts packed into one request                 classifying.
 http.py          one pooled client; retries, errors                 limiter.py    how many, how fast
 wire.py          how an API is spoken; bodies.py: what wires do alike
 openai.py anthropic.py google.py transformers.py ...                one file a provider
-checkpoint.py    a model on disk: where it is, how it is loaded     text_encoder.py, zero_shot.py, vision.py, generation.py
+checkpoint.py    a model on disk; text_encoder.py, zero_shot.py, vision.py, generation.py: running one
 """

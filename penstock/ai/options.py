@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.ai.limiter import Caps
-from penstock.ai.provider import MAX_RETRIES, TIMEOUT_S, CallSettings
+from penstock.ai.provider import FIRST_DELAY_S, MAX_RETRIES, TIMEOUT_S, CallSettings
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy
 from penstock.udf.options import check_whole, make_policy
@@ -52,7 +52,9 @@ class AiOptions:
             can_stop=True,
         )
         caps = Caps(taken.get("max_concurrency"), taken.get("requests_per_minute"), taken.get("tokens_per_minute"))
-        settings = CallSettings(taken.get("max_retries", MAX_RETRIES), taken.get("timeout", TIMEOUT_S), caps)
+        settings = CallSettings(
+            taken.get("max_retries", MAX_RETRIES), taken.get("timeout", TIMEOUT_S), caps, FIRST_DELAY_S
+        )
         return AiOptions(policy, settings, given)
 
 

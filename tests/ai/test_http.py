@@ -29,7 +29,7 @@ APIS = pytest.mark.parametrize("chat", [False, True], ids=["responses", "chat"])
 
 @pytest.fixture
 def server(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> ModelServer:
-    monkeypatch.setattr("penstock.ai.http.FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr("penstock.ai.options.FIRST_DELAY_S", 0.01)
     ps.set_provider("openai", base_url=model_server.openai_url, api_key="sk-test-1234")
     return model_server
 
@@ -124,7 +124,7 @@ def test_an_empty_account_ends_the_query(server: ModelServer) -> None:
 
 
 def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch, unused_port: int) -> None:
-    monkeypatch.setattr("penstock.ai.http.FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr("penstock.ai.options.FIRST_DELAY_S", 0.01)
     ps.set_provider("ollama", base_url=f"http://127.0.0.1:{unused_port}/v1")
     with pytest.raises(UnreachableError, match=r"ollama serve"):
         asked(on_error="null").collect()

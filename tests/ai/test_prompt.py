@@ -30,7 +30,7 @@ APIS = pytest.mark.parametrize("chat", [False, True], ids=["responses", "chat"])
 
 @pytest.fixture
 def server(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> ModelServer:
-    monkeypatch.setattr("penstock.ai.http.FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr("penstock.ai.options.FIRST_DELAY_S", 0.01)
     ps.set_provider("openai", base_url=model_server.openai_url, api_key="sk-test-1234")
     return model_server
 
