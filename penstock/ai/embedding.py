@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.ai.http import estimated_tokens
 from penstock.ai.provider import Embedder, NDArray, loaded
+from penstock.ai.remote.http import estimated_tokens
 from penstock.errors import ProviderUnusableError, RequestRefusedError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.ai.limiter import Caps
+from penstock.ai.limits.limiter import Caps
 from penstock.ai.provider import FIRST_DELAY_S, MAX_RETRIES, TIMEOUT_S, CallSettings
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy

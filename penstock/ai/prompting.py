@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
-from penstock.ai.messages import Message, message_of, read_message
+from penstock.ai.forms.structured import OutputFormat
+from penstock.ai.forms.tools import ToolFunction
+from penstock.ai.messages.reading import Message, message_of, read_message
 from penstock.ai.pricing import cost_of
 from penstock.ai.provider import Prompter, loaded
-from penstock.ai.structured import OutputFormat
-from penstock.ai.tools import ToolFunction
 from penstock.errors import ContentFilteredError, InvalidAnswerError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 

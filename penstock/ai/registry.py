@@ -14,14 +14,14 @@ from penstock.secret import Secret
 
 # Where each provider is, loaded when it is named.
 KNOWN: Mapping[str, tuple[str, str]] = {
-    "openai": ("penstock.ai.openai", "OpenAIProvider"),
-    "anthropic": ("penstock.ai.anthropic", "AnthropicProvider"),
-    "google": ("penstock.ai.google", "GoogleProvider"),
-    "lm_studio": ("penstock.ai.openai", "LmStudioProvider"),
-    "ollama": ("penstock.ai.openai", "OllamaProvider"),
-    "transformers": ("penstock.ai.transformers", "TransformersProvider"),
-    "vllm": ("penstock.ai.vllm", "VllmProvider"),
-    "vllm-prefix-caching": ("penstock.ai.vllm", "PrefixCachingProvider"),
+    "openai": ("penstock.ai.remote.openai", "OpenAIProvider"),
+    "anthropic": ("penstock.ai.remote.anthropic", "AnthropicProvider"),
+    "google": ("penstock.ai.remote.google", "GoogleProvider"),
+    "lm_studio": ("penstock.ai.remote.openai", "LmStudioProvider"),
+    "ollama": ("penstock.ai.remote.openai", "OllamaProvider"),
+    "transformers": ("penstock.ai.local.transformers", "TransformersProvider"),
+    "vllm": ("penstock.ai.remote.vllm", "VllmProvider"),
+    "vllm-prefix-caching": ("penstock.ai.remote.vllm", "PrefixCachingProvider"),
 }
 
 # Prompts go to the cloud where nobody says otherwise; what runs on a laptop's processor does so.

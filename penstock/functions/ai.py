@@ -41,7 +41,7 @@ API_TASK_ROWS = 64
 
 
 def _is_image(dtype: DataType) -> bool:
-    from penstock.ai.messages import may_be_image
+    from penstock.ai.messages.reading import may_be_image
 
     return dtype.is_image() or (dtype.is_tensor() and may_be_image(dtype))
 
@@ -83,9 +83,9 @@ def prompt(
     >>> df.select(prompt(ps.col("q"), model="gpt-5")).to_pydict()
     {'q': ['What does the fox say?', None]}
     """
+    from penstock.ai.forms.structured import OutputFormat
+    from penstock.ai.forms.tools import tool_functions as made_tools
     from penstock.ai.prompting import PromptForm
-    from penstock.ai.structured import OutputFormat
-    from penstock.ai.tools import tool_functions as made_tools
 
     if n is not None:
         check_whole("prompt", "n", n, 1)
@@ -224,7 +224,7 @@ def _parts(messages: Any) -> tuple[Any, ...]:
 
 
 def _check_messages(*dtypes: DataType) -> None:
-    from penstock.ai.messages import check_message_types
+    from penstock.ai.messages.reading import check_message_types
 
     names = ["the message"] if len(dtypes) == 1 else [f"part {number}" for number in range(1, len(dtypes) + 1)]
     check_message_types(zip(names, dtypes, strict=True))
@@ -292,8 +292,8 @@ def _classified(
     from penstock.ai.classifying import BatchLabels, instructions
 
     if isinstance(model, Prompter):
+        from penstock.ai.forms.structured import OutputFormat
         from penstock.ai.prompting import PromptForm
-        from penstock.ai.structured import OutputFormat
 
         form = PromptForm(provider, instructions(labels, what), OutputFormat.of(Literal[labels]))
         return _prompted(name, model, form, options, (column,), kind.check)

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.ai import chat_wire
-from penstock.ai.openai import OpenAIProvider
 from penstock.ai.options import ON_ERROR, AiOptions
 from penstock.ai.prompting import PromptForm
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.registry import find_provider, make_provider
-from penstock.ai.vllm import VllmProvider
-from penstock.ai.wire import Endpoint
+from penstock.ai.remote import chat_wire
+from penstock.ai.remote.openai import OpenAIProvider
+from penstock.ai.remote.vllm import VllmProvider
+from penstock.ai.remote.wire import Endpoint
 from penstock.dataframe import DataFrame
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from penstock.ai.pacing import Outcome, Pace, Sent
-from penstock.ai.rate_headers import NO_HINTS, Hints, Window
+from penstock.ai.limits.pacing import Outcome, Pace, Sent
+from penstock.ai.limits.rate_headers import NO_HINTS, Hints, Window
 
 
 class Server(Protocol):

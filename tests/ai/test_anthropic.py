@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from penstock.ai.anthropic import AnthropicProvider, MessagesWire
 from penstock.ai.conversation import (
     Audio,
     Document,
@@ -23,9 +22,10 @@ from penstock.ai.conversation import (
     ToolTurn,
     UserTurn,
 )
+from penstock.ai.forms.structured import OutputFormat
+from penstock.ai.forms.tools import ToolFunction
 from penstock.ai.provider import TextEmbedding
-from penstock.ai.structured import OutputFormat
-from penstock.ai.tools import ToolFunction
+from penstock.ai.remote.anthropic import AnthropicProvider, MessagesWire
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError, RequestRefusedError
 from penstock.secret import Secret
 from penstock.types import DataType

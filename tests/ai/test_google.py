@@ -23,16 +23,16 @@ from penstock.ai.conversation import (
     ToolTurn,
     UserTurn,
 )
-from penstock.ai.google import (
+from penstock.ai.forms.structured import OutputFormat
+from penstock.ai.forms.tools import ToolFunction
+from penstock.ai.provider import ImageEmbedding
+from penstock.ai.remote.google import (
     GenerateWire,
     GoogleProvider,
     embed_call,
     embedding_dimensions,
     read_embeddings,
 )
-from penstock.ai.provider import ImageEmbedding
-from penstock.ai.structured import OutputFormat
-from penstock.ai.tools import ToolFunction
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError
 from penstock.secret import Secret
 from penstock.types import DataType

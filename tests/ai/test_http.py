@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ai.http import delay_before, error_for_status, estimated_tokens, tokens_used
+from penstock.ai.remote.http import delay_before, error_for_status, estimated_tokens, tokens_used
 from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,

@@ -11,7 +11,7 @@ import time
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.ai.limiter import Caps, Limiter, LimiterKey, Permit, limiter_for
+from penstock.ai.limits.limiter import Caps, Limiter, LimiterKey, Permit, limiter_for
 
 
 async def turns(count: int = 5) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ai import local_weights
+from penstock.ai.local import local_weights
+from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import TextEmbedding
-from penstock.ai.transformers import TransformersProvider
 from penstock.errors import (
     InvalidArgumentError,
     MissingExtraError,
@@ -100,7 +100,7 @@ def test_a_plan_loads_neither_torch_nor_transformers() -> None:
     code = (
         "import sys\n"
         "from penstock.ai.provider import TextEmbedding\n"
-        "from penstock.ai.transformers import TransformersProvider\n"
+        "from penstock.ai.local.transformers import TransformersProvider\n"
         "assert TransformersProvider().model(TextEmbedding()).dimensions == 384\n"
         "print(sorted({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))\n"
     )

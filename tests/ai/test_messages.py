@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from PIL import Image as PilImage
 
-from penstock.ai import attachments
 from penstock.ai.conversation import (
     Audio,
     Document,
@@ -30,7 +29,8 @@ from penstock.ai.conversation import (
     ToolTurn,
     UserTurn,
 )
-from penstock.ai.messages import Message, check_message_types, read_message, request_parts
+from penstock.ai.messages import attachments
+from penstock.ai.messages.reading import Message, check_message_types, read_message, request_parts
 from penstock.errors import PathNotFoundError, TypeMismatchError
 from penstock.storage.file import AudioFile, File, ImageFile
 from penstock.types import DataType

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock.ai.local.transformers import TransformersProvider
+from penstock.ai.local.zero_shot import Entailment, NearestLabel, OwnLabels
 from penstock.ai.provider import Classifier, TextClassification
-from penstock.ai.transformers import TransformersProvider
-from penstock.ai.zero_shot import Entailment, NearestLabel, OwnLabels
 from penstock.errors import InvalidArgumentError
 from tests.ai.local_models import TEXTS, save_bert, save_entailment
 from tests.seeds.tiny_models import REVIEWS, save_sentiment_classifier

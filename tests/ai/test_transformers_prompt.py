@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from penstock.ai.conversation import Generation, Image, ModelTurn, Request, Text, UserTurn
-from penstock.ai.generation import TransformersPrompter
+from penstock.ai.local.generation import TransformersPrompter
+from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Prompting
-from penstock.ai.transformers import TransformersProvider
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from tests.ai.local_models import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, save_llama, save_llava
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.ai import text_encoder
+from penstock.ai.local import text_encoder
+from penstock.ai.local.transformers import TextEmbedder, TransformersProvider
 from penstock.ai.provider import TextEmbedding
-from penstock.ai.transformers import TextEmbedder, TransformersProvider
 from penstock.errors import InvalidArgumentError
 from tests.ai.local_models import TEXTS, save_bert, save_sentence_model
 

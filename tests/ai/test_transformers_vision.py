@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding
-from penstock.ai.transformers import TransformersProvider
 from penstock.errors import InvalidArgumentError
 from tests.ai.local_models import COLOURS, images, save_clip, save_resnet, save_vit
 

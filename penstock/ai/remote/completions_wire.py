@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from penstock.ai.chat_wire import ROW_OPTIONS, fields_of
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.provider import Task, check_options
-from penstock.ai.wire import ApiCall, check_row_options, field_of, usage_of
+from penstock.ai.remote.chat_wire import ROW_OPTIONS, fields_of
+from penstock.ai.remote.wire import ApiCall, check_row_options, field_of, usage_of
 from penstock.errors import InvalidArgumentError
 
 

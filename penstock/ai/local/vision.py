@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ai.checkpoint import Checkpoint, batch_size_of, resources_of
+from penstock.ai.local.checkpoint import Checkpoint, batch_size_of, resources_of
+from penstock.ai.local.zero_shot import columns_of, hypotheses, label_names, labels_error
 from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding, NDArray
-from penstock.ai.zero_shot import columns_of, hypotheses, label_names, labels_error
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.images.packages import require_images
 

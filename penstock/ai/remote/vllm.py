@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.ai.api import ApiPrompter
-from penstock.ai.completions_wire import CompletionsWire
-from penstock.ai.openai import OpenAIProvider
 from penstock.ai.provider import Model, Task
+from penstock.ai.remote.api import ApiPrompter
+from penstock.ai.remote.completions_wire import CompletionsWire
+from penstock.ai.remote.openai import OpenAIProvider
 from penstock.errors import InvalidArgumentError, MissingExtraError
 
 VARIABLE = "PENSTOCK_VLLM_BASE_URL"

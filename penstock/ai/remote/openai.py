@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.ai.api import ApiEmbedder, ApiPrompter
-from penstock.ai.chat_wire import ChatWire
 from penstock.ai.provider import (
     ImageClassification,
     Model,
@@ -23,8 +21,10 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
-from penstock.ai.responses_wire import ResponsesWire
-from penstock.ai.wire import ApiCall, Endpoint, field_of
+from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
+from penstock.ai.remote.chat_wire import ChatWire
+from penstock.ai.remote.responses_wire import ResponsesWire
+from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
 from penstock.errors import AuthenticationError
 from penstock.secret import Secret
 

@@ -14,20 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from penstock.ai.api import ApiPrompter
-from penstock.ai.bodies import (
-    base64_of,
-    cannot_read,
-    check_prompt_options,
-    max_tokens_of,
-    merged,
-    object_of,
-    reasoning_of,
-    schema_as_words,
-    stops_of,
-    tools_of,
-    version_of,
-)
 from penstock.ai.conversation import (
     Audio,
     Document,
@@ -43,9 +29,23 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
+from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.provider import ImageClassification, Model, Prompting, Provider, Task, TextClassification
-from penstock.ai.structured import OutputFormat
-from penstock.ai.wire import ApiCall, Endpoint, field_of
+from penstock.ai.remote.api import ApiPrompter
+from penstock.ai.remote.bodies import (
+    base64_of,
+    cannot_read,
+    check_prompt_options,
+    max_tokens_of,
+    merged,
+    object_of,
+    reasoning_of,
+    schema_as_words,
+    stops_of,
+    tools_of,
+    version_of,
+)
+from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
 from penstock.errors import AuthenticationError, InvalidArgumentError
 from penstock.secret import Secret
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from penstock.ai.attachments import part_of_bytes
 from penstock.ai.conversation import ModelTurn, Part, Text, ToolCall, ToolResult, ToolTurn, Turn, UserTurn
+from penstock.ai.messages.attachments import part_of_bytes
 from penstock.errors import TypeMismatchError
 from penstock.storage.file import File
 from penstock.storage.urls import REMOTE, redacted, scheme_of

@@ -13,9 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.ai.answers import AnswerReader, json_within, plain_reader
-from penstock.ai.json_schemas import VALUE, checked_schema, core_schema_of, dtype_of_schema, schema_of_dtype, wrapped
-from penstock.ai.strict import optional_properties, strict
+from penstock.ai.forms.answers import AnswerReader, json_within, plain_reader
+from penstock.ai.forms.json_schemas import (
+    VALUE,
+    checked_schema,
+    core_schema_of,
+    dtype_of_schema,
+    schema_of_dtype,
+    wrapped,
+)
+from penstock.ai.forms.strict import optional_properties, strict
 from penstock.errors import InvalidArgumentError
 from penstock.types import DataType
 from penstock.types.hints import dtype_from_hint, is_alias, record_fields

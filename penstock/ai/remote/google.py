@@ -15,19 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.ai.api import ApiEmbedder, ApiPrompter
-from penstock.ai.bodies import (
-    base64_of,
-    check_prompt_options,
-    max_tokens_of,
-    merged,
-    object_of,
-    reasoning_of,
-    schema_as_words,
-    stops_of,
-    tools_of,
-    version_of,
-)
 from penstock.ai.conversation import (
     Generation,
     ModelTurn,
@@ -51,7 +38,20 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
-from penstock.ai.wire import ApiCall, Endpoint, field_of
+from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
+from penstock.ai.remote.bodies import (
+    base64_of,
+    check_prompt_options,
+    max_tokens_of,
+    merged,
+    object_of,
+    reasoning_of,
+    schema_as_words,
+    stops_of,
+    tools_of,
+    version_of,
+)
+from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError
 from penstock.secret import Secret
 

@@ -15,8 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from penstock.ai.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
-from penstock.ai.rate_headers import read_hints
+from penstock.ai.limits.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
+from penstock.ai.limits.rate_headers import read_hints
 from penstock.cpu_clock import wanted_cpu_s
 
 __all__ = ["Caps", "Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]

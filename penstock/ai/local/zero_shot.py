@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ai.checkpoint import Checkpoint, batch_size_of, resources_of
-from penstock.ai.length_batches import batches_by_length, padded
+from penstock.ai.local.checkpoint import Checkpoint, batch_size_of, resources_of
+from penstock.ai.local.length_batches import batches_by_length, padded
+from penstock.ai.local.sentence_modules import read_modules
+from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder, longest_input
 from penstock.ai.provider import Classifier, NDArray, TextClassification
-from penstock.ai.sentence_modules import read_modules
-from penstock.ai.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder, longest_input
 from penstock.errors import InvalidArgumentError
 
 HYPOTHESIS = "This example is {}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 
-from penstock.ai.rate_headers import Window
+from penstock.ai.limits.rate_headers import Window
 
 SLACK_S = 0.03
 NUM_ACTUALS = 256

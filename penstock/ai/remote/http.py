@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
 
-from penstock.ai.limiter import Limiter, LimiterKey, Outcome, limiter_for
+from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, limiter_for
+from penstock.ai.limits.rate_headers import read_hints
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
-from penstock.ai.rate_headers import read_hints
-from penstock.ai.wire import ApiCall, Endpoint
+from penstock.ai.remote.wire import ApiCall, Endpoint
 from penstock.errors import (
     AuthenticationError,
     InvalidAnswerError,

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ai import chat
-from penstock.ai.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
 from penstock.ai.conversation import Generation, Request
-from penstock.ai.length_batches import batches_by_length, padded
+from penstock.ai.local import chat
+from penstock.ai.local.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
+from penstock.ai.local.length_batches import batches_by_length, padded
 from penstock.ai.provider import Prompter, Prompting
 from penstock.errors import InvalidArgumentError, PenstockError, RequestRefusedError
 

@@ -21,9 +21,9 @@ from uuid import UUID
 
 import numpy as np
 
-from penstock.ai.attachments import ACCEPTED, part_of_bytes, part_of_file, part_of_pil, part_of_pixels
 from penstock.ai.conversation import Part, Text, Turn, UserTurn
-from penstock.ai.dialogue import dialogue_turns, is_dialogue, is_plain_dialogue
+from penstock.ai.messages.attachments import ACCEPTED, part_of_bytes, part_of_file, part_of_pil, part_of_pixels
+from penstock.ai.messages.dialogue import dialogue_turns, is_dialogue, is_plain_dialogue
 from penstock.errors import TypeMismatchError
 from penstock.storage.file import File
 from penstock.types import DataType

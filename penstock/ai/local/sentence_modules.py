@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.ai.checkpoint import Checkpoint, text_width
+from penstock.ai.local.checkpoint import Checkpoint, text_width
 from penstock.errors import InvalidArgumentError, RequestRefusedError, did_you_mean
 
 POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")  # in the order of the parts

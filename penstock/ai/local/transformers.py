@@ -12,9 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from penstock.ai.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
-from penstock.ai.generation import PROMPT_OPTIONS, TransformersPrompter
-from penstock.ai.local_weights import MINILM
+from penstock.ai.local.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
+from penstock.ai.local.generation import PROMPT_OPTIONS, TransformersPrompter
+from penstock.ai.local.local_weights import MINILM
+from penstock.ai.local.sentence_modules import read_modules
+from penstock.ai.local.text_encoder import TextEncoder
+from penstock.ai.local.vision import ImageClassifier, ImageEmbedder, image_width
+from penstock.ai.local.zero_shot import text_classifier
 from penstock.ai.provider import (
     Embedder,
     ImageClassification,
@@ -28,10 +32,6 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
-from penstock.ai.sentence_modules import read_modules
-from penstock.ai.text_encoder import TextEncoder
-from penstock.ai.vision import ImageClassifier, ImageEmbedder, image_width
-from penstock.ai.zero_shot import text_classifier
 from penstock.errors import InvalidArgumentError
 
 CLIP = "openai/clip-vit-base-patch32"

@@ -20,7 +20,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Task, check_options
-from penstock.ai.wire import ApiCall, audio_format, check_row_options, data_url, encoded, field_of, usage_of
+from penstock.ai.remote.wire import ApiCall, audio_format, check_row_options, data_url, encoded, field_of, usage_of
 from penstock.errors import InvalidArgumentError, ProviderUnavailableError
 
 PASSED_ON = (

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
-from penstock.ai.http import ApiClient, estimated_tokens
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
-from penstock.ai.wire import ApiCall, Endpoint, Wire
+from penstock.ai.remote.http import ApiClient, estimated_tokens
+from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
 from penstock.errors import InvalidAnswerError
 
 TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes

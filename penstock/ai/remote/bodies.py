@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.ai.conversation import Audio, Document, Image
+from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.provider import Prompting, check_options
-from penstock.ai.structured import OutputFormat
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.ai.answers import problems_in_words, without_nulls
 from penstock.ai.conversation import ToolCall, ToolResult
-from penstock.ai.strict import optional_properties, strict
-from penstock.ai.structured import portable, schema_generator
+from penstock.ai.forms.answers import problems_in_words, without_nulls
+from penstock.ai.forms.strict import optional_properties, strict
+from penstock.ai.forms.structured import portable, schema_generator
 from penstock.errors import InvalidArgumentError
 from penstock.udf.decorators import Func
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.ai.checkpoint import Checkpoint
-from penstock.ai.length_batches import batches_by_length
-from penstock.ai.sentence_modules import Dense, SentenceModules
+from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.length_batches import batches_by_length
+from penstock.ai.local.sentence_modules import Dense, SentenceModules
 from penstock.errors import RequestRefusedError
 
 NDArray = np.ndarray[Any, Any]

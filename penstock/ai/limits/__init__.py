@@ -1,0 +1,1 @@
+"""How many requests may be under way, and how fast they may follow."""

@@ -1,0 +1,1 @@
+"""From the values of a row to what a model is asked."""
