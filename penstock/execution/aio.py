@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.execution.collector import CalmCollector
 from penstock.execution.recording import record, recording
 from penstock.execution.threads import input_of, local_bundle
 from penstock.protocols import Emit, Report, Task, WorkerContext
@@ -37,6 +38,9 @@ class LoopThread:
     def __init__(self, is_fast: bool = False) -> None:
         self.num_users = 0
         self.loop = fast_loop() if is_fast else asyncio.new_event_loop()
+        self._is_fast = is_fast
+        if is_fast:
+            CalmCollector.begin()
         self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -58,6 +62,8 @@ class LoopThread:
                 self.loop.call_soon_threadsafe(self.loop.stop)
                 self._thread.join()
         self.loop.close()
+        if self._is_fast:
+            CalmCollector.end()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)

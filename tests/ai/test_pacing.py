@@ -85,22 +85,22 @@ def test_limits_that_change(make: Callable[[Callable[[float], float]], Server]) 
 
 def test_server_without_limits_is_never_held_back() -> None:
     pace = Pace()
-    run = simulate(pace, Unlimited(), 1)
+    run = simulate(pace, Unlimited(), 2)
 
-    assert run.most_in_flight(0, 0.3) >= 512
+    assert run.most_in_flight(0, 0.3) >= 200
     assert pace.limit == 1024
     assert pace.rate is None
 
 
 def test_stragglers_do_not_hold_growth_up() -> None:
-    run = simulate(Pace(), Unlimited(), 5, latency=lognormal(0.3, 3.0))
+    run = simulate(Pace(), Unlimited(), 8, latency=lognormal(0.3, 3.0))
 
-    assert run.most_in_flight(0, 3.0) == 1024
+    assert run.most_in_flight(0, 6.0) == 1024
 
 
 def test_growth_does_not_wait_for_slow_answers() -> None:
     pace = Pace()
-    run = simulate(pace, Unlimited(), 4, latency=always(10))
+    run = simulate(pace, Unlimited(), 8, latency=always(10))
 
     assert run.most_in_flight() == pace.limit == 1024
     assert run.most_in_flight(0, 0.4) == 64

@@ -6,8 +6,9 @@ import math
 
 START = 64
 ROUND_S = 0.5
-STEP = 0.65
-"""How much an answer adds at first: a little less than doubling, which runs far past what a limited server takes."""
+STEP, LATER_STEP, LATER = 0.65, 0.3, 128
+"""How much an answer adds at first, and from when there may be ``LATER`` under way. Doubling would run far past what a
+limited server takes, and few clients have the cores to keep more than that busy where answers are quick."""
 
 FIRST_GROWTH = 0.02
 HOLD_AFTER_CUT_S = 0.5
@@ -37,10 +38,12 @@ class Concurrency:
         self._witnessed = 0  # how many were under way at the last refusal for which that was blamed
         self._num_taken = 0  # since then and at that level, sent and not refused
         self._heard_seq = 0
-        self._highest = self._highest_before = (
-            0  # most under way when one was accepted: this second, and the one before
-        )
+        self._highest = self._highest_before = 0  # most under way when one was accepted: this second, the one before
         self._highest_since = 0.0
+
+    @property
+    def _step(self) -> float:
+        return STEP if self.limit < LATER else LATER_STEP
 
     def set_ceiling(self, ceiling: int) -> None:
         """Allow no more than ``ceiling`` from now on."""
@@ -67,12 +70,12 @@ class Concurrency:
         """
         if self._heard_seq or self.limit >= self.ceiling:
             return math.inf
-        if self._round_at is None or self.limit >= (1 + STEP) * self._round_limit:
+        if self._round_at is None or self.limit >= (1 + self._step) * self._round_limit:
             self._round_at, self._round_limit = now, self.limit
         ready_at = max(self._round_at + ROUND_S, self._hold_until)
         if now < ready_at:
             return ready_at
-        self.limit = min((1 + STEP) * self._round_limit, self.ceiling)
+        self.limit = min((1 + self._step) * self._round_limit, self.ceiling)
         self._round_at, self._round_limit = now, self.limit
         return now
 
@@ -85,7 +88,7 @@ class Concurrency:
         if self.limit >= self.ceiling or 2 * level < self.limit or now < self._hold_until:
             return
         if self._is_doubling:
-            self.limit = min(self.limit + STEP, self.ceiling)
+            self.limit = min(self.limit + self._step, self.ceiling)
         elif level >= int(self.limit) - 1:
             self._grow(now)
 
