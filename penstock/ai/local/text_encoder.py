@@ -1,14 +1,15 @@
 """Texts to vectors, as fast as the machine allows: sorted by length, batches cut by tokens, nothing waited for.
 
-All of a call's token ids lie in one flat tensor on the device. A batch is gathered from it there, and its vectors are
-put into the result there, so a GPU is only waited for when the whole result is fetched; meanwhile the next texts are
-tokenised.
+The token ids of some thousand texts lie in one flat tensor on the device. A batch is gathered from it there, and its
+vectors are put into the result there, which is fetched as a whole. Meanwhile a thread tokenises the next thousands.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,13 +22,23 @@ from penstock.errors import RequestRefusedError
 NDArray = np.ndarray[Any, Any]
 LongInput = Literal["truncate", "average"]
 
-CPU_TOKENS, GPU_TOKENS = 1_024, 65_536
+CPU_TOKENS, GPU_TOKENS = 1_024, 131_072
 """Tokens of a batch. More than that makes a CPU slower, as what passes between layers leaves its cache."""
 TEXTS_AT_ONCE = 8_192
 """Texts that are tokenised before the first of them is computed."""
 
 NO_LIMIT = 1_000_000
 _ENCODERS_OF_PAIRS = ("t5", "mt5", "umt5")  # AutoModel would want texts for their decoder
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """The ids of some texts, one piece after the other; ``owners`` has the text of each piece if one has several."""
+
+    flat: NDArray
+    lengths: NDArray
+    owners: list[int]
+    num_texts: int
 
 
 class TextEncoder:
@@ -66,23 +77,27 @@ class TextEncoder:
         """Return an array of shape ``(len(texts), width)`` of float32."""
         import torch
 
-        with torch.inference_mode():
-            parts = [
-                self._encode_some(texts[start : start + TEXTS_AT_ONCE]) for start in range(0, len(texts), TEXTS_AT_ONCE)
-            ]
+        windows = [texts[start : start + TEXTS_AT_ONCE] for start in range(0, len(texts), TEXTS_AT_ONCE)]
+        parts = []
+        with torch.inference_mode(), ThreadPoolExecutor(1) as ahead:
+            for tokens in _one_ahead(ahead, self._tokens, windows):
+                parts.append(self._vectors(tokens))
             if not parts:
                 return np.empty((0, self._width), np.float32)
             return torch.cat(parts).cpu().numpy() if len(parts) > 1 else parts[0].cpu().numpy()  # type: ignore[no-any-return]
 
-    def _encode_some(self, texts: Sequence[str]) -> Any:
-        import torch
-
+    def _tokens(self, texts: Sequence[str]) -> _Tokens:
         pieces, owners = self._pieces(texts)
         lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
         flat = np.fromiter(itertools.chain.from_iterable(pieces), np.int64, int(lengths.sum()))
-        vectors = self._run(flat, lengths)
-        if len(pieces) > len(texts):
-            vectors = _averaged(vectors, owners, lengths, len(texts))
+        return _Tokens(flat, lengths, owners, len(texts))
+
+    def _vectors(self, tokens: _Tokens) -> Any:
+        import torch
+
+        vectors = self._run(tokens.flat, tokens.lengths)
+        if len(tokens.lengths) > tokens.num_texts:
+            vectors = _averaged(vectors, tokens.owners, tokens.lengths, tokens.num_texts)
         vectors = vectors[:, : self._width]
         return torch.nn.functional.normalize(vectors, dim=1) if self._is_normalized else vectors
 
@@ -126,7 +141,7 @@ class TextEncoder:
                 batch = batch.masked_fill(~mask, padding)
             # Where nothing is padded, the model is spared the mask; attention without one is faster.
             hidden = self._model(input_ids=batch, attention_mask=mask.long() if shortest < longest else None)
-            out[where] = self._vectors(hidden.last_hidden_state.float(), mask)
+            out[where] = self._pooled(hidden.last_hidden_state.float(), mask)
         return out
 
     def _to_device(self, values: NDArray) -> Any:
@@ -137,7 +152,7 @@ class TextEncoder:
             return tensor.to(self._device)
         return tensor.pin_memory().to(self._device, non_blocking=True)
 
-    def _vectors(self, hidden: Any, mask: Any) -> Any:
+    def _pooled(self, hidden: Any, mask: Any) -> Any:
         """Return a vector for each row of the hidden states of its tokens."""
         import torch
 
@@ -152,6 +167,21 @@ class TextEncoder:
             elif step is not self._modules.steps[-1]:  # the last normalisation comes after the cut
                 vectors = torch.nn.functional.normalize(vectors, dim=1)
         return vectors
+
+
+def _one_ahead(
+    pool: ThreadPoolExecutor, prepare: Callable[[Sequence[str]], _Tokens], windows: Sequence[Sequence[str]]
+) -> Iterator[_Tokens]:
+    """Yield what is prepared of each window, preparing the next one on a thread in the meantime."""
+    if len(windows) < 2:
+        yield from map(prepare, windows)
+        return
+    following = pool.submit(prepare, windows[0])
+    for window in windows[1:]:
+        prepared = following.result()
+        following = pool.submit(prepare, window)
+        yield prepared
+    yield following.result()
 
 
 def pooled(mode: str, hidden: Any, mask: Any) -> Any:
