@@ -127,6 +127,17 @@ def test_without_a_chat_template_vllm_continues_the_text(server: ModelServer) ->
         build_processor(config, lambda row: {"messages": []})(ps.range(1)).collect()
 
 
+def test_processors_run_on_every_runner(server: ModelServer, runner: str) -> None:
+    processor = build_processor(
+        openai(server, on_error="ignore"),
+        lambda row: {"prompt": str(10 // row["id"]), "sampling_params": {"temperature": 0.5}},
+        lambda row: {"id": row["id"], "text": row["generated_text"]},
+    )
+    df = processor(ps.range(4)).collect()
+    assert df.to_pylist() == [{"id": n, "text": f"re: {10 // n}"} for n in (1, 2, 3)]
+    assert [error["error_type"] for error in df.errors().to_pylist()] == ["ZeroDivisionError"]
+
+
 def test_rows_wait_side_by_side_and_not_for_batches(server: ModelServer) -> None:
     server.change(latency=0.3)
     config = vllm(server, batch_size=1, concurrency=1)
