@@ -159,6 +159,8 @@ def test_redirects_are_followed(web: Web) -> None:
     assert downloaded([f"{web.url}/to?url={url}", f"{web.url}/to?url=/plain/x"]) == [b"there", b"there"]
     refused(f"{web.url}/loop", "more than 10 redirects")
     refused(f"{web.url}/to?url=file:///etc/passwd", "no web address")
+    refused(f"{web.url}/to?url=http://[::1", r"Cannot read .*it leads to 'http://\[::1', which is not a valid URL")
+    refused("http://[::1", r"Cannot read 'http://\[::1': it is not a valid URL")
 
 
 def test_public_means_no_local_files_and_no_private_addresses(web: Web, tmp_path: Path) -> None:
