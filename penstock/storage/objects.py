@@ -129,7 +129,8 @@ class ObjectStore:
             if folder.strip("/"):  # a bucket with the key "/a" has a folder without a name
                 yield Entry(folder.rstrip("/"), None)
         for item in found["objects"]:
-            yield Entry(item["path"], item["size"])
+            if item["path"] != prefix.strip("/"):  # the folder itself, as a key that ends in a slash
+                yield Entry(item["path"], item["size"])
 
     def list_below(self, prefix: str) -> Iterator[Entry]:
         """Yield every file below ``prefix``, however deep: one request for a thousand of them."""
@@ -137,12 +138,14 @@ class ObjectStore:
         from obstore.exceptions import InvalidPathError
 
         listed = set()  # of a listing that is cut short
+        empty = EmptyFiles(self)
         with self._translated(prefix):
             try:
                 for chunk in obstore.list(self._client, prefix or None, chunk_size=LIST_CHUNK):
                     for item in chunk:
                         listed.add(item["path"])
-                        yield Entry(item["path"], item["size"])
+                        if item["size"] or (item["path"] != prefix.strip("/") and item["path"] in empty):
+                            yield Entry(item["path"], item["size"])
             except InvalidPathError:
                 if self._kind != "s3":  # there is no other client for those
                     raise
@@ -240,6 +243,25 @@ class ObjectStore:
         text = str(exc).partition("\n\nDebug source")[0].partition("\n")[0]
         shown = scrubbed(text, self._secrets)
         return shown if shown.endswith(".") else f"{shown}."
+
+
+class EmptyFiles:
+    """Which of the empty objects of a long listing are files.
+
+    Others are the folders that the consoles of the stores make: empty objects whose keys end in a slash, which the
+    client does not show. They are told apart by listing the folder they are in, once, which gives them as folders.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._files: dict[str, set[str]] = {}  # by folder
+
+    def __contains__(self, key: str) -> bool:
+        folder = key.rpartition("/")[0]
+        if folder not in self._files:
+            entries = self._store.list_folder(folder)
+            self._files[folder] = {entry.key for entry in entries if entry.size == 0}
+        return key in self._files[folder]
 
 
 class _OpenFile:
