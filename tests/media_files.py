@@ -29,11 +29,18 @@ def write_tone(
     return str(path)
 
 
-def write_compressed_tone(path: Path, codec: str, *, sample_rate: int = 44100, pitch: float = 440.0) -> str:
-    """Write a second of a sine wave with FFmpeg; the ending of the path says the container."""
+def write_compressed_tone(
+    path: Path,
+    codec: str,
+    *,
+    sample_rate: int = 44100,
+    pitch: float = 440.0,
+    options: dict[str, str] | None = None,
+) -> str:
+    """Write a second of a sine wave with FFmpeg; the ending of the path says the container, which takes options."""
     import av
 
-    with av.open(str(path), "w") as container:
+    with av.open(str(path), "w", options=options or {}) as container:
         stream = container.add_stream(codec, rate=sample_rate, layout="mono")
         wave_form = np.sin(2 * math.pi * pitch * np.arange(sample_rate) / sample_rate).astype(np.float32) / 2
         frame = av.AudioFrame.from_ndarray(wave_form.reshape(1, -1), format="fltp", layout="mono")

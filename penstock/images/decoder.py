@@ -16,7 +16,6 @@ from penstock.config import MAX_IMAGE_PIXELS, get_config
 from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, did_you_mean
 from penstock.images.opened import Opened, Scratch, open_image
 from penstock.images.packages import require_images
-from penstock.images.pixels import resize_into
 from penstock.types import DataType, PartialColumn, Series
 from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
@@ -116,8 +115,7 @@ class ImageDecoder:
         if self.size is None:
             image.read_into(mode, out)
             return
-        pixels = image.pixels(mode, self.size if self.is_scaled else None, scratch)
-        resize_into(pixels, out, is_smooth=pixels.shape[:2] != (image.height, image.width))
+        image.resize_into(mode, out, self.is_scaled, scratch)
 
 
 def _without_frames(exc: Exception) -> Exception:

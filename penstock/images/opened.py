@@ -7,6 +7,7 @@ Sizes are checked before any pixel has memory: a file of a few kilobytes may cla
 from __future__ import annotations
 
 import io
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,12 +15,15 @@ import numpy as np
 from penstock.errors import ComputeError
 from penstock.images.orientation import is_sideways, jpeg_orientation, png_exif, upright
 from penstock.images.packages import pillow, simplejpeg
+from penstock.images.pixels import resize_into
 from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
 
 FORMATS = ("JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF")
 _JPEG_COLOURS = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}  # how simplejpeg calls the modes that it gives
+SMALL = 32  # pixels: of what is made smaller than this, blur shows, so more of it is decoded, at little cost
 _ORIENTATION = 0x0112
+_BITS_PER_SAMPLE = 258
 _ALREADY_UPRIGHT = ("GIF", "BMP", "TIFF")  # the first two say nothing of it, and Pillow turns the third by itself
 
 
@@ -30,11 +34,8 @@ class Opened(Protocol):
     width: int
     mode: str  # the one of ours that holds it best
 
-    def pixels(self, mode: str, at_least: tuple[int, int] | None, scratch: Scratch) -> NDArray:
-        """Return it in ``mode``; of ``at_least`` that height and width where smaller than it is comes for free.
-
-        The result may lie in ``scratch``, and stays there until the next image.
-        """
+    def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
+        """Write it into memory of another height and width; ``is_scaled`` allows to decode no more than is needed."""
         ...
 
     def read_into(self, mode: str, out: NDArray) -> None:
@@ -116,12 +117,18 @@ class _JpegImage:
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
         self.mode = "L" if colours.upper() == "GRAY" else "RGB"
 
-    def pixels(self, mode: str, at_least: tuple[int, int] | None, scratch: Scratch) -> NDArray:
-        height, width = at_least or (0, 0)
+    def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
+        own, wanted = (self.height, self.width), out.shape[:2]
         if is_sideways(self._orientation):
-            height, width = width, height
-        memory = scratch.at_least(self.height * self.width * IMAGE_CHANNELS[mode])
-        return upright(self._decoded(mode, height, width, memory), self._orientation)
+            own, wanted = own[::-1], wanted[::-1]
+        memory = scratch.at_least(math.prod(own) * IMAGE_CHANNELS[mode])
+        times = 0 if not is_scaled else 2 if min(wanted) < SMALL else 1
+        decoded = self._decoded(mode, times * wanted[0], times * wanted[1], memory)
+        # Turned when it is small. What is cut at the right is not at the left then, either.
+        target = out if self._orientation == 1 else np.empty((*wanted, out.shape[2]), np.uint8)
+        resize_into(decoded, target, decoded.shape[:2] != own, _covered(decoded.shape[:2], own))
+        if target is not out:
+            out[:] = upright(target, self._orientation)
 
     def read_into(self, mode: str, out: NDArray) -> None:
         if self._orientation == 1 and mode in _JPEG_COLOURS:
@@ -146,6 +153,21 @@ class _JpegImage:
         return decoded
 
 
+def _covered(scaled: tuple[int, ...], own: tuple[int, int]) -> tuple[float, float]:
+    """Return how much of an image that was decoded at some eighths of its size is the image.
+
+    Its sides are rounded up, so that the last pixels may hold less than the others.
+
+    >>> _covered((17, 17), (131, 136))
+    (16.375, 17.0)
+    """
+    for eighths in range(1, 8) if scaled != own else ():
+        height, width = own[0] * eighths / 8, own[1] * eighths / 8
+        if scaled == (math.ceil(height), math.ceil(width)):
+            return height, width
+    return own
+
+
 class _PillowImage:
     """Any other kind, by Pillow. Of several frames it is the first."""
 
@@ -163,8 +185,8 @@ class _PillowImage:
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
         self.mode = _natural_mode(self._image)
 
-    def pixels(self, mode: str, at_least: tuple[int, int] | None, scratch: Scratch) -> NDArray:
-        return upright(self.decoded(mode), self._orientation)
+    def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
+        resize_into(upright(self.decoded(mode), self._orientation), out)
 
     def read_into(self, mode: str, out: NDArray) -> None:
         out[:] = upright(self.decoded(mode), self._orientation)
@@ -219,7 +241,7 @@ def _natural_mode(image: Any) -> str:
 
 def _in_mode(image: Any, mode: str) -> Any:
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        image = pillow().fromarray(_to_bytes(np.asarray(image)))
+        image = pillow().fromarray(_to_bytes(np.asarray(image), _has_16_bits(image)))
     if image.mode == mode:
         return image
     natural = _natural_mode(image)
@@ -227,10 +249,18 @@ def _in_mode(image: Any, mode: str) -> Any:
     return image.convert(natural).convert(mode) if natural != mode else image.convert(mode)
 
 
-def _to_bytes(values: NDArray) -> NDArray:
+def _has_16_bits(image: Any) -> bool:
+    """Return whether whole numbers of an image have 16 bits in its file; Pillow may make 32 of them."""
+    if image.mode != "I":
+        return bool(image.mode != "F")
+    bits = image.tag_v2.get(_BITS_PER_SAMPLE, (32,)) if image.format == "TIFF" else (16,)  # PNG has no more
+    return bool(bits[0] == 16)
+
+
+def _to_bytes(values: NDArray, has_16_bits: bool) -> NDArray:
     """Return grey values of more than 8 bits as 8: 16 bits by their upper half, fractions of 0 to 1 by 255.
 
-    What is neither, such as heights in metres, is cut to 0 to 255.
+    What is neither, such as heights in metres and counts of 32 bits, is cut to 0 to 255.
     """
     bounded: NDArray
     if values.dtype.kind == "f":
@@ -238,6 +268,5 @@ def _to_bytes(values: NDArray) -> NDArray:
         is_fraction = finite.size > 0 and finite.min() >= 0 and finite.max() <= 1
         bounded = np.rint(finite * 255 if is_fraction else finite)
     else:
-        is_wide = values.dtype.itemsize == 2 or (values.size > 0 and values.max() > 255)
-        bounded = np.clip(values, 0, 65535) >> 8 if is_wide else values
+        bounded = np.clip(values, 0, 65535) >> 8 if has_16_bits else values
     return np.clip(bounded, 0, 255).astype(np.uint8)

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError
+from penstock.media.cut_short import check_not_cut
 from penstock.media.ffmpeg import duration_s, first_stream, load_av, open_container
 from penstock.media.opening import BY_SETTINGS, Reach, opened, shown
 from penstock.types import DataType
@@ -26,6 +27,10 @@ DECODED = DataType.struct({"amplitude": SAMPLES, "sample_rate": int})
 MAX_SAMPLES = 2**27
 """Samples of one file, all channels together: half a GiB, or 2.3 hours of speech at 16 kHz."""
 BLOCK_FRAMES = 2**18  # decoded at a time: what a file takes in memory is its result and little more
+
+_MPEG = ("MP3", "MPEG")  # as versions of libsndfile call it
+MPEG_SLACK = 2 * 1152  # frames that decoders count differently at the ends of an MP3 file
+MPEG_START_NBYTES = 4096  # the first frame has 1441 bytes at most, and some files padding before it
 
 
 @dataclass(frozen=True)
@@ -89,10 +94,34 @@ def open_sound(source: Any, reach: Reach) -> Iterator[Sound]:
             return
         with file:
             try:
-                blocks = file.blocks(BLOCK_FRAMES, dtype="float32", always_2d=True)
+                blocks = _blocks(file, stream, name)
                 yield Sound(file.samplerate, file.channels, file.frames, file.format, file.subtype, blocks)
             except soundfile.LibsndfileError as exc:
                 raise CorruptFileError(f"Cannot decode {name} to its end: {exc}") from exc
+
+
+def _blocks(file: Any, stream: BinaryIO, name: str) -> Iterator[NDArray]:
+    """Yield the samples of a file that libsndfile reads, all that its header promises or an error."""
+    check_not_cut(stream, name)
+    count = 0
+    while len(block := file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)):
+        yield block
+        count += len(block)
+    promised = file.frames if file.format not in _MPEG or _has_length(stream) else 0
+    if count + (MPEG_SLACK if file.format in _MPEG else 0) < promised:
+        raise CorruptFileError(f"{name} is cut short: it holds {count} of {promised} frames. Fetch it again.")
+
+
+def _has_length(stream: BinaryIO) -> bool:
+    """Return whether an MP3 file says how long it is; else libsndfile guesses from its size and first frame."""
+    stream.seek(0)
+    start = stream.read(10)
+    if start[:3] == b"ID3":  # notes come first, perhaps a picture; their length is in bytes of 7 bits
+        stream.seek(10 + sum((byte & 0x7F) << 7 * place for place, byte in enumerate(reversed(start[6:10]))))
+    else:
+        stream.seek(0)
+    first_frame = stream.read(MPEG_START_NBYTES)
+    return b"Xing" in first_frame or b"Info" in first_frame
 
 
 def _soundfile() -> Any:
@@ -126,11 +155,12 @@ def _open_with_ffmpeg(stream: BinaryIO, name: str, refusal: str) -> Iterator[Sou
             frames=round((duration_s(container, track) or 0) * track.sample_rate),
             format=container.format.name,
             subtype=track.codec_context.name,
-            blocks=_decoded_frames(container, track),
+            blocks=_decoded_frames(container, track, stream, name),
         )
 
 
-def _decoded_frames(container: Any, track: Any) -> Iterator[NDArray]:
+def _decoded_frames(container: Any, track: Any, stream: BinaryIO, name: str) -> Iterator[NDArray]:
+    check_not_cut(stream, name)
     to_planes = load_av("Decoding audio").AudioResampler(format="fltp", rate=track.sample_rate)
     for frame in container.decode(track):
         for part in to_planes.resample(frame):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.config import available_cpus
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
+from penstock.media.cut_short import check_not_cut
 from penstock.media.ffmpeg import duration_s, first_stream, open_container
 from penstock.media.opening import BY_SETTINGS, Reach, opened, shown
 from penstock.types import DataType
@@ -190,10 +191,13 @@ def chosen_frames(source: Any, choice: FrameChoice, reach: Reach = BY_SETTINGS) 
             raise CorruptFileError(f"{name} claims frames of {video.width} by {video.height} pixels, which is absurd.")
         if choice.is_key_frame:
             video.codec_context.skip_frame = "NONKEY"
-        yield _select(container, video, choice)
+        yield _select(container, video, choice, at_end=lambda: check_not_cut(stream, name))
 
 
-def _select(container: InputContainer, video: VideoStream, choice: FrameChoice) -> Iterator[Frame]:
+def _select(
+    container: InputContainer, video: VideoStream, choice: FrameChoice, at_end: Callable[[], None]
+) -> Iterator[Frame]:
+    """Yield the chosen frames; ``at_end`` is called when the last frame of the video has been seen."""
     cursor = _Cursor(container, video, counts_all=not choice.is_key_frame)
     wanted_s = choice.start_s
     if wanted_s > 0:
@@ -214,6 +218,7 @@ def _select(container: InputContainer, video: VideoStream, choice: FrameChoice) 
             passed = math.floor((time_s - choice.start_s + slack_s) / choice.interval_s)
             wanted_s = choice.start_s + (passed + 1) * choice.interval_s
             cursor.jump_to(wanted_s)
+    at_end()
 
 
 def _is_kind(frame: Frame, choice: FrameChoice) -> bool:

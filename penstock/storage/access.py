@@ -14,12 +14,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from penstock.config import get_config
 from penstock.errors import ForbiddenUrlError, InvalidArgumentError
 from penstock.storage.urls import REMOTE, local_path, redacted, scheme_of
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+MAX_QUOTED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,22 @@ def _is_below(path: str, local: str | None, prefix: str) -> bool:
     if base is not None and local is not None:
         real, root = os.path.realpath(local), os.path.realpath(base)
         return real == root or real.startswith(root.rstrip("/") + "/")
-    if ".." in path.replace("%2e", ".").replace("%2E", ".").split("?")[0].split("/"):
+    if _leads_up(path):
         return False
     scheme, _, rest = prefix.partition("://")
     found_scheme, _, found = path.partition("://")
     if scheme.lower() != found_scheme.lower():
         return False
     return found == rest or (found.startswith(rest) and (rest == "" or rest.endswith("/") or found[len(rest)] in "/?#"))
+
+
+def _leads_up(url: str) -> bool:
+    r"""Return whether a server may take a URL for one above it, however the dots and slashes are written.
+
+    >>> [_leads_up(f"https://a.com/{path}") for path in ("a/b..c", "a/../b", "a/..%2fb", "a/.%252e/b", "a\\..\\b")]
+    [False, True, True, True, True]
+    """
+    path = url.split("?")[0].split("#")[0]
+    for _ in range(MAX_QUOTED):  # some servers and those behind them unquote it again
+        path = unquote(path)
+    return ".." in path.replace("\\", "/").split("/")

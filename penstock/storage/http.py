@@ -23,6 +23,7 @@ from penstock.storage.options import check_known, scrubbed
 from penstock.storage.ranges import RangeFile, buffered
 from penstock.storage.retry import with_retries
 from penstock.storage.urls import redacted, without_fragment
+from penstock.storage.versions import ANY_VERSION, Version
 
 if TYPE_CHECKING:
     import aiohttp
@@ -49,16 +50,13 @@ class HttpClient:
         """Return the whole content; tried again where the server fails or breaks off."""
         return await with_retries(lambda: self._fetch(url, limits))
 
-    async def read_range(self, url: str, start: int, end: int) -> bytes:
-        """Return a part of the content."""
-
-        async def read() -> bytes:
-            async with self._response("GET", url, {"Range": f"bytes={start}-{end - 1}"}) as response:
-                content = await response.read()
-                # A server may ignore the range and send all of it.
-                return content if response.status == 206 else content[start:end]
-
-        return await with_retries(read)
+    async def read_range(self, url: str, start: int, end: int, known: Version = ANY_VERSION) -> tuple[bytes, Version]:
+        """Return a part of the content, and what is now known of it; it is an error if it is not the one known."""
+        content = bytearray()
+        while len(content) < end - start:  # a server may send less than what it is asked for
+            part, known = await with_retries(functools.partial(self._read_part, url, start + len(content), end, known))
+            content += part
+        return bytes(content), known
 
     async def info(self, url: str) -> tuple[int | None, bool]:
         """Return the size, None if the server does not say, and whether it serves ranges."""
@@ -96,6 +94,30 @@ class HttpClient:
                     room.grow(len(content))
                 return bytes(content)
 
+    async def _read_part(self, url: str, start: int, end: int, known: Version) -> tuple[bytes, Version]:
+        """Return bytes from ``start``, at least one and at most those before ``end``."""
+        shown = redacted(url)
+        async with self._response("GET", url, {"Range": f"bytes={start}-{end - 1}"}, (416,)) as response:
+            content = await response.read()
+        answered = response.headers.get("Content-Range", "")
+        if response.status == 200:  # a server may ignore the range and send all of it
+            known = known.checked(Version.of_headers(response.headers, len(content)), shown)
+            content = content[start:end]
+        else:
+            total = answered.rpartition("/")[2]
+            known = known.checked(
+                Version.of_headers(response.headers, int(total) if total.isdecimal() else None), shown
+            )
+            expected = f"bytes {start}-{start + len(content) - 1}/"
+            if response.status != 206 or not answered.startswith(expected) or len(content) > end - start:
+                content = b""
+        if not content:
+            raise StoreUnavailableError(
+                f"Cannot read {shown!r}: asked for bytes {start} to {end - 1}, the server answers {response.status} "
+                f"with {answered or 'no range'!r}, which is no part of them."
+            )
+        return content, known
+
     @asynccontextmanager
     async def _response(
         self, method: str, url: str, headers: Mapping[str, str], accepted: tuple[int, ...] = ()
@@ -104,7 +126,7 @@ class HttpClient:
         import aiohttp
 
         session = self._opened()
-        target, wanted = without_fragment(url), {**self._headers, **headers}
+        target, wanted = _next_url(url, "", url), {**self._headers, **headers}
         try:
             for _ in range(MAX_REDIRECTS + 1):
                 self._check(target, url)
@@ -114,7 +136,7 @@ class HttpClient:
                         _check_status(response, url, accepted)
                         yield response
                         return
-                    onward = without_fragment(urljoin(target, location))
+                    onward = _next_url(url, target, location)
                     if not _is_same_server(target, onward):
                         wanted = dict(headers)  # a token is for the server it was given for
                     target = onward
@@ -122,7 +144,7 @@ class HttpClient:
         except PenstockError:
             raise
         except aiohttp.InvalidURL:
-            raise ReadError(f"Cannot read {redacted(url)!r}: it is not a valid URL.") from None
+            raise _not_a_url(url, target) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as exc:
             forbidden = _cause(exc)
             if forbidden is not None:
@@ -152,6 +174,19 @@ class HttpClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+def _next_url(url: str, target: str, location: str) -> str:
+    """Return where a redirect of ``target`` leads to; ``url`` is where it all began."""
+    try:
+        return without_fragment(urljoin(target, location))
+    except ValueError:  # such as brackets without an IPv6 address in them
+        raise _not_a_url(url, location) from None
+
+
+def _not_a_url(url: str, target: str) -> ReadError:
+    leads = "" if target == url else f" leads to {redacted(target)!r}, which"
+    return ReadError(f"Cannot read {redacted(url)!r}: it{leads} is not a valid URL.")
 
 
 def _is_same_server(url: str, onward: str) -> bool:
@@ -239,15 +274,12 @@ class HttpStore:
     def read(self, key: str) -> bytes:
         return wait_for(self._client.fetch(key, Limits()))
 
-    def read_range(self, key: str, start: int, end: int) -> bytes:
-        return wait_for(self._client.read_range(key, start, end))
-
     def open_ranges(self, key: str) -> RangeFile:
         size, can_seek = wait_for(self._client.info(key))
         if size is None or not can_seek:
             content = self.read(key)
             return RangeFile(len(content), lambda start, end: content[start:end])
-        return RangeFile(size, functools.partial(self.read_range, key))
+        return RangeFile(size, _OpenFile(self._client, key, size).read_range)
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
         size, can_seek = wait_for(self._client.info(key))
@@ -255,4 +287,16 @@ class HttpStore:
             import io
 
             return io.BytesIO(self.read(key))
-        return buffered(size, functools.partial(self.read_range, key), buffer_size)
+        return buffered(size, _OpenFile(self._client, key, size).read_range, buffer_size)
+
+
+class _OpenFile:
+    """Reads parts of one file: all of the content that the first of them came from, or else it is an error."""
+
+    def __init__(self, client: HttpClient, url: str, size: int) -> None:
+        self._client, self._url = client, url
+        self._version = Version(size)
+
+    def read_range(self, start: int, end: int) -> bytes:
+        content, self._version = wait_for(self._client.read_range(self._url, start, end, self._version))
+        return content

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import bisect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,14 +20,17 @@ from penstock.errors import (
     StoreUnavailableError,
 )
 from penstock.storage.limits import Limits
+from penstock.storage.loop import wait_for
 from penstock.storage.options import client_arguments, endpoint_of, scrubbed, secrets_of, unknown_option
 from penstock.storage.ranges import RangeFile, buffered
 from penstock.storage.urls import KINDS
+from penstock.storage.versions import Version, merged
 
 MAX_RETRIES = 4
 RETRY_TIMEOUT = timedelta(seconds=60)
 CONNECT_TIMEOUT = timedelta(seconds=10)
 LIST_CHUNK = 1000
+RANGES_AT_ONCE = 10  # of one file
 
 _MACHINE_CREDENTIALS = "169.254.169.254"
 _REMEDY = (
@@ -66,30 +71,35 @@ class ObjectStore:
         with self._translated(key):
             return bytes(obstore.get(self._client, key).bytes())
 
-    def read_range(self, key: str, start: int, end: int) -> bytes:
-        import obstore
-
-        with self._translated(key):
-            return bytes(obstore.get_range(self._client, key, start=start, end=end))
-
-    def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """Return several parts, read at the same time; those that lie close together by one request."""
-        import obstore
-
-        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-        with self._translated(key):
-            return [memoryview(part) for part in obstore.get_ranges(self._client, key, starts=starts, ends=ends)]
-
     def open(self, key: str, buffer_size: int) -> BinaryIO:
-        return buffered(self.size(key), lambda start, end: self.read_range(key, start, end), buffer_size)
+        file = _OpenFile(self, key)
+        return buffered(file.size, file.read_range, buffer_size)
 
     def open_ranges(self, key: str) -> RangeFile:
         """Open without a buffer, for those who say beforehand which parts they will read."""
-        return RangeFile(
-            self.size(key),
-            lambda start, end: self.read_range(key, start, end),
-            lambda ranges: self.read_ranges(key, ranges),
-        )
+        file = _OpenFile(self, key)
+        return RangeFile(file.size, file.read_range, file.read_ranges)
+
+    async def read_part(self, key: str, start: int, end: int, version: Version) -> memoryview:
+        """Return a part of the content; it is an error if it is another content than ``version``, or not all of it."""
+        import obstore
+
+        with self._translated(key):
+            response = await obstore.get_async(self._client, key, options={"range": (start, end)})
+            version.checked(_version_of(response.meta), f"{self.root}/{key}")
+            content = memoryview(await response.bytes_async())
+        if len(content) != end - start:
+            raise StoreUnavailableError(
+                f"Cannot read '{self.root}/{key}': asked for bytes {start} to {end - 1}, the store sent {len(content)}."
+            )
+        return content
+
+    def version(self, key: str) -> Version:
+        """Return what the store says of a file."""
+        import obstore
+
+        with self._translated(key):
+            return _version_of(obstore.head(self._client, key))
 
     async def fetch(self, key: str, limits: Limits) -> bytes:
         """Return the whole content; the size is known, and admitted, before it is read."""
@@ -119,7 +129,8 @@ class ObjectStore:
             if folder.strip("/"):  # a bucket with the key "/a" has a folder without a name
                 yield Entry(folder.rstrip("/"), None)
         for item in found["objects"]:
-            yield Entry(item["path"], item["size"])
+            if item["path"] != prefix.strip("/"):  # the folder itself, as a key that ends in a slash
+                yield Entry(item["path"], item["size"])
 
     def list_below(self, prefix: str) -> Iterator[Entry]:
         """Yield every file below ``prefix``, however deep: one request for a thousand of them."""
@@ -127,12 +138,14 @@ class ObjectStore:
         from obstore.exceptions import InvalidPathError
 
         listed = set()  # of a listing that is cut short
+        empty = EmptyFiles(self)
         with self._translated(prefix):
             try:
                 for chunk in obstore.list(self._client, prefix or None, chunk_size=LIST_CHUNK):
                     for item in chunk:
                         listed.add(item["path"])
-                        yield Entry(item["path"], item["size"])
+                        if item["size"] or (item["path"] != prefix.strip("/") and item["path"] in empty):
+                            yield Entry(item["path"], item["size"])
             except InvalidPathError:
                 if self._kind != "s3":  # there is no other client for those
                     raise
@@ -230,6 +243,64 @@ class ObjectStore:
         text = str(exc).partition("\n\nDebug source")[0].partition("\n")[0]
         shown = scrubbed(text, self._secrets)
         return shown if shown.endswith(".") else f"{shown}."
+
+
+class EmptyFiles:
+    """Which of the empty objects of a long listing are files.
+
+    Others are the folders that the consoles of the stores make: empty objects whose keys end in a slash, which the
+    client does not show. They are told apart by listing the folder they are in, once, which gives them as folders.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._files: dict[str, set[str]] = {}  # by folder
+
+    def __contains__(self, key: str) -> bool:
+        folder = key.rpartition("/")[0]
+        if folder not in self._files:
+            entries = self._store.list_folder(folder)
+            self._files[folder] = {entry.key for entry in entries if entry.size == 0}
+        return key in self._files[folder]
+
+
+class _OpenFile:
+    """Reads parts of one file: all of the content that was there when it was opened, or else it is an error."""
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store, self._key = store, key
+        self._version = store.version(key)
+        self.size = self._version.size or 0
+
+    def read_range(self, start: int, end: int) -> bytes:
+        return bytes(wait_for(self._read(start, end)))
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Return several parts, read at the same time; those that lie close together by one request."""
+        return wait_for(self._read_all(ranges))
+
+    async def _read(self, start: int, end: int) -> memoryview:
+        return await self._store.read_part(self._key, start, end, self._version)
+
+    async def _read_all(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        slots = asyncio.Semaphore(RANGES_AT_ONCE)
+
+        async def read(start: int, end: int) -> memoryview:
+            async with slots:
+                return await self._read(start, end)
+
+        wider = merged(ranges)
+        parts = await asyncio.gather(*(read(start, end) for start, end in wider))
+        starts = [start for start, _ in wider]
+        found = []
+        for start, end in ranges:
+            number = bisect.bisect_right(starts, start) - 1
+            found.append(parts[number][start - starts[number] : end - starts[number]])
+        return found
+
+
+def _version_of(meta: Any) -> Version:
+    return Version(int(meta["size"]), meta["e_tag"], str(meta["last_modified"]))
 
 
 def _make_client(kind: str, root: str, options: Mapping[str, Any], secrets: tuple[str, ...]) -> Any:

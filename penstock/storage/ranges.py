@@ -7,6 +7,8 @@ import io
 from collections.abc import Callable, Sequence
 from typing import BinaryIO, cast
 
+from penstock.errors import ReadError
+
 ReadRange = Callable[[int, int], bytes]
 ReadRanges = Callable[[Sequence[tuple[int, int]]], Sequence[bytes | memoryview]]
 
@@ -53,7 +55,10 @@ class RangeFile(io.RawIOBase):
         return len(content)
 
     def readall(self) -> bytes:
-        return self._take(self._size)
+        parts = []
+        while part := self._take(self._size):
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _take(self, nbytes: int) -> bytes:
         if self.closed:
@@ -62,6 +67,8 @@ class RangeFile(io.RawIOBase):
         if start >= end:
             return b""
         content = self._kept(start, end) or self._read_range(start, end)
+        if not 0 < len(content) <= end - start:
+            raise ReadError(f"Bytes {start} to {end - 1} of a file of {self._size} were read as {len(content)} bytes.")
         self._position += len(content)
         return content
 

@@ -7,8 +7,9 @@ one bound on the bytes that are under way.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import tempfile
+import stat
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -131,6 +132,8 @@ class Uploader:
             raise WriteError("upload has no place for a row: its location is null.")
         if self._folder is None:
             self._access.check(path, "written")
+            if path.endswith("/"):
+                raise _is_folder(path)
         data = await self._bytes_of(content)
         local = local_path(path)
         if local is not None:
@@ -168,13 +171,26 @@ def _path_of(source: Any, options: Mapping[str, Any] | None) -> tuple[str | None
 
 
 def _write_local(path: str, data: bytes) -> None:
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=".penstock-", dir=folder)
+    """Write a file at once. It has the mode of the file it replaces, else the one that new files have here."""
+    folder, draft = os.path.dirname(path), os.path.join(os.path.dirname(path), f".penstock-{uuid.uuid4().hex}")
+    if os.path.isdir(path):
+        raise _is_folder(path)
     try:
-        with os.fdopen(handle, "wb") as file:
+        os.makedirs(folder, exist_ok=True)
+        with open(draft, "xb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(draft, stat.S_IMODE(os.stat(path).st_mode))
             file.write(data)
         os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    except OSError as exc:
+        raise WriteError(f"Cannot upload to {path!r}: {exc.strerror or exc}.") from exc
+    finally:
+        with contextlib.suppress(OSError):  # it is there only where something went wrong
+            os.unlink(draft)
+
+
+def _is_folder(path: str) -> WriteError:
+    return WriteError(
+        f"Cannot upload to {redacted(path)!r}: it is a folder. A column of locations names a file for each row; for a "
+        "folder, in which each row gets a name of its own, give it as text: upload('folder/')."
+    )

@@ -5,7 +5,7 @@
 the extension types with Arrow; it imports no pandas, torch or pydantic.
 """
 
-from penstock.types.arrays import default_numpy, object_array
+from penstock.types.arrays import check_one_array, default_numpy, object_array
 from penstock.types.cast import cast
 from penstock.types.convert import to_arrow_array, to_batch
 from penstock.types.datatype import DataType
@@ -29,6 +29,7 @@ __all__ = [
     "Series",
     "TensorType",
     "cast",
+    "check_one_array",
     "default_numpy",
     "normalize",
     "normalize_batch",

@@ -42,6 +42,24 @@ def default_numpy(array: pa.Array) -> NDArray:
     return values
 
 
+def check_one_array(array: pa.Array, what: str, remedy: str = "") -> None:
+    """Refuse a column of one shape whose nulls leave it without an array of that shape: whole numbers have no NaN.
+
+    An object array, of another shape, would fail in ways that depend on where the nulls are.
+    """
+    arrow_type = array.type
+    is_extension = isinstance(arrow_type, EmbeddingType | TensorType | ImageType) and arrow_type.shape is not None
+    storage_type = arrow_type.storage_type if is_extension else arrow_type
+    if not array.null_count or not pt.is_fixed_size_list(storage_type) or pt.is_floating(storage_type.value_type):
+        return
+    shape = (len(array), *(arrow_type.shape if is_extension else (arrow_type.list_size,)))
+    raise TypeMismatchError(
+        f"{what} of type {DataType(arrow_type)} is null in {array.null_count} of {len(array)} rows, so there is no "
+        f"array of shape {shape}: {storage_type.value_type} has no value for a null. Leave such rows out before, with "
+        f"df.drop_null(...){remedy}."
+    )
+
+
 def _view(array: pa.Array) -> NDArray:
     """Return numbers without nulls as they lie in memory. pyarrow's own way there imports pandas (see ``plain``)."""
     dtype = np.dtype(array.type.to_pandas_dtype())

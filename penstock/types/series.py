@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.types.arrays import NDArray, default_numpy, python_values, unlocked
+from penstock.types.arrays import NDArray, check_one_array, default_numpy, python_values, unlocked
 from penstock.types.cast import cast
 from penstock.types.datatype import DataType
 
@@ -80,7 +80,11 @@ class Series:
         return python_values(self._array)
 
     def to_numpy(self) -> NDArray:
-        """Return the values as ``default_numpy`` has them: read-only and without a copy where Arrow allows."""
+        """Return the values as ``default_numpy`` has them: read-only and without a copy where Arrow allows.
+
+        Whole numbers, tensors of them and images of one shape have an array of that shape or, with nulls, none.
+        """
+        check_one_array(self._array, f"Series {self._name!r}", ", or use to_pylist(), which has None for each")
         return default_numpy(self._array)
 
     def to_torch(self, *, zero_copy: bool = False) -> torch.Tensor:

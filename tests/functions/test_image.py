@@ -211,6 +211,8 @@ def test_room_is_filled_in_place() -> None:
         (lambda: IMAGE.convert_image("rgb"), "Did you mean 'RGB'"),
         (lambda: IMAGE.encode_image("jpeeg"), "Did you mean 'jpeg'"),
         (lambda: IMAGE.encode_image("jpeg", quality=0), "quality=0"),
+        (lambda: IMAGE.encode_image("jpeg", quality=50.5), "quality=50.5 must be a whole number"),
+        (lambda: IMAGE.encode_image("jpeg", quality="x"), "quality='x' must be a whole number"),
         (lambda: IMAGE.decode_image(mode="YUV"), "decode_image: mode='YUV' is not known"),
         (lambda: IMAGE.decode_image("skip"), "on_error='skip' is not known"),
         (lambda: IMAGE.image_attribute("depth"), "use one of width, height, channel, mode"),

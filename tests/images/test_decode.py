@@ -120,6 +120,11 @@ def test_fractions_and_large_numbers_of_tiff() -> None:
     (image,) = decode(encoded(Image.fromarray(metres), "TIFF"), mode="L")
     assert image is not None
     assert image.ravel().tolist() == [0, 100, 255, 0]
+    for largest in (255, 70_000):  # what the others become does not depend on it
+        counts = np.array([[-5, 100, 254, largest]], np.int32)
+        (image,) = decode(encoded(Image.fromarray(counts), "TIFF"), mode="L")
+        assert image is not None
+        assert image.ravel().tolist() == [0, 100, 254, 255]
 
 
 def test_cmyk_jpeg_is_converted() -> None:
@@ -163,6 +168,21 @@ def test_a_turned_jpeg_is_scaled_to_the_right_side(orientation: int) -> None:
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
     (image,) = ps.from_pydict({"b": [data]}).select(ps.col("b").decode_image().resize(30, 100)).to_pydict()["b"]
     assert difference(image, np.asarray(upright.resize((30, 100), Image.Resampling.BOX))) < 3
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+@pytest.mark.parametrize(
+    ("height", "width", "to"),
+    [(131, 131, (16, 16)), (97, 97, (12, 12)), (100, 131, (16, 12)), (135, 137, (50, 50)), (447, 447, (224, 224)),
+     (241, 963, (45, 40)), (67, 67, (8, 8)), (2, 2, (5, 5)), (9, 5, (1, 1))],
+)  # fmt: skip
+def test_a_scaled_decode_stretches_nothing(height: int, width: int, to: tuple[int, int], orientation: int) -> None:
+    """libjpeg rounds sides up: an eighth of 131 pixels are 17, of which the last is mostly outside."""
+    frame = ps.from_pydict({"b": [oriented(picture(height, width), orientation, "JPEG")]})
+    (scaled,) = frame.select(ps.col("b").decode_image().resize(*to)).to_pydict()["b"]
+    (exact,) = frame.select(ps.col("b").decode_image(scaled=False).resize(*to)).to_pydict()["b"]
+    assert difference(scaled, exact) < 1
+    assert np.abs(scaled.astype(int) - exact).max() <= 4
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,43 @@ def test_a_file_cut_short_is_an_error(tmp_path: Path) -> None:
         audio.decode(path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "subtype"),
+    [("MP3", "MPEG_LAYER_III"), ("WAV", "PCM_16"), ("WAV", "MS_ADPCM"), ("RF64", "PCM_16"), ("AIFF", "PCM_16"),
+     ("AU", "PCM_16"), ("OGG", "VORBIS"), ("FLAC", "PCM_16")],
+)  # fmt: skip
+def test_half_a_file_is_an_error_and_no_shorter_or_invented_sound(kind: str, subtype: str) -> None:
+    import soundfile
+
+    written = io.BytesIO()
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 2 * audio.BLOCK_FRAMES).astype(np.float32)
+    soundfile.write(written, noise, 44100, format=kind, subtype=subtype)
+    whole = written.getvalue()
+    decoded = audio.decode(whole)
+    assert decoded is not None
+    assert decoded["amplitude"].shape[1] == pytest.approx(len(noise), abs=4096)
+    for read in (audio.decode, lambda content: audio.resample(content, 16000)):
+        with pytest.raises(CorruptFileError, match="a file of"):
+            read(whole[: len(whole) // 2])
+
+
+def test_an_mp3_that_does_not_say_how_long_it_is(tmp_path: Path) -> None:
+    """libsndfile then guesses more than there is, which is no reason to refuse the file."""
+    path = write_compressed_tone(tmp_path / "tone.mp3", "libmp3lame", options={"write_xing": "0"})
+    header, decoded = audio.metadata(path), audio.decode(path)
+    assert header is not None
+    assert decoded is not None
+    assert 44100 <= decoded["amplitude"].shape[1] < header["frames"]
+
+
+@pytest.mark.parametrize("ending", ["mkv", "mp4"])
+def test_half_of_a_compressed_file_is_an_error(tmp_path: Path, ending: str) -> None:
+    path = Path(write_compressed_tone(tmp_path / f"tone.{ending}", "aac"))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(CorruptFileError, match=rf"tone\.{ending}"):
+        audio.decode(path)
+
+
 def test_a_length_that_is_a_lie_takes_no_memory(tone: str) -> None:
     content = bytearray(Path(tone).read_bytes())
     content[40:44] = (2**32 - 2).to_bytes(4, "little")  # of the samples, in bytes

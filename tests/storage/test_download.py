@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError, UdfError
+from penstock.errors import InvalidArgumentError, UdfError, WriteError
 from penstock.storage import remembered
 from tests.storage.conftest import Bucket
 from tests.storage.web import Web
@@ -159,6 +159,8 @@ def test_redirects_are_followed(web: Web) -> None:
     assert downloaded([f"{web.url}/to?url={url}", f"{web.url}/to?url=/plain/x"]) == [b"there", b"there"]
     refused(f"{web.url}/loop", "more than 10 redirects")
     refused(f"{web.url}/to?url=file:///etc/passwd", "no web address")
+    refused(f"{web.url}/to?url=http://[::1", r"Cannot read .*it leads to 'http://\[::1', which is not a valid URL")
+    refused("http://[::1", r"Cannot read 'http://\[::1': it is not a valid URL")
 
 
 def test_public_means_no_local_files_and_no_private_addresses(web: Web, tmp_path: Path) -> None:
@@ -326,3 +328,24 @@ def test_upload_where_nothing_can_be_written(tmp_path: Path) -> None:
     for folder, reason in (("https://host/x", "only local folders"), (f"{tmp_path}/file", "(?i)exists|directory")):
         with pytest.raises(UdfError, match=reason):
             df.select(ps.col("d").upload(folder)).collect()
+
+
+def test_upload_makes_files_of_the_usual_mode_and_keeps_that_of_others(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"old")
+    (tmp_path / "old").chmod(0o751)
+    (tmp_path / "usual").touch()
+    df = ps.from_pydict({"d": [b"1", b"2"], "to": [f"{tmp_path}/old", f"{tmp_path}/new"]})
+    df.select(ps.col("d").upload(ps.col("to"))).collect()
+    assert (tmp_path / "old").read_bytes() == b"1"
+    assert (tmp_path / "old").stat().st_mode & 0o777 == 0o751
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old", "usual"]
+
+
+def test_upload_to_a_folder_as_if_it_were_a_file(bucket: Bucket, tmp_path: Path) -> None:
+    for target in (str(tmp_path), f"{tmp_path}/", f"{bucket.url}/folder/"):
+        df = ps.from_pydict({"d": [b"1"], "to": [target]})
+        with pytest.raises(UdfError, match=r"Cannot upload to .* it is a folder.*upload\('folder/'\)") as caught:
+            df.select(ps.col("d").upload(ps.col("to"), storage_options=bucket.options)).collect()
+        assert isinstance(caught.value.__cause__, WriteError)
+    assert list(tmp_path.iterdir()) == []

@@ -90,6 +90,53 @@ def test_a_file_on_a_web_server(web: Web, how: str) -> None:
     assert not ps.File(f"{web.url}/{how}/no").exists()
 
 
+@pytest.mark.parametrize("how", ["less", "other1"])
+def test_what_a_server_sends_too_little_of_is_asked_for_again(web: Web, how: str) -> None:
+    file = ps.File(web.put("a.bin", CONTENT[:10_500], how))
+    with file.open() as content:
+        assert content.read() == CONTENT[:10_500]
+    with file.open(buffer_size=5000) as content:
+        content.seek(100)
+        assert content.read(3000) == CONTENT[100:3100]
+
+
+def test_a_server_that_sends_another_range_is_not_believed(web: Web) -> None:
+    with (
+        ps.File(web.put("a.bin", CONTENT, "other")).open() as content,
+        pytest.raises(ReadError, match=r"asked for bytes 0 to 255999, .* 206 with 'bytes 1-255999/256000'"),
+    ):
+        content.read()
+
+
+@pytest.mark.parametrize("how", ["plain", "whole"])
+def test_a_file_that_is_replaced_while_it_is_read_is_an_error(web: Web, how: str) -> None:
+    """Whatever its size; of a server that knows no ranges it was all read when it was opened."""
+    for later in (CONTENT[::-1], CONTENT + b"x", b"short"):
+        with ps.File(web.put("a.bin", CONTENT, how)).open(buffer_size=1000) as content:
+            first = content.read(1000)
+            web.put("a.bin", later)
+            if how == "whole":
+                assert first + content.read() == CONTENT
+            else:
+                with pytest.raises(ReadError, match=r"a\.bin' changed while it was read"):
+                    content.read()
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_an_error(bucket: Bucket) -> None:
+    for later in (CONTENT[::-1], CONTENT + b"x"):
+        bucket.store.put("a.bin", CONTENT)
+        file = ps.File(f"{bucket.url}/a.bin", storage_options=bucket.options)
+        with file.open(buffer_size=1000) as content, bucket.store.open_ranges("a.bin") as ranges:
+            content.read(1000)
+            ranges.prefetch([(0, 10), (20, 30)])
+            assert ranges.read(10) == CONTENT[:10]
+            bucket.store.put("a.bin", later)
+            with pytest.raises(ReadError, match=r"a\.bin' changed while it was read"):
+                content.read()
+            with pytest.raises(ReadError, match=r"a\.bin' changed while it was read"):
+                ranges.prefetch([(0, 10), (20, 30)])
+
+
 def test_only_what_is_looked_at_is_read(web: Web) -> None:
     file = ps.File(web.put("a.bin", CONTENT))
     with file.open(buffer_size=1000) as content:

@@ -93,6 +93,30 @@ def test_keys_that_are_no_paths_are_left_out(bucket: Bucket, caplog: pytest.LogC
         ps.read_text(f"{bucket.url}/k/none/*", storage_options=options)
 
 
+@pytest.mark.parametrize("odd_keys", [[], ["photos//odd.txt"]])
+def test_folders_that_are_objects_are_no_files(bucket: Bucket, odd_keys: list[str]) -> None:
+    """As the consoles of the stores make them: empty, with a key that ends in a slash."""
+    options = bucket.options
+    with contextlib.closing(s3_client(options)) as client:
+        for key in ["photos/", "photos/a.txt", "photos/empty.txt", "photos/new/", "photos/old/", "photos/old/b.txt"]:
+            client.put_object(Bucket=bucket.name, Key=key, Body=b"" if key.endswith(("/", "empty.txt")) else b"text")
+        for key in odd_keys:
+            client.put_object(Bucket=bucket.name, Key=key, Body=b"odd")
+    direct = [f"{bucket.url}/photos/{name}" for name in ("a.txt", "empty.txt")]
+    for pattern, paths in (
+        ("photos", [*direct, f"{bucket.url}/photos/old/b.txt"]),
+        ("photos/**", [*direct, f"{bucket.url}/photos/old/b.txt"]),
+        ("photos/*.txt", direct),
+        ("**", [*direct, f"{bucket.url}/photos/old/b.txt"]),
+    ):
+        assert ps.from_glob_path(f"{bucket.url}/{pattern}", storage_options=options).to_pydict()["path"] == paths
+        assert ps.from_files(f"{bucket.url}/{pattern}", storage_options=options).count_rows() == len(paths)
+    assert ps.read_text(f"{bucket.url}/photos/*", storage_options=options).to_pydict() == {"text": ["text", "text"]}
+    contents = ps.read_binary_files(f"{bucket.url}/photos/*", storage_options=options).to_pydict()
+    assert contents == {"bytes": [b"text", b"", b"text"]}
+    assert not ps.File(f"{bucket.url}/photos", storage_options=options).exists()
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [

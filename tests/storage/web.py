@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,7 +28,8 @@ class Web:
     ``/plain/x`` serves ranges, ``/whole/x`` does not, ``/nohead/x`` refuses HEAD, ``/chunked/x`` does not say how long
     the content is, ``/flaky/N/x`` fails N times, ``/busy/N/x`` the same with Retry-After: 0, ``/cut/x`` breaks off,
     ``/cut1/x`` breaks off the first time only, ``/hang/x`` answers when ``release`` is set, ``/status/N/x`` says N,
-    ``/to?url=...`` redirects, ``/loop`` redirects to itself.
+    ``/to?url=...`` redirects, ``/loop`` redirects to itself, ``/less/x`` sends at most 1000 bytes of a range,
+    ``/other/x`` another range than the one it is asked for, ``/other1/x`` the first time only.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
             web.release.wait(30)
         if rest not in web.files:
             return self._short(404)
-        if how == "cut1":
+        if how == "cut1" or (how == "other1" and self.command == "GET"):
             web.failures[self.path] += 1
         self._content(web.files[rest], how, has_body, is_cut=how == "cut" or web.failures[self.path] == 1)
 
@@ -90,10 +92,14 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted and how not in ("whole", "chunked"):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             start, end, status = int(first), min(int(last) + 1, len(content)), 206
+            if how == "less":
+                end = min(end, start + 1000)
+            if how == "other" or (how == "other1" and self.server.web.failures[self.path] == 1):
+                start, end = start + 1, min(end + 1, len(content))
         body = content[start:end]
         self.send_response(status)
         self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
-        self.send_header("ETag", f'"{len(content)}"')
+        self.send_header("ETag", f'"{zlib.crc32(content)}"')
         if how not in ("whole", "chunked"):
             self.send_header("Accept-Ranges", "bytes")
         if status == 206:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -59,13 +60,23 @@ def test_numpy_with_nulls() -> None:
     floats = Series.from_pylist([[1.0, 2.0], None], dtype=D.embedding("float32", 2)).to_numpy()
     assert floats.dtype == np.float32
     assert np.array_equal(floats, [[1, 2], [np.nan, np.nan]], equal_nan=True)
-    ints = Series.from_pylist([None, [1, 2]], dtype=D.fixed_size_list("int64", 2)).to_numpy()
-    assert ints.dtype == object
-    assert ints[0] is None
-    assert ints[1].dtype == np.int64
-    image = np.zeros((1, 1, 3), np.uint8)
-    images = Series.from_pylist([image, None], dtype=D.image("RGB", 1, 1)).to_numpy()
-    assert (images[0].shape, images[1]) == ((1, 1, 3), None)
+
+
+def test_a_null_among_whole_numbers_of_one_shape_is_an_error() -> None:
+    image = np.zeros((2, 3, 3), np.uint8)
+    for values, dtype, shape in (
+        ([image, None], D.image("RGB", 2, 3), "(2, 2, 3, 3)"),
+        ([image.astype(np.int16), None], D.tensor("int16", (2, 3, 3)), "(2, 2, 3, 3)"),
+        ([[1, 2], None], D.fixed_size_list("int64", 2), "(2, 2)"),
+        ([[1, 2], None], D.embedding("int8", 2), "(2, 2)"),
+    ):
+        series = Series.from_pylist(values, dtype=dtype, name="s")
+        message = rf"Series 's' of type .* is null in 1 of 2 rows.* shape {re.escape(shape)}.*df\.drop_null.*to_pylist"
+        for ask in (series.to_numpy, series.to_torch, lambda series=series: np.asarray(series)):
+            with pytest.raises(TypeMismatchError, match=message):
+                ask()
+        assert series[:1].to_numpy().shape[0] == 1
+        assert series.to_pylist()[1] is None
 
 
 def test_numpy_of_what_numpy_has_no_type_for() -> None:

@@ -11,11 +11,12 @@ from penstock.ai.conversation import Audio, Document, Image, Part, Text
 from penstock.config import get_config
 from penstock.errors import ComputeError, TypeMismatchError
 from penstock.images.encode import encoded, over_white
-from penstock.images.opened import Scratch, open_image
+from penstock.images.opened import open_image
 from penstock.images.packages import pillow
 from penstock.storage.file import File
 from penstock.storage.mime import UNKNOWN, sniff
 from penstock.types.arrays import NDArray
+from penstock.types.extension import IMAGE_CHANNELS
 
 MAX_ATTACHMENT_NBYTES = 50 * 2**20
 """Of one image, document or recording; no provider takes more in a request."""
@@ -141,7 +142,8 @@ def _as_png(data: bytes, shown: str) -> bytes:
     """Return an image of a kind that providers do not take as one that they do."""
     try:
         opened = open_image(memoryview(data), get_config().max_image_pixels)
-        pixels = opened.pixels(opened.mode, None, Scratch())
+        pixels = np.empty((opened.height, opened.width, IMAGE_CHANNELS[opened.mode]), np.uint8)
+        opened.read_into(opened.mode, pixels)
     except ComputeError as exc:
         raise TypeMismatchError(f"prompt: {shown} cannot be sent as an image: {exc}") from exc
     file = io.BytesIO()
