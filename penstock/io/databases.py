@@ -69,6 +69,18 @@ class Session(Protocol):
         """Run statements in one transaction."""
         ...
 
+    def staging(self, table: TableName, name: str) -> TableName:
+        """Return the table in which rows for ``table`` are staged, from now on within reach of this connection."""
+        ...
+
+    def moved(self, staging: TableName, table: TableName, columns: Sequence[str], is_new: bool) -> list[str]:
+        """Return the statements that make the staged rows those of a new table, or add them to the one there is."""
+        ...
+
+    def discard(self, staging: TableName) -> None:
+        """Remove what was staged, or what is left of it."""
+        ...
+
     def table_columns(self, table: TableName) -> list[str] | None:
         """Return the names of a table's columns, or None if there is no such table."""
         ...
@@ -222,6 +234,19 @@ def _session_of(connection: Any) -> Session:
         "The function given as conn must return a connection of SQLAlchemy or of an ADBC driver; "
         f"got {type(connection).__module__}.{type(connection).__name__}."
     )
+
+
+def moved_within(session: Session, staging: TableName, table: TableName, names: Sequence[str], is_new: bool) -> list[str]:
+    """Return the statements of ``Session.moved`` where both tables are in one database."""
+    if is_new:
+        return [f"ALTER TABLE {staging.quoted(session)} RENAME TO {session.quoted(table.name)}"]
+    return [added(session, staging, table, names), f"DROP TABLE {staging.quoted(session)}"]
+
+
+def added(session: Session, staging: TableName, table: TableName, names: Sequence[str]) -> str:
+    """Return the statement that adds the staged rows to a table."""
+    columns = ", ".join(map(session.quoted, names))
+    return f"INSERT INTO {table.quoted(session)} ({columns}) SELECT {columns} FROM {staging.quoted(session)}"
 
 
 def _adbc_session(connection: Any, dialect: Any) -> Session:

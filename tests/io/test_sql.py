@@ -171,6 +171,31 @@ def test_several_writers_fill_one_table(conn: Conn) -> None:
     assert found == [{"n": 200_000, "low": 0, "high": 199_999}]
 
 
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+def test_a_sqlite_file_is_read_and_written_at_once(tmp_path: Path, mode: Any) -> None:
+    path = tmp_path / "test.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (id INT, s TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", ((number, "x" * 200) for number in range(20_000)))
+    found = ps.read_sql("SELECT * FROM t", f"sqlite:///{path}").select("id", ps.col("s").length().alias("n"))
+    if mode == "append":
+        found = found.select("id", ps.col("n").cast("string").alias("s"))
+    found.write_sql("t2" if mode == "create" else "t", f"sqlite:///{path}", mode=mode)
+    with sqlite3.connect(path) as connection:
+        count = "SELECT count(*), count(DISTINCT id) FROM " + ("t2" if mode == "create" else "t")
+        assert connection.execute(count).fetchone() == (40_000 if mode == "append" else 20_000, 20_000)
+    assert os.listdir(tmp_path) == ["test.db"]
+
+
+def test_sqlite_tables_have_the_types_of_their_columns(tmp_path: Path) -> None:
+    conn = f"sqlite:///{tmp_path / 'test.db'}"
+    ps.from_pydict({"a b": [1], "r": [1.5], "s": ["x"], "b": [b"x"]}).write_sql("main.t", conn)
+    with sqlite3.connect(tmp_path / "test.db") as connection:
+        found = [row[1:3] for row in connection.execute("PRAGMA table_info(t)")]
+    assert found == [("a b", "INTEGER"), ("r", "REAL"), ("s", "TEXT"), ("b", "BLOB")]
+    assert os.listdir(tmp_path) == ["test.db"]
+
+
 def test_nested_values_are_kept_as_json(conn: Conn) -> None:
     ps.from_pydict({"s": [{"a": [1, None]}, None]}).write_sql("t", conn)
     assert ps.read_sql("SELECT s FROM t", conn).to_pydict() == {"s": ['{"a":[1,null]}', None]}
