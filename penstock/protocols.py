@@ -55,7 +55,7 @@ class ReadTask(Protocol):
     def read(self) -> Iterable[pa.RecordBatch]:
         """Give the rows as batches of moderate size, best as a generator, which is closed when no more are wanted.
 
-        May block. The batches are drawn one at a time, each on whichever thread is free.
+        A ``pa.Table`` will do too. May block. The batches are drawn one at a time, each on whichever thread is free.
         """
         ...
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import penstock as ps
+from penstock.errors import ReadError
 from penstock.protocols import ReadRequest, Sink, Source
 from tests.io.helpers import read_rows, write_all
 
@@ -120,6 +122,46 @@ def test_sources_and_sinks_of_your_own_in_a_query(tmp_path: Path) -> None:
     assert written.to_pydict() == {"table": ["words"], "rows": [5]}
     words = ps.read_source(SqliteSource(str(tmp_path / "db"), "words"))
     assert words.where(ps.col("id") > 2).to_pydict() == {"id": [3, 4], "word": ["word 3", "word 4"]}
+
+
+@dataclass
+class Given:
+    """A source of one task that gives just this."""
+
+    given: Any
+    name: str = "given"
+    can_filter: bool = False
+    num_rows: int | None = None
+    nbytes: int | None = None
+
+    def schema(self) -> ps.Schema:
+        return ps.Schema.from_pydict({"a": "int64"})
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[Given]:
+        yield self
+
+    def read(self) -> Any:
+        return self.given
+
+
+def test_tables_are_batches_too() -> None:
+    table = pa.concat_tables([pa.table({"a": [1]}), pa.table({"a": [2]})])
+    for given in ([table], iter([table]), [*table.to_batches()]):
+        assert ps.read_source(Given(given)).to_pydict() == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([{"a": [1]}], "yielded builtins.dict"),
+        ([pa.record_batch({"a": [1]}), None], "yielded builtins.NoneType"),
+        (pa.record_batch({"a": [1]}), "returned pyarrow.lib.RecordBatch"),
+        (None, "returned builtins.NoneType"),
+    ],
+)
+def test_a_task_that_gives_no_batches_is_told_what_to_give(given: Any, told: str) -> None:
+    with pytest.raises(ReadError, match=rf"Source 'given': the read\(\) of a task {told}, where pyarrow.RecordBatch"):
+        ps.read_source(Given(given)).collect()
 
 
 def test_the_example_of_the_documentation_runs() -> None:
