@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from penstock.errors import ReadError
 from penstock.io.batches import BATCH_ROWS, rows_per_batch
 from penstock.io.databases import Described, Dialect, ResultColumn, TableName, added, moved_within, nested
 from penstock.io.json import json_texts
@@ -75,6 +77,9 @@ class AdbcSession:
     def batches(
         self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
+        if self.dialect == "postgresql":
+            yield from map(_finite, self._stream(query, batch_rows))
+            return
         if self.dialect != "sqlite" or schema is None:
             yield from self._stream(query, batch_rows)
             return
@@ -221,11 +226,31 @@ def _result_column(found: pa.Field) -> ResultColumn:
     if kind == "numeric":
         typmod = int(metadata.get(b"POSTGRESQL:typmod", b"-1"))
         if typmod < 0:  # no precision given: exact decimals would need one
-            return ResultColumn(found.name, pa.float64(), "float8")
-        return ResultColumn(found.name, pa.decimal128((typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF))
+            return ResultColumn(found.name, pa.float64(), "float8", is_numeric=True)
+        dtype = pa.decimal128((typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF)
+        return ResultColumn(found.name, dtype, is_numeric=True)
     if kind in _TEXT_TYPES or isinstance(found.type, pa.OpaqueType):
         return ResultColumn(found.name, pa.string(), "text")
     return ResultColumn(found.name, normal_type(found.type))
+
+
+def _finite(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows; Arrow has no time without end, and what the driver makes of PostgreSQL's is a time long ago."""
+    for column, values in zip(batch.schema, batch.columns, strict=True):
+        ends = _ENDLESS.get(str(column.type).partition(",")[0].removesuffix("]"))
+        if ends is not None and pc.any(pc.is_in(values.view(ends.type), ends)).as_py():
+            raise ReadError(
+                f"Column {column.name!r} holds 'infinity' or '-infinity', which times in Arrow cannot be. Make it "
+                f"something else in the query, such as NULLIF({column.name}, 'infinity')."
+            )
+    return batch
+
+
+# The days and microseconds since 2000 that PostgreSQL keeps for them, as the driver counts them from 1970.
+_ENDLESS = {
+    "date32[day": pa.array([-(2**31) + 10_956, -(2**31) + 10_957], pa.int32()),
+    "timestamp[us": pa.array([-(2**63) + 946_684_799_999_999, -(2**63) + 946_684_800_000_000], pa.int64()),
+}
 
 
 def _for_postgresql(column: pa.Array) -> pa.Array:

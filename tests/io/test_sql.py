@@ -18,6 +18,7 @@ from penstock.errors import (
     ColumnNotFoundError,
     InvalidArgumentError,
     OutputExistsError,
+    PathNotFoundError,
     ReadError,
     UdfError,
     WriteError,
@@ -460,6 +461,77 @@ def test_sqlalchemy_types_are_checked(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(ReadError, match=r"have no type in common|give schema=\{'x'"):
         ps.read_sql("SELECT * FROM t", alchemy(tmp_path / "t.db")).collect()
+
+
+def test_sqlite_filters_see_each_value_as_it_is_read(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'm.db'}"
+    with sqlite3.connect(tmp_path / "m.db") as connection:
+        connection.execute("CREATE TABLE m (x, t TEXT)")
+        values = [5, "a", "5", 0.5, "0.5", None, "b"]
+        connection.executemany("INSERT INTO m VALUES (?, ?)", [(value, value) for value in values])
+    for name in ("x", "t"):
+        found = ps.read_sql(f"SELECT {name} AS y FROM m", url)
+        plain = ps.from_arrow(found.to_arrow())
+        for predicate in (
+            ps.col("y") == "5",
+            ps.col("y") == "a",
+            ps.col("y") == "0.5",
+            ps.col("y").is_in(["5", "b"]),
+            ps.col("y") != "5",
+            ps.col("y").is_null(),
+        ):
+            assert found.where(predicate).to_pydict() == plain.where(predicate).to_pydict(), name
+
+
+def test_text_is_found_by_an_index_of_sqlite(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("CREATE TABLE t (id TEXT PRIMARY KEY)")
+        connection.execute("INSERT INTO t VALUES ('a'), ('b')")
+        source = sql_source("SELECT * FROM t", f"sqlite:///{tmp_path / 't.db'}")
+        query = query_of(ps.read_source(source).where(ps.col("id") == "b"), source)
+        plan = str(connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall())
+    assert "USING" in plan and "INDEX" in plan, plan
+
+
+def test_partitions_by_numeric_columns(postgres: str) -> None:
+    execute(
+        postgres,
+        "CREATE TABLE n (a numeric(10, 2), b numeric, c numeric)",
+        "INSERT INTO n SELECT g / 4.0, g / 4.0, g FROM generate_series(1, 100) g",
+        "INSERT INTO n VALUES (NULL, NULL, 'NaN')",
+    )
+    for column, num_tasks in (("a", 4), ("b", 4), ("c", 1)):
+        source = sql_source("SELECT * FROM n", postgres, partition_col=column, num_partitions=4)
+        tasks = list(source.read_tasks(ReadRequest()))
+        counts = [sum(batch.num_rows for batch in task.read()) for task in tasks]
+        assert (len(counts), sum(counts)) == (num_tasks, 101)
+        assert max(counts) <= 26 or num_tasks == 1
+    found = ps.read_sql("SELECT * FROM n", postgres).where(ps.col("a") == decimal.Decimal("0.25")).select("a")
+    assert found.to_pydict() == {"a": [decimal.Decimal("0.25")]}
+    execute(postgres, "DROP TABLE n")
+
+
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date"])
+@pytest.mark.parametrize("end", ["infinity", "-infinity"])
+def test_times_without_end_are_an_error(postgres: str, kind: str, end: str) -> None:
+    found = ps.read_sql(f"SELECT {kind} '{end}' AS t UNION ALL SELECT {kind} '2024-02-29'", postgres)
+    with pytest.raises(ReadError, match=r"Column 't' holds 'infinity' or '-infinity'.*NULLIF\(t, 'infinity'\)"):
+        found.to_pydict()
+    found = ps.read_sql(f"SELECT NULLIF({kind} '{end}', '{end}') AS t", postgres)
+    assert found.to_pydict() == {"t": [None]}
+
+
+def test_a_sqlite_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(PathNotFoundError, match=r"There is no SQLite database '.*tpyo\.db'"):
+        ps.read_sql("SELECT 1 AS a", f"sqlite:///{tmp_path / 'tpyo.db'}")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_comes_after_the_end_of_a_query_is_left_out(conn: Conn) -> None:
+    ps.from_pydict({"a": [1, 2, 3]}).write_sql("t", conn)
+    for end in ("; -- all of them; really", ";\n/* all\nof them */ ;", " ; "):
+        found = ps.read_sql(f"SELECT a, ';--' AS b FROM t{end}", conn)
+        assert found.where(ps.col("a") > 2).to_pydict() == {"a": [3], "b": [";--"]}
 
 
 def test_a_query_may_end_in_a_comment(conn: Conn) -> None:
