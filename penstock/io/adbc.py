@@ -188,7 +188,8 @@ class AdbcSession:
             cursor.adbc_ingest(table.name, batch, mode=mode, **{place: table.schema})
 
     def _rows(self, query: str) -> list[dict[str, Any]]:
-        return pa.Table.from_batches(self._stream(query, None)).to_pylist()
+        rows: list[dict[str, Any]] = pa.Table.from_batches(self._stream(query, None)).to_pylist()
+        return rows
 
     def _execute(self, statement: str) -> None:
         with self._connection.cursor() as cursor:

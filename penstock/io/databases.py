@@ -244,7 +244,9 @@ def _session_of(connection: Any) -> Session:
     )
 
 
-def moved_within(session: Session, staging: TableName, table: TableName, names: Sequence[str], is_new: bool) -> list[str]:
+def moved_within(
+    session: Session, staging: TableName, table: TableName, names: Sequence[str], is_new: bool
+) -> list[str]:
     """Return the statements of ``Session.moved`` where both tables are in one database."""
     if is_new:
         return [f"ALTER TABLE {staging.quoted(session)} RENAME TO {session.quoted(table.name)}"]

@@ -225,7 +225,8 @@ def without_end(query: str) -> str:
 
 
 _TOKEN = re.compile(
-    r"""'[^']*' | "[^"]*" | `[^`]*` | (?P<tag>\$\w*\$).*?(?P=tag) | (?P<end>;) | (?P<space>\s+|--[^\n]*|/\*.*?\*/) | .""",
+    r"""'[^']*' | "[^"]*" | `[^`]*` | (?P<tag>\$\w*\$).*?(?P=tag)
+      | (?P<end>;) | (?P<space>\s+|--[^\n]*|/\*.*?\*/) | .""",
     re.DOTALL | re.VERBOSE,
 )
 
@@ -304,9 +305,9 @@ def even_bounds(low: Any, high: Any, num_parts: int) -> list[Any]:
     cut: Callable[[int], Any]
     if isinstance(low, int):
         cut = lambda part: low + (high - low + 1) * part // num_parts  # noqa: E731
-    elif isinstance(low, float | decimal.Decimal) and not (math.isfinite(low) and math.isfinite(high)):
-        return []
-    elif isinstance(low, float) and not math.isfinite(high - low):
+    elif isinstance(low, float | decimal.Decimal) and not (
+        math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low)
+    ):
         return []
     else:
         cut = lambda part: low + (high - low) * part / num_parts  # noqa: E731

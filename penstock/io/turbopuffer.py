@@ -204,17 +204,17 @@ def turbopuffer_sink(
 
 
 def _check_columns(sink: TurbopufferSink, schema: Schema) -> None:
-    for column, name in sink.names.items():
-        if column != name and name in schema:
+    for given, name in sink.names.items():
+        if given != name and name in schema:
             raise InvalidArgumentError(
-                f"write_turbopuffer: {name}_column={column!r} becomes {name!r} in a document, and there is another "
+                f"write_turbopuffer: {name}_column={given!r} becomes {name!r} in a document, and there is another "
                 f"column {name!r}; rename that one or leave it out."
             )
-    for field in schema.to_arrow():
-        if _has_bytes(field.type):
+    for column in schema.to_arrow():
+        if _has_bytes(column.type):
             raise InvalidArgumentError(
-                f"write_turbopuffer: column {field.name!r} holds bytes, which JSON has not; cast it to string where they are "
-                "UTF-8, turn them to text with a function (base64), or leave the column out."
+                f"write_turbopuffer: column {column.name!r} holds bytes, which JSON has not; cast it to string where they "
+                "are UTF-8, turn them to text with a function (base64), or leave the column out."
             )
 
 

@@ -124,8 +124,8 @@ class WriteHandler:
             return ()
         if isinstance(records, Mapping | str | bytes) or not isinstance(records, Iterable):
             raise WriteError(
-                f"Sink {self._name!r}: {method}() of its writer returned {reprlib.repr(records)}; it must return a list "
-                "of records, one for each piece that is finished, or None."
+                f"Sink {self._name!r}: {method}() of its writer returned {reprlib.repr(records)}; it must return a "
+                "list of records, one for each piece that is finished, or None."
             )
         return records
 

@@ -76,8 +76,8 @@ def python_values(array: pa.Array) -> list[Any]:
         values: list[Any] = array.to_pylist(maps_as_pydicts="lossy") if _has_map(array.type) else array.to_pylist()
     except OverflowError as exc:
         raise ComputeError(
-            f"A value of type {array.type} is out of the range of Python's own type ({exc}); times in Python are of the "
-            "years 1 to 9999. Use to_arrow(), or cast the column to int64 first."
+            f"A value of type {array.type} is out of the range of Python's own type ({exc}); times in Python are of "
+            "the years 1 to 9999. Use to_arrow(), or cast the column to int64 first."
         ) from exc
     return values
 

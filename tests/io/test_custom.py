@@ -206,11 +206,15 @@ def test_a_sink_need_not_return_anything() -> None:
 
 def test_a_sink_that_returns_something_else_is_named() -> None:
     for sink in (Told(written={"n": 1}), Told(finished=3)):
-        with pytest.raises(WriteError, match=r"Sink 'told': (write|finish)\(\) of its writer returned .* a list of records"):
+        with pytest.raises(
+            WriteError, match=r"Sink 'told': (write|finish)\(\) of its writer returned .* a list of records"
+        ):
             ps.range(3).write_sink(sink)
         assert sink.ends == ["abort"]
     sink = Told(shown=5)
-    with pytest.raises(WriteError, match=r"'told' has committed all rows, but its commit\(\) returned 5; it must return"):
+    with pytest.raises(
+        WriteError, match=r"'told' has committed all rows, but its commit\(\) returned 5; it must return"
+    ):
         ps.range(3).write_sink(sink)
     assert sink.ends == ["commit []"]  # and no abort: what is committed stays
 

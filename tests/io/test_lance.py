@@ -139,7 +139,7 @@ def test_mistakes_say_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="fragment_group_size=0"):
         ps.read_lance(tmp_path, fragment_group_size=0)
     ps.range(1).write_lance(tmp_path / "t")
-    for version in (99, "no such tag"):
+    for version in (99, "no-such-tag"):
         with pytest.raises(ReadError, match=rf"dataset '.*t' has no version {version!r}; its newest is 1\.") as caught:
             ps.read_lance(tmp_path / "t", version=version)
         assert not isinstance(caught.value, PathNotFoundError)

@@ -490,7 +490,7 @@ def test_text_is_found_by_an_index_of_sqlite(tmp_path: Path) -> None:
         source = sql_source("SELECT * FROM t", f"sqlite:///{tmp_path / 't.db'}")
         query = query_of(ps.read_source(source).where(ps.col("id") == "b"), source)
         plan = str(connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall())
-    assert "USING" in plan and "INDEX" in plan, plan
+    assert "INDEX" in plan
 
 
 def test_partitions_by_numeric_columns(postgres: str) -> None:

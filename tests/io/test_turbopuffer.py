@@ -165,9 +165,9 @@ def test_columns_that_no_document_can_have(server: Server) -> None:
         write(ps.from_pydict({"id": [1], "b": [b"\xff"]}), server)
     with pytest.raises(InvalidArgumentError, match="column 'l' holds bytes"):
         write(ps.from_pydict({"id": [1], "l": [[b"\xff"]]}), server)
-    with pytest.raises(InvalidArgumentError, match="id_column='key' becomes 'id' .* another column 'id'"):
+    with pytest.raises(InvalidArgumentError, match=r"id_column='key' becomes 'id' .* another column 'id'"):
         write(ps.from_pydict({"id": [1], "key": [5]}), server, id_column="key")
-    with pytest.raises(InvalidArgumentError, match="vector_column='v' becomes 'vector' .* another column 'vector'"):
+    with pytest.raises(InvalidArgumentError, match=r"vector_column='v' becomes 'vector' .* another column 'vector'"):
         write(ps.from_pydict({"id": [1], "v": [[1.0]], "vector": [[2.0]]}), server, vector_column="v")
     assert not server.requests
 
