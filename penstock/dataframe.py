@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 import sys
@@ -740,7 +741,8 @@ class DataFrame:
         from penstock.io.numpy import COLUMN, numpy_sink
 
         chosen = self.select(col(column).alias(COLUMN))
-        return chosen._write_files(numpy_sink, path, mode, None, None, rows_per_file, storage_options)
+        sink = functools.partial(numpy_sink, column=column)
+        return chosen._write_files(sink, path, mode, None, None, rows_per_file, storage_options)
 
     @refusing_unknown("write_sql")
     def write_sql(self, table_name: str, conn: str | Callable[[], Any], *, mode: WriteMode = "create") -> DataFrame:

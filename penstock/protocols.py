@@ -55,7 +55,7 @@ class ReadTask(Protocol):
     def read(self) -> Iterable[pa.RecordBatch]:
         """Give the rows as batches of moderate size, best as a generator, which is closed when no more are wanted.
 
-        May block. The batches are drawn one at a time, each on whichever thread is free.
+        A ``pa.Table`` will do too. May block. The batches are drawn one at a time, each on whichever thread is free.
         """
         ...
 
@@ -79,12 +79,12 @@ class Source(Protocol):
 class Writer(Protocol):
     """One worker's way into a sink. Used by one thread at a time."""
 
-    def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
-        """Take a batch; return a record for each piece finished by it, such as a closed file."""
+    def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]] | None:
+        """Take a batch; return a record for each piece finished by it, such as a closed file. None: no piece."""
         ...
 
-    def finish(self) -> Iterable[dict[str, Any]]:
-        """Flush what is held and return its records. Called once, unless the query fails."""
+    def finish(self) -> Iterable[dict[str, Any]] | None:
+        """Flush what is held and return its records, as ``write`` does. Called once, unless the query fails."""
         ...
 
     def close(self) -> None:
@@ -104,8 +104,11 @@ class Sink(Protocol):
         """Return a writer. Called in each worker; the sink itself is what travels there, so it is picklable."""
         ...
 
-    def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
-        """Make everything staged visible at once and return what the user is shown. Called once, after all writers."""
+    def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table | None:
+        """Make everything staged visible at once and return what the user is shown; None: nothing.
+
+        Called once, after all writers.
+        """
         ...
 
     def abort(self) -> None:

@@ -147,8 +147,9 @@ class AsyncPool:
                 self._handler = self._open_handler(WorkerContext(lambda: self._is_closed, record))
             with recording() as errors:
                 batch = await self._handler.process(input_of(task), task.first_row)
+            output = local_bundle(batch)
         except BaseException as exc:  # a CancelledError too: one that is not ours must not leave the query waiting
             self._emit(Report(task, None, is_done=True, error=exc))
             return
         busy_s = time.perf_counter() - started
-        self._emit(Report(task, local_bundle(batch), is_done=True, busy_s=busy_s, errors=tuple(errors)))
+        self._emit(Report(task, output, is_done=True, busy_s=busy_s, errors=tuple(errors)))

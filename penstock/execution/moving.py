@@ -100,6 +100,19 @@ class MovingPool:
             self._threads.close()
 
     def _threads_report(self, report: Report) -> None:
+        self._or_fail(self._pass_on_from_threads, report)
+
+    def _processes_report(self, report: Report) -> None:
+        self._or_fail(self._pass_on_from_processes, report)
+
+    def _or_fail(self, pass_on: Emit, report: Report) -> None:
+        """Pass on a report; nobody waits for this thread, so what goes wrong here must reach the executor too."""
+        try:
+            pass_on(report)
+        except BaseException as exc:
+            self._emit(Report(report.task, None, is_done=True, error=exc))
+
+    def _pass_on_from_threads(self, report: Report) -> None:
         if report.task is not None:
             with self._lock:
                 self._watch.note_end(self._clock(), report.busy_s, report.wanted_cpu_s)
@@ -111,7 +124,7 @@ class MovingPool:
         else:
             self._emit(report)
 
-    def _processes_report(self, report: Report) -> None:
+    def _pass_on_from_processes(self, report: Report) -> None:
         """Pass on what a process gave; before any of them has given anything, a failure is tried again on a thread."""
         if report.task is None or report.error is None:
             self._has_worked = self._has_worked or report.task is not None

@@ -177,16 +177,17 @@ class ThreadPool:
                 given = self._handler(slot).process(input_of(task), task.first_row)
                 slot.outputs = iter((given,)) if (is_one := isinstance(given, pa.RecordBatch)) else given
             batch = next(slot.outputs, None)
+            busy_s = time.perf_counter() - started
+            output = None if batch is None else local_bundle(batch)
+            wanted_cpu_s = self._cpu_clock() - cpu_started
         except BaseException as exc:
             self._give_back(slot, task)
             return Report(task, None, is_done=True, error=exc)
-        busy_s = time.perf_counter() - started
         is_done = is_one or batch is None
         errors = slot.take_errors()
         if is_done:
             self._give_back(slot, task)
-        output = None if batch is None else local_bundle(batch)
-        return Report(task, output, is_done, busy_s, errors=errors, wanted_cpu_s=self._cpu_clock() - cpu_started)
+        return Report(task, output, is_done, busy_s, errors=errors, wanted_cpu_s=wanted_cpu_s)
 
     def _give_back(self, slot: Slot, task: Task) -> None:
         slot.outputs = None
@@ -233,4 +234,6 @@ def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def local_bundle(batch: pa.RecordBatch) -> Bundle:
+    if not isinstance(batch, pa.RecordBatch):
+        raise TypeError(f"a worker gave a {type(batch).__name__}, where a RecordBatch was expected")
     return Bundle(batch, batch.num_rows, batch.nbytes)

@@ -122,17 +122,34 @@ class ReadHandler:
 
     def process(self, item: ReadTask, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         batches = item.read()
-        if isinstance(batches, Sequence) and len(batches) == 1:
+        if isinstance(batches, Sequence) and len(batches) == 1 and isinstance(batches[0], pa.RecordBatch):
             return self._finished(batches[0], first_row)  # known to be all: no need to be asked again
         return self._all_finished(batches, first_row)
 
     def _all_finished(self, batches: Iterable[pa.RecordBatch], first_row: int) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        if not isinstance(batches, Iterable):
+            raise self._misuse(batches, "returned")
+        for batch in self._record_batches(batches):
             finished = self._finished(batch, first_row)
             if isinstance(finished, pa.RecordBatch):
                 yield finished
             else:
                 yield from finished
+
+    def _record_batches(self, given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+        for each in given:
+            if isinstance(each, pa.Table):
+                yield from each.to_batches()
+            elif isinstance(each, pa.RecordBatch):
+                yield each
+            else:
+                raise self._misuse(each, "yielded")
+
+    def _misuse(self, given: Any, how: str) -> ReadError:
+        return ReadError(
+            f"Source {self._source_name!r}: the read() of a task {how} {type(given).__module__}."
+            f"{type(given).__qualname__}, where pyarrow.RecordBatch (or pyarrow.Table) must be yielded."
+        )
 
     def _finished(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if self._expected is not None and batch.schema.names != self._expected.names:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from penstock.errors import ReadError
 from penstock.io.batches import BATCH_ROWS, rows_per_batch
-from penstock.io.databases import Described, Dialect, ResultColumn, TableName, nested
+from penstock.io.databases import Described, Dialect, ResultColumn, TableName, added, moved_within, nested
 from penstock.io.json import json_texts
 from penstock.types import normalize_batch
 from penstock.types.normalize import normal_type
@@ -61,11 +64,10 @@ class AdbcSession:
 
         try:
             self._execute(f"CREATE TEMP VIEW {_VIEW} AS SELECT * FROM {nested(query)}")
-            table = pa.Table.from_batches(self._stream(f"PRAGMA temp.table_info({_VIEW})", None))
+            declared = [row["type"] for row in self._rows(f"PRAGMA temp.table_info({_VIEW})")]
             self._execute(f"DROP VIEW temp.{_VIEW}")
         except adbc_driver_manager.Error:  # not every statement that gives rows can be a view
             return types
-        declared = table["type"].to_pylist()
         is_unknown = [column.null_count == sample.num_rows for column in sample.columns]
         return [
             declared_type(name, dtype) if judge else dtype
@@ -75,6 +77,9 @@ class AdbcSession:
     def batches(
         self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
+        if self.dialect == "postgresql":
+            yield from map(_finite, self._stream(query, batch_rows))
+            return
         if self.dialect != "sqlite" or schema is None:
             yield from self._stream(query, batch_rows)
             return
@@ -117,11 +122,48 @@ class AdbcSession:
             self._execute(statement)
         self._connection.commit()
 
+    def staging(self, table: TableName, name: str) -> TableName:
+        """In SQLite a file of its own: to commit to the database, which may be one that is read meanwhile, a writer
+        waits for all readers to end, and a reader may be waiting for room that only the writer can make.
+        """
+        path = self._path("main") if self.dialect == "sqlite" else ""
+        if not path:
+            return table.beside(name)
+        self._execute(f"ATTACH {_text(f'{path}-{name}')} AS {self.quoted(name)}")
+        return TableName(name, name)
+
+    def moved(self, staging: TableName, table: TableName, columns: Sequence[str], is_new: bool) -> list[str]:
+        if staging.schema == table.schema:
+            return moved_within(self, staging, table, columns, is_new)
+        copied = added(self, staging, table, columns)
+        if not is_new:
+            return [copied]
+        found = self._rows(f"PRAGMA {self.quoted(staging.schema or '')}.table_info({self.quoted(staging.name)})")
+        defined = ", ".join(f"{self.quoted(column['name'])} {column['type']}".strip() for column in found)
+        return [f"CREATE TABLE {table.quoted(self)} ({defined})", copied]
+
+    def discard(self, staging: TableName) -> None:
+        path = self._path(staging.schema) if self.dialect == "sqlite" and staging.schema == staging.name else ""
+        if not path:
+            self.run([f"DROP TABLE IF EXISTS {staging.quoted(self)}"])
+            return
+        self._connection.commit()
+        self._execute(f"DETACH {self.quoted(staging.name)}")
+        for end in ("", "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path + end)
+
+    def _path(self, schema: str | None) -> str:
+        """Return the file of a SQLite database that this connection has open; nothing for one in memory."""
+        found = self._rows("PRAGMA database_list")
+        return next((str(row["file"] or "") for row in found if row["name"] == schema), "")
+
     def table_columns(self, table: TableName) -> list[str] | None:
         import adbc_driver_manager
 
+        place = "catalog_filter" if self.dialect == "sqlite" else "db_schema_filter"  # SQLite has no schemas
         try:
-            return list(self._connection.adbc_get_table_schema(table.name, db_schema_filter=table.schema).names)
+            return list(self._connection.adbc_get_table_schema(table.name, **{place: table.schema}).names)
         except adbc_driver_manager.Error as exc:
             if exc.status_code != adbc_driver_manager.AdbcStatusCode.NOT_FOUND:
                 raise
@@ -142,11 +184,20 @@ class AdbcSession:
 
     def _ingest(self, table: TableName, batch: pa.RecordBatch, mode: str) -> None:
         with self._connection.cursor() as cursor:
-            cursor.adbc_ingest(table.name, batch, mode=mode, db_schema_name=table.schema)
+            place = "catalog_name" if self.dialect == "sqlite" else "db_schema_name"
+            cursor.adbc_ingest(table.name, batch, mode=mode, **{place: table.schema})
+
+    def _rows(self, query: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = pa.Table.from_batches(self._stream(query, None)).to_pylist()
+        return rows
 
     def _execute(self, statement: str) -> None:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def declared_type(name: str, otherwise: pa.DataType) -> pa.DataType:
@@ -176,11 +227,31 @@ def _result_column(found: pa.Field) -> ResultColumn:
     if kind == "numeric":
         typmod = int(metadata.get(b"POSTGRESQL:typmod", b"-1"))
         if typmod < 0:  # no precision given: exact decimals would need one
-            return ResultColumn(found.name, pa.float64(), "float8")
-        return ResultColumn(found.name, pa.decimal128((typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF))
+            return ResultColumn(found.name, pa.float64(), "float8", is_numeric=True)
+        dtype = pa.decimal128((typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF)
+        return ResultColumn(found.name, dtype, is_numeric=True)
     if kind in _TEXT_TYPES or isinstance(found.type, pa.OpaqueType):
         return ResultColumn(found.name, pa.string(), "text")
     return ResultColumn(found.name, normal_type(found.type))
+
+
+def _finite(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows; Arrow has no time without end, and what the driver makes of PostgreSQL's is a time long ago."""
+    for column, values in zip(batch.schema, batch.columns, strict=True):
+        ends = _ENDLESS.get(str(column.type).partition(",")[0].removesuffix("]"))
+        if ends is not None and pc.any(pc.is_in(values.view(ends.type), ends)).as_py():
+            raise ReadError(
+                f"Column {column.name!r} holds 'infinity' or '-infinity', which times in Arrow cannot be. Make it "
+                f"something else in the query, such as NULLIF({column.name}, 'infinity')."
+            )
+    return batch
+
+
+# The days and microseconds since 2000 that PostgreSQL keeps for them, as the driver counts them from 1970.
+_ENDLESS = {
+    "date32[day": pa.array([-(2**31) + 10_956, -(2**31) + 10_957], pa.int32()),
+    "timestamp[us": pa.array([-(2**63) + 946_684_799_999_999, -(2**63) + 946_684_800_000_000], pa.int64()),
+}
 
 
 def _for_postgresql(column: pa.Array) -> pa.Array:

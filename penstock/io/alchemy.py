@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from penstock.errors import ReadError
 from penstock.io.batches import rows_per_batch
-from penstock.io.databases import Described, Dialect, ResultColumn, TableName
+from penstock.io.databases import Described, Dialect, ResultColumn, TableName, moved_within
 from penstock.io.json import json_texts
 from penstock.types import to_arrow_array
 
@@ -61,6 +61,15 @@ class AlchemySession:
         for statement in statements:
             self._connection.exec_driver_sql(statement)
         self._connection.commit()
+
+    def staging(self, table: TableName, name: str) -> TableName:
+        return table.beside(name)
+
+    def moved(self, staging: TableName, table: TableName, columns: Sequence[str], is_new: bool) -> list[str]:
+        return moved_within(self, staging, table, columns, is_new)
+
+    def discard(self, staging: TableName) -> None:
+        self.run([f"DROP TABLE IF EXISTS {staging.quoted(self)}"])
 
     def table_columns(self, table: TableName) -> list[str] | None:
         import sqlalchemy

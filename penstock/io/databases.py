@@ -7,6 +7,7 @@ driver raises is translated here, and scrubbed of what must not be printed.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, PenstockError, ReadError, WriteError
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, WriteError
 from penstock.io.extras import load_extra
 
 Connect = str | Callable[[], Any]
@@ -27,11 +28,15 @@ _SECRET_OPTIONS = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column of a query's result; ``cast`` is the type that the database must turn it into for us to read it."""
+    """A column of a query's result; ``cast`` is the type that the database must turn it into for us to read it.
+
+    ``is_numeric`` says that it is PostgreSQL's ``numeric``.
+    """
 
     name: str
     dtype: pa.DataType
     cast: str | None = None
+    is_numeric: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,18 @@ class Session(Protocol):
 
     def run(self, statements: Sequence[str]) -> None:
         """Run statements in one transaction."""
+        ...
+
+    def staging(self, table: TableName, name: str) -> TableName:
+        """Return the table in which rows for ``table`` are staged, from now on within reach of this connection."""
+        ...
+
+    def moved(self, staging: TableName, table: TableName, columns: Sequence[str], is_new: bool) -> list[str]:
+        """Return the statements that make the staged rows those of a new table, or add them to the one there is."""
+        ...
+
+    def discard(self, staging: TableName) -> None:
+        """Remove what was staged, or what is left of it."""
         ...
 
     def table_columns(self, table: TableName) -> list[str] | None:
@@ -134,8 +151,8 @@ class Database:
             )
         return cls(conn, shown_url(conn))
 
-    def open(self) -> Session:
-        """Connect."""
+    def open(self, *, must_exist: bool = False) -> Session:
+        """Connect. SQLite would make a file that is not there; not where it ``must_exist``."""
         if callable(self.connect):
             return _session_of(self.connect())
         scheme = self.connect.partition("://")[0].partition("+")[0]
@@ -144,7 +161,10 @@ class Database:
             return _adbc_session(adbc.connect(f"postgresql://{self.connect.partition('://')[2]}"), "postgresql")
         if scheme == "sqlite":
             adbc = load_extra("adbc_driver_sqlite.dbapi", "sql", "SQLite")
-            return _adbc_session(adbc.connect(_sqlite_path(self.connect)), "sqlite")
+            path = _sqlite_path(self.connect)
+            if must_exist and not path.startswith("file:") and not os.path.exists(path):
+                raise PathNotFoundError(f"There is no SQLite database {path!r}.")
+            return _adbc_session(adbc.connect(path), "sqlite")
         alchemy = load_extra("sqlalchemy", "sql", "A database other than PostgreSQL and SQLite")
         return _session_of(alchemy.create_engine(self.connect, poolclass=alchemy.pool.NullPool).connect())
 
@@ -152,7 +172,7 @@ class Database:
     def session(self, kind: type[ReadError] | type[WriteError], doing: str) -> Iterator[Session]:
         """Connect for as long as the context lasts; errors say what was being done, and where."""
         with self.errors(kind, doing):
-            session = self.open()
+            session = self.open(must_exist=issubclass(kind, ReadError))
             try:
                 yield session
             finally:
@@ -222,6 +242,21 @@ def _session_of(connection: Any) -> Session:
         "The function given as conn must return a connection of SQLAlchemy or of an ADBC driver; "
         f"got {type(connection).__module__}.{type(connection).__name__}."
     )
+
+
+def moved_within(
+    session: Session, staging: TableName, table: TableName, names: Sequence[str], is_new: bool
+) -> list[str]:
+    """Return the statements of ``Session.moved`` where both tables are in one database."""
+    if is_new:
+        return [f"ALTER TABLE {staging.quoted(session)} RENAME TO {session.quoted(table.name)}"]
+    return [added(session, staging, table, names), f"DROP TABLE {staging.quoted(session)}"]
+
+
+def added(session: Session, staging: TableName, table: TableName, names: Sequence[str]) -> str:
+    """Return the statement that adds the staged rows to a table."""
+    columns = ", ".join(map(session.quoted, names))
+    return f"INSERT INTO {table.quoted(session)} ({columns}) SELECT {columns} FROM {staging.quoted(session)}"
 
 
 def _adbc_session(connection: Any, dialect: Any) -> Session:

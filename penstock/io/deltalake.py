@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +34,9 @@ class DeltaTask:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with _errors(self.table):
+            is_misjudged = _is_misjudged(self.fragment, self.wanted.predicate_columns)
             scanner = self.fragment.scanner(
-                schema=self.wanted.schema, filter=self.wanted.predicate,
+                schema=self.wanted.schema, filter=None if is_misjudged else self.wanted.predicate,
                 batch_size=rows_per_batch(max(self.num_rows or 0, 1), self.nbytes or 0), batch_readahead=2,
             )  # fmt: skip
             yield from self.wanted.finished(scanner.to_batches(), f"read_deltalake({self.table})")
@@ -60,14 +61,27 @@ class DeltaSource:
 
     def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
         wanted = Wanted.of(request, self._schema)
+        columns = wanted.predicate_columns
         found = 0
         with _errors(self._uri):
-            for fragment in self._dataset.get_fragments(filter=request.predicate):
+            kept = {fragment.path for fragment in self._dataset.get_fragments(filter=request.predicate)}
+            for fragment in self._dataset.get_fragments():
+                if fragment.path not in kept and not _is_misjudged(fragment, columns):
+                    continue
                 num_rows, nbytes = self._sizes.get(fragment.path, (None, None))
                 yield DeltaTask(self._uri, fragment, wanted, num_rows, nbytes)
                 found += num_rows or 0
                 if request.limit is not None and request.predicate is None and found >= request.limit:
                     return
+
+
+def _is_misjudged(fragment: Any, columns: Iterable[str]) -> bool:
+    """Return whether Arrow was told of a column that it is at least, or at most, null; which no row is.
+
+    deltalake says so of a file that has no statistics of a column, such as one from before the column was added.
+    """
+    told = str(fragment.partition_expression)
+    return any(f"({name} {sign} null[" in told for name in columns for sign in (">=", "<="))
 
 
 def delta_source(

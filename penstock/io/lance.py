@@ -7,7 +7,7 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +52,11 @@ class LanceTable:
             return _lance("read_lance").dataset(self.uri, version=self.version, **self.options)
         except (ValueError, OSError) as exc:
             if isinstance(exc, FileNotFoundError) or "not found" in str(exc).lower():
+                if self.version is not None:
+                    newest = replace(self, version=None).open().version  # raises if it is the dataset that is missing
+                    raise ReadError(
+                        f"The Lance dataset {self.uri!r} has no version {self.version!r}; its newest is {newest}."
+                    ) from exc
                 raise PathNotFoundError(f"There is no Lance dataset at {self.uri!r}.") from exc
             told = scrubbed(str(exc), self.secrets)
             raise ReadError(f"Cannot read the Lance dataset {self.uri!r}: {told}") from exc

@@ -108,8 +108,9 @@ def _read_header(stream: Any, file: DataFile) -> Header:
 
 @dataclass(frozen=True)
 class NumpyEncoding:
-    """How one column is written: numbers, or fixed-shape tensors, images and embeddings."""
+    """How one column is written: numbers, or fixed-shape tensors, images and embeddings. ``column`` is its own name."""
 
+    column: str = COLUMN
     suffix: ClassVar[str] = ".npy"
     replaces: ClassVar[tuple[str, ...]] = NumpyFormat.suffixes
 
@@ -117,12 +118,12 @@ class NumpyEncoding:
         for column in schema:
             if not _has_one_shape(column.type):
                 raise InvalidArgumentError(
-                    f"write_numpy: column {column.name!r} of type {column.type} is no array of one shape; "
+                    f"write_numpy: column {self.column!r} of type {column.type} is no array of one shape; "
                     "cast it to a tensor or an embedding first."
                 )
 
     def open(self, path: str, schema: pa.Schema) -> NumpyEncoder:
-        return NumpyEncoder(path, schema)
+        return NumpyEncoder(path, schema, self.column)
 
     def stored_batches(self, path: str) -> Iterator[pa.RecordBatch]:
         return NumpyFormat().read(DataFile(Storage(), path, None), FilePart(), pa.schema([(COLUMN, pa.null())]))
@@ -133,8 +134,8 @@ class NumpyEncoder:
 
     nbytes_held = 0
 
-    def __init__(self, path: str, schema: pa.Schema) -> None:
-        self._column = schema.field(0).name
+    def __init__(self, path: str, schema: pa.Schema, column: str) -> None:
+        self._column = column
         self._file = open(path, "w+b")  # noqa: SIM115, it lives as long as the encoder
         self._file.write(b"\0" * _HEADER_NBYTES)
         self._num_rows = 0
@@ -172,6 +173,6 @@ def _has_one_shape(dtype: pa.DataType) -> bool:
     return bool(pt.is_integer(values) or pt.is_floating(values) or pt.is_boolean(values))
 
 
-def numpy_sink(path: str, *, compression: None = None, **options: Any) -> FileSink:
-    """Return the sink for .npy files below ``path``; the options are those of ``file_sink``."""
-    return file_sink(path, NumpyEncoding(), **options)
+def numpy_sink(path: str, *, column: str = COLUMN, compression: None = None, **options: Any) -> FileSink:
+    """Return the sink for .npy files of a column below ``path``; the options are those of ``file_sink``."""
+    return file_sink(path, NumpyEncoding(column), **options)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import decimal
 import itertools
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,7 +67,7 @@ class SqlSource:
     can_filter: bool = True
 
     def __post_init__(self) -> None:
-        self.query = self.query.strip().rstrip(";")
+        self.query = without_end(self.query)
         self.name = f"read_sql({shortened(self.query)!r}, {self.database.shown})"
         with self._session() as session:
             self._dialect = session.dialect
@@ -129,6 +131,8 @@ class SqlSource:
 
     def _condition(self, condition: Condition) -> str | None:
         name = self._quoted[condition.column]
+        if self._dialect == "sqlite" and pa.types.is_string(self._columns[condition.column].dtype):
+            return sqlite_text_condition(name, condition)
         match condition.operator:
             case "is null" | "is not null":
                 return f"{name} {condition.operator.upper()}"
@@ -163,8 +167,11 @@ class SqlSource:
         query = f"SELECT MIN({name}) AS low, MAX({name}) AS high FROM {nested(self.query)} AS penstock_query"
         with self._session() as session:
             [row] = pa.Table.from_batches(session.batches(query)).to_pylist()
+        low, high = row["low"], row["high"]
+        if self._dialect == "postgresql" and self._columns[column].is_numeric and low is not None:
+            low, high = decimal.Decimal(low), decimal.Decimal(high)  # without a precision, which MIN drops, it is text
         try:
-            bounds = even_bounds(row["low"], row["high"], self.num_partitions or os.cpu_count() or 1)
+            bounds = even_bounds(low, high, self.num_partitions or os.cpu_count() or 1)
         except TypeError:
             raise InvalidArgumentError(
                 f"partition_col={column!r} must be a column of numbers, dates or timestamps; its least value is "
@@ -199,6 +206,65 @@ def sql_source(
     )
 
 
+def without_end(query: str) -> str:
+    """Return a query without the semicolon at its end, and the comments after it.
+
+    >>> without_end("SELECT 1; -- one"), without_end("SELECT ';' -- a;b"), without_end("SELECT 1 ;")
+    ('SELECT 1', "SELECT ';' -- a;b", 'SELECT 1')
+    """
+    query = query.strip()
+    if "\\" in query:  # which may or may not escape a quote: what is a comment is not known then
+        return query.rstrip(";").rstrip()
+    end: int | None = None  # of what comes before the semicolons at the end
+    for token in _TOKEN.finditer(query):
+        if token["end"]:
+            end = token.start() if end is None else end
+        elif not token["space"]:
+            end = None
+    return query[:end].rstrip()
+
+
+_TOKEN = re.compile(
+    r"""'[^']*' | "[^"]*" | `[^`]*` | (?P<tag>\$\w*\$).*?(?P=tag)
+      | (?P<end>;) | (?P<space>\s+|--[^\n]*|/\*.*?\*/) | .""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def sqlite_text_condition(name: str, condition: Condition) -> str | None:
+    """Return a condition on a column that is read as text, or None where SQLite's idea of it differs.
+
+    Whatever its table declares, each value of a column has a type of its own: that of a number is not equal to its
+    text, nor are bytes. We read both as text. So the rows that might be equal then are taken as well.
+
+    >>> sqlite_text_condition("x", Condition("x", "=", "a")), sqlite_text_condition("x", Condition("x", "=", "5"))
+    ("x IN ('a', x'61')", "(x IN ('5', x'35') OR typeof(x) IN ('integer', 'real'))")
+    """
+    if condition.operator in ("is null", "is not null"):
+        return f"{name} {condition.operator.upper()}"
+    if condition.operator not in ("=", "in"):
+        return None
+    values = condition.value if condition.operator == "in" else (condition.value,)
+    literals = [sql_literal(value, "sqlite") for value in values]
+    texts = [text for value, text in zip(values, literals, strict=True) if text is not None and isinstance(value, str)]
+    if len(texts) < len(values) or len(texts) > MAX_LISTED:
+        return None
+    found = f"{name} IN ({', '.join([*texts, *(_sqlite_bytes(value) for value in values)])})"
+    return f"({found} OR typeof({name}) IN ('integer', 'real'))" if any(map(_is_number, values)) else found
+
+
+def _sqlite_bytes(text: str) -> str:
+    return f"x'{text.encode('utf-8', 'surrogatepass').hex()}'"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def sql_literal(value: Any, dialect: Dialect, is_bound: bool = False) -> str | None:
     """Return a constant as SQL, or None where databases might take it for something else.
 
@@ -211,6 +277,9 @@ def sql_literal(value: Any, dialect: Dialect, is_bound: bool = False) -> str | N
         return str(value)
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else None
+    if isinstance(value, decimal.Decimal):
+        is_known = (dialect == "postgresql" or is_bound) and value.is_finite()
+        return f"{value:f}" if is_known else None
     if isinstance(value, str):
         return None if "\\" in value or "\0" in value else "'" + value.replace("'", "''") + "'"
     if type(value) in _TIME_TYPES and (dialect == "postgresql" or is_bound):
@@ -236,7 +305,9 @@ def even_bounds(low: Any, high: Any, num_parts: int) -> list[Any]:
     cut: Callable[[int], Any]
     if isinstance(low, int):
         cut = lambda part: low + (high - low + 1) * part // num_parts  # noqa: E731
-    elif isinstance(low, float) and not math.isfinite(high - low):
+    elif isinstance(low, float | decimal.Decimal) and not (
+        math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low)
+    ):
         return []
     else:
         cut = lambda part: low + (high - low) * part / num_parts  # noqa: E731

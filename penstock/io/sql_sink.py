@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,9 +29,10 @@ logger = logging.getLogger(__name__)
 class SqlSink:
     """A ``Sink`` into one table; several writers at once, each on a connection of its own.
 
-    The rows go into the table ``penstock_<run>`` of the same schema. At the end it is renamed, or its rows are added to
-    the table that is there, in one transaction: readers see all of them or none. ``overwrite`` drops the old table in
-    that transaction, with its indexes and grants. A process that is killed leaves the table ``penstock_<run>`` behind.
+    The rows go into the table ``penstock_<run>`` of the same schema; for SQLite, into a file of that ending beside the
+    database. At the end it is renamed, or its rows are added to the table that is there, in one transaction: readers
+    see all of them or none. ``overwrite`` drops the old table in that transaction, with its indexes and grants. A
+    process that is killed leaves what it staged behind.
     """
 
     database: Database
@@ -43,9 +45,13 @@ class SqlSink:
     def name(self) -> str:
         return f"table {self.table} in {self.database.shown}"
 
+    def staging(self, session: Session) -> TableName:
+        """Return where the rows are put meanwhile. Called once for each session."""
+        return session.staging(self.table, self._staged)
+
     @property
-    def staging(self) -> TableName:
-        return self.table.beside(f"penstock_{self.run_id}".lower().replace("-", "_"))
+    def _staged(self) -> str:
+        return f"penstock_{self.run_id}".lower().replace("-", "_")
 
     def start(self) -> None:
         with self.database.session(WriteError, f"Writing table {self.table}") as session:
@@ -59,31 +65,38 @@ class SqlSink:
                 if name not in (existing or ()):
                     raise ColumnNotFoundError(name, existing or (), f"table {self.table}")
             empty = session.storable(pa.RecordBatch.from_pylist([], schema=self.schema.to_arrow()))
-            session.create(self.staging, empty.schema)
+            session.create(self.staging(session), empty.schema)
 
     def open(self) -> SqlWriter:
         return SqlWriter(self)
 
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         with self.database.session(WriteError, f"Writing table {self.table}") as session:
-            session.run(self._statements(session))
+            staging = self.staging(session)
+            session.run(self._statements(session, staging))
+            with self._tidying():
+                session.discard(staging)
         rows = sum(record["rows"] for record in records)
         return pa.table({"table": [str(self.table)], "rows": pa.array([rows], pa.int64())})
 
     def abort(self) -> None:
-        try:
-            with self.database.session(WriteError, f"Removing table {self.staging}") as session:
-                session.run([f"DROP TABLE IF EXISTS {self.staging.quoted(session)}"])
-        except WriteError as exc:
-            logger.warning("The table %s is left behind: %s", self.staging, exc)
+        with self._tidying(), self.database.session(WriteError, f"Removing table {self._staged}") as session:
+            session.discard(self.staging(session))
 
-    def _statements(self, session: Session) -> list[str]:
-        table, staging = self.table.quoted(session), self.staging.quoted(session)
-        rename = f"ALTER TABLE {staging} RENAME TO {session.quoted(self.table.name)}"
-        if self.mode == "append" and session.table_columns(self.table) is not None:
-            columns = ", ".join(session.quoted(name) for name in self.schema.names)
-            return [f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging}", f"DROP TABLE {staging}"]
-        return [f"DROP TABLE IF EXISTS {table}", rename] if self.mode == "overwrite" else [rename]
+    @contextlib.contextmanager
+    def _tidying(self) -> Iterator[None]:
+        """Let what cannot be removed stay: whether the rows were written is settled by then."""
+        try:
+            with self.database.errors(WriteError, f"Removing table {self._staged}"):
+                yield
+        except WriteError as exc:
+            logger.warning("The table %s is left behind: %s", self._staged, exc)
+
+    def _statements(self, session: Session, staging: TableName) -> list[str]:
+        is_new = self.mode != "append" or session.table_columns(self.table) is None
+        moved = session.moved(staging, self.table, self.schema.names, is_new)
+        is_replaced = self.mode == "overwrite"
+        return [f"DROP TABLE IF EXISTS {self.table.quoted(session)}", *moved] if is_replaced else moved
 
 
 class SqlWriter:
@@ -92,6 +105,7 @@ class SqlWriter:
     def __init__(self, sink: SqlSink) -> None:
         self._sink = sink
         self._session: Session | None = None
+        self._staging: TableName | None = None
         self._num_rows = 0
 
     def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
@@ -99,12 +113,13 @@ class SqlWriter:
             return []
         with self._sink.database.errors(WriteError, f"Writing table {self._sink.table}"):
             session = self._session = self._session or self._sink.database.open()
+            staging = self._staging = self._staging or self._sink.staging(session)
             rows = session.storable(self._conformed(batch))
             if session.dialect == "sqlite":
                 with _sqlite_lock:
-                    session.insert(self._sink.staging, rows)
+                    session.insert(staging, rows)
             else:
-                session.insert(self._sink.staging, rows)
+                session.insert(staging, rows)
         self._num_rows += batch.num_rows
         return []
 

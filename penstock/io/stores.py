@@ -33,6 +33,11 @@ class Wanted:
         read = pa.schema([column for column in full if column.name in needed])
         return cls(read, columns, request.predicate, request.limit)
 
+    @property
+    def predicate_columns(self) -> set[str]:
+        """The columns that the predicate uses."""
+        return columns_needed(self.schema, (), self.predicate)
+
     def finished(self, batches: Iterable[pa.RecordBatch], source: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the types that were promised, filtered and cut; never larger than a batch should be."""
         left = self.limit

@@ -45,6 +45,11 @@ class TurbopufferSink:
     write_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def names(self) -> dict[str, str]:
+        """What the columns are called in a document that are called otherwise here."""
+        return {self.id_column: "id"} | ({} if self.vector_column is None else {self.vector_column: "vector"})
+
+    @property
     def name(self) -> str:
         return f"turbopuffer {self.namespace or 'namespaces'}"
 
@@ -143,11 +148,18 @@ class TurbopufferWriter:
             yield checked_namespace(name), rows.filter(pc.equal(names, name))
 
     def _documents(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
-        names = {self._sink.id_column: "id", self._sink.vector_column: "vector"}
+        names = self._sink.names
         columns = [_sendable(column) for column in rows.columns]
         renamed = pa.RecordBatch.from_arrays(columns, [names.get(name, name) for name in rows.schema.names])
         if renamed.column("id").null_count:
             raise WriteError(f"write_turbopuffer: column {self._sink.id_column!r} has nulls; every row needs an id.")
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            if not _is_finite(column):
+                row = next(row for row in range(len(column)) if not _is_finite(column.slice(row, 1)))
+                raise WriteError(
+                    f"write_turbopuffer: column {name!r} of the row with the id {renamed.column('id')[row].as_py()!r} "
+                    "holds NaN or an infinity, which JSON has not; replace it, or leave the row out."
+                )
         return list(renamed.to_pylist())
 
 
@@ -179,7 +191,7 @@ def turbopuffer_sink(
         if column not in schema:
             raise ColumnNotFoundError(column, schema.names, "write_turbopuffer")
     options = {"distance_metric": distance_metric, "schema": attributes} | dict(write_kwargs or {})
-    return TurbopufferSink(
+    sink = TurbopufferSink(
         None if namespace is None else checked_namespace(namespace),
         str(base_url).rstrip("/"),
         str(client["api_key"]),
@@ -187,6 +199,23 @@ def turbopuffer_sink(
         vector_column,
         {name: value for name, value in options.items() if value is not None},
     )
+    _check_columns(sink, schema)
+    return sink
+
+
+def _check_columns(sink: TurbopufferSink, schema: Schema) -> None:
+    for given, name in sink.names.items():
+        if given != name and name in schema:
+            raise InvalidArgumentError(
+                f"write_turbopuffer: {name}_column={given!r} becomes {name!r} in a document, and there is another "
+                f"column {name!r}; rename that one or leave it out."
+            )
+    for column in schema.to_arrow():
+        if _has_bytes(column.type):
+            raise InvalidArgumentError(
+                f"write_turbopuffer: column {column.name!r} holds bytes, which JSON has not; cast it to string where they "
+                "are UTF-8, turn them to text with a function (base64), or leave the column out."
+            )
 
 
 def checked_namespace(name: Any) -> str:
@@ -202,6 +231,30 @@ def _pieces(rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
     per_piece = max(1, min(ROWS_PER_REQUEST, rows.num_rows * REQUEST_NBYTES // max(rows.nbytes, 1)))
     for start in range(0, rows.num_rows, per_piece):
         yield rows.slice(start, per_piece)
+
+
+def _has_bytes(dtype: pa.DataType) -> bool:
+    if isinstance(dtype, pa.BaseExtensionType):
+        return False  # sent as lists, or as JSON text
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
+        return _has_bytes(dtype.value_type)
+    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
+
+
+def _is_finite(column: pa.Array) -> bool:
+    """Return whether all numbers are that are in a column, at any depth."""
+    import pyarrow.compute as pc
+
+    dtype = column.type
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _is_finite(column.storage)
+    if pa.types.is_struct(dtype):
+        return all(map(_is_finite, column.flatten()))
+    if pa.types.is_map(dtype):
+        return _is_finite(column.keys) and _is_finite(column.items)
+    if pa.types.is_nested(dtype):
+        return _is_finite(column.flatten())
+    return not pa.types.is_floating(dtype) or pc.all(pc.is_finite(column)).as_py() is not False
 
 
 def _sendable(column: pa.Array) -> pa.Array:

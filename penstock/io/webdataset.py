@@ -43,7 +43,28 @@ Decoder = Callable[[Sample], Sample]
 
 
 class _Header(tarfile.TarInfo):
-    """A header that refuses absurd sizes before anything of that size is read."""
+    """A header that refuses absurd sizes before anything of that size is read, and to take damage for the end.
+
+    tarfile itself takes any block that is no header for the end of the archive. Two blocks of zeros are its end; a
+    single one is, where nothing comes after it.
+    """
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Any:
+        stream: Any = archive.fileobj
+        start = stream.tell()
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            if stream.read(tarfile.BLOCKSIZE).strip(b"\0"):
+                raise tarfile.ReadError(f"the block at byte {start} is empty, where a header should be") from None
+            raise
+        except tarfile.EmptyHeaderError:  # type: ignore[attr-defined]
+            if not start:
+                raise
+            raise tarfile.ReadError(f"it is cut off after {start} bytes") from None
+        except (tarfile.TruncatedHeaderError, tarfile.InvalidHeaderError) as exc:  # type: ignore[attr-defined]
+            raise tarfile.ReadError(f"no header at byte {start}: {exc}") from None
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         if self.type not in tarfile.REGULAR_TYPES and self.size > _MAX_HEADER_NBYTES:

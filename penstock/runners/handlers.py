@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.config import get_config, set_config
+from penstock.errors import WriteError
 from penstock.execution.revival import Revival
 from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
@@ -106,15 +108,26 @@ class WriteHandler:
 
     def __init__(self, sink: Sink) -> None:
         self._writer = sink.open()
+        self._name = str(getattr(sink, "name", type(sink).__name__))
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        return packed_records(self._writer.write(item))
+        return packed_records(self._checked(self._writer.write(item), "write"))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        yield packed_records(self._writer.finish())
+        yield packed_records(self._checked(self._writer.finish(), "finish"))
 
     def close(self) -> None:
         self._writer.close()
+
+    def _checked(self, records: Any, method: str) -> Iterable[dict[str, Any]]:
+        if records is None:
+            return ()
+        if isinstance(records, Mapping | str | bytes) or not isinstance(records, Iterable):
+            raise WriteError(
+                f"Sink {self._name!r}: {method}() of its writer returned {reprlib.repr(records)}; it must return a "
+                "list of records, one for each piece that is finished, or None."
+            )
+        return records
 
 
 def packed_records(records: Iterable[dict[str, Any]]) -> pa.RecordBatch:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from penstock.config import Config, get_config
+from penstock.errors import WriteError
 from penstock.execution.executor import Executor, MakePool
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.lower import lower
@@ -87,7 +89,22 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
             records = unpacked_records(batches)
         if log.num_rows and isinstance(plan.sink, ErrorSink):
             plan.sink.keep_errors(pa.RecordBatchReader.from_batches(SCHEMA, log.batches()))
-        return plan.sink.commit(records)
+        shown = plan.sink.commit(records)
     except BaseException:
         plan.sink.abort()
         raise
+    return _shown(shown, str(getattr(plan.sink, "name", type(plan.sink).__name__)))
+
+
+def _shown(given: Any, sink: str) -> pa.Table:
+    """Return what a sink's ``commit`` gave as a table. The rows are visible by now, so nothing is undone."""
+    if given is None:
+        return pa.table({})
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if not isinstance(given, pa.Table):
+        raise WriteError(
+            f"Sink {sink!r} has committed all rows, but its commit() returned {reprlib.repr(given)}; "
+            "it must return a pyarrow.Table to show, or None."
+        )
+    return given

@@ -232,9 +232,12 @@ class RayPool:
         self._awaited.pop(ref)
         if self._is_closed:
             return
-        failure = future.exception()
-        answer = Answer(error=translated(failure)) if failure is not None else future.result()
-        then(answer, Bundle(batch, answer.num_rows, answer.nbytes) if answer.has_output else None)
+        try:
+            failure = future.exception()
+            answer = Answer(error=translated(failure)) if failure is not None else future.result()
+            then(answer, Bundle(batch, answer.num_rows, answer.nbytes) if answer.has_output else None)
+        except BaseException as exc:  # Ray drops what its callbacks raise; an error here may be one that cannot travel
+            self._emit(Report(None, None, is_done=True, error=exc))
 
     def _report(self, task: Task, answer: Answer, output: Bundle | None) -> None:
         if answer.is_done:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageType, TensorType
 from penstock.types.plain import arrow_flags, arrow_numbers
@@ -90,7 +90,13 @@ def python_values(array: pa.Array) -> list[Any]:
     Asking pyarrow for dicts makes it build a scalar for each value, which is eight times slower, so it is only asked
     where there are maps.
     """
-    values: list[Any] = array.to_pylist(maps_as_pydicts="lossy") if _has_map(array.type) else array.to_pylist()
+    try:
+        values: list[Any] = array.to_pylist(maps_as_pydicts="lossy") if _has_map(array.type) else array.to_pylist()
+    except OverflowError as exc:
+        raise ComputeError(
+            f"A value of type {array.type} is out of the range of Python's own type ({exc}); times in Python are of "
+            "the years 1 to 9999. Use to_arrow(), or cast the column to int64 first."
+        ) from exc
     return values
 
 

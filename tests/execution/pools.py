@@ -129,6 +129,9 @@ class ObedientHandler:
         yield item
         self.fail(item)
 
+    def give_something_else(self, item: pa.RecordBatch) -> Iterator[Any]:
+        yield "no batch"
+
     def fail(self, item: pa.RecordBatch) -> pa.RecordBatch:
         try:
             raise KeyError("the cause")

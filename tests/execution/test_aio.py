@@ -33,8 +33,8 @@ class Handler:
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         self.threads.add(threading.current_thread().name)
         what, *args = batch.column("do")[0].as_py().split()
-        await getattr(self, what)(*args)
-        return batch
+        given = await getattr(self, what)(*args)
+        return batch if given is None else given  # type: ignore[no-any-return]
 
     async def close(self) -> None:
         self.threads.add(threading.current_thread().name)
@@ -78,6 +78,9 @@ class Handler:
         finally:
             await asyncio.sleep(0)
             self.events.append("cleaned up")
+
+    async def give_something_else(self) -> Any:
+        return "no batch"
 
     async def leave_a_thread(self) -> None:
         await asyncio.to_thread(self.events.append, "on a thread")
@@ -164,6 +167,7 @@ def test_one_handler_serves_all_on_one_thread(pool: Pool) -> None:
     ("do", "error"),
     [
         ("fail", ValueError),
+        ("give_something_else", TypeError),
         ("cancel", asyncio.CancelledError),
         ("exit", SystemExit),
         ("exit_in_a_task", SystemExit),

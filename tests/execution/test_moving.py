@@ -80,6 +80,12 @@ def test_it_stays_on_threads_while_they_do(stage: Stage) -> None:
     assert len(stage.pools) == 1
 
 
+def test_what_fails_on_the_way_of_a_report_is_an_error(stage: Stage) -> None:
+    stage.verdict.note_end = lambda *args: 1 / 0  # type: ignore[assignment,method-assign]
+    stage.pool.submit(order("echo"))
+    assert isinstance(stage.reports.next().error, ZeroDivisionError)
+
+
 def test_it_moves_once(stage: Stage) -> None:
     stage.run()
     stage.verdict.is_held_back = True

@@ -76,6 +76,16 @@ def test_bundles_are_cut_and_joined_by_the_worker(make_pool: MakePool, reports: 
     assert output.handle.column("row").to_pylist() == [1, 2, 3]
 
 
+def test_what_is_no_batch_is_an_error_and_the_worker_goes_on(make_pool: MakePool, reports: Reports) -> None:
+    pool, task = make_pool(), order("give_something_else")
+    pool.submit(task)
+    report = reports.next()
+    assert (report.task, report.is_done) == (task, True)
+    assert isinstance(report.error, TypeError | AttributeError)
+    pool.submit(order("echo"))
+    assert reports.next().error is None
+
+
 def test_a_task_rests_after_each_output(make_pool: MakePool, reports: Reports, diary: Diary) -> None:
     pool, task = make_pool(), order("parts 2")
     pool.submit(task)

@@ -7,13 +7,15 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import penstock as ps
+from penstock.errors import ReadError, WriteError
 from penstock.protocols import ReadRequest, Sink, Source
 from tests.io.helpers import read_rows, write_all
 
@@ -120,6 +122,101 @@ def test_sources_and_sinks_of_your_own_in_a_query(tmp_path: Path) -> None:
     assert written.to_pydict() == {"table": ["words"], "rows": [5]}
     words = ps.read_source(SqliteSource(str(tmp_path / "db"), "words"))
     assert words.where(ps.col("id") > 2).to_pydict() == {"id": [3, 4], "word": ["word 3", "word 4"]}
+
+
+@dataclass
+class Given:
+    """A source of one task that gives just this."""
+
+    given: Any
+    name: str = "given"
+    can_filter: bool = False
+    num_rows: int | None = None
+    nbytes: int | None = None
+
+    def schema(self) -> ps.Schema:
+        return ps.Schema.from_pydict({"a": "int64"})
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[Given]:
+        yield self
+
+    def read(self) -> Any:
+        return self.given
+
+
+def test_tables_are_batches_too() -> None:
+    table = pa.concat_tables([pa.table({"a": [1]}), pa.table({"a": [2]})])
+    for given in ([table], iter([table]), [*table.to_batches()]):
+        assert ps.read_source(Given(given)).to_pydict() == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([{"a": [1]}], "yielded builtins.dict"),
+        ([pa.record_batch({"a": [1]}), None], "yielded builtins.NoneType"),
+        (pa.record_batch({"a": [1]}), "returned pyarrow.lib.RecordBatch"),
+        (None, "returned builtins.NoneType"),
+    ],
+)
+def test_a_task_that_gives_no_batches_is_told_what_to_give(given: Any, told: str) -> None:
+    with pytest.raises(ReadError, match=rf"Source 'given': the read\(\) of a task {told}, where pyarrow.RecordBatch"):
+        ps.read_source(Given(given)).collect()
+
+
+@dataclass
+class Told:
+    """A sink, and its writer, that returns what it is told and keeps account of the end."""
+
+    written: Any = None
+    finished: Any = None
+    shown: Any = None
+    ends: list[str] = field(default_factory=list)
+    name: str = "told"
+
+    def start(self) -> None:
+        pass
+
+    def open(self) -> Told:
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> Any:
+        return self.written
+
+    def finish(self) -> Any:
+        return self.finished
+
+    def close(self) -> None:
+        pass
+
+    def commit(self, records: Sequence[dict[str, Any]]) -> Any:
+        self.ends.append(f"commit {list(records)}")
+        return self.shown
+
+    def abort(self) -> None:
+        self.ends.append("abort")
+
+
+def test_a_sink_need_not_return_anything() -> None:
+    sink = Told()
+    written = ps.range(3).write_sink(sink)
+    assert (written.to_pydict(), written.count_rows(), sink.ends) == ({}, 0, ["commit []"])
+    assert ps.range(3).write_sink(Told(shown=pa.record_batch({"n": [1]}))).to_pydict() == {"n": [1]}
+
+
+def test_a_sink_that_returns_something_else_is_named() -> None:
+    for sink in (Told(written={"n": 1}), Told(finished=3)):
+        with pytest.raises(
+            WriteError, match=r"Sink 'told': (write|finish)\(\) of its writer returned .* a list of records"
+        ):
+            ps.range(3).write_sink(sink)
+        assert sink.ends == ["abort"]
+    sink = Told(shown=5)
+    with pytest.raises(
+        WriteError, match=r"'told' has committed all rows, but its commit\(\) returned 5; it must return"
+    ):
+        ps.range(3).write_sink(sink)
+    assert sink.ends == ["commit []"]  # and no abort: what is committed stays
 
 
 def test_the_example_of_the_documentation_runs() -> None:

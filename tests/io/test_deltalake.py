@@ -48,6 +48,22 @@ def test_files_that_cannot_match_are_not_read(table: Path) -> None:
     assert len(list(source.read_tasks(ReadRequest(limit=1)))) == 1
 
 
+def test_filters_on_a_column_that_was_added_later(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path, pa.table({"i": [1, 2]}))
+    deltalake.write_deltalake(tmp_path, pa.table({"i": [3], "new": ["n"]}), mode="append", schema_mode="merge")
+    found, new = ps.read_deltalake(tmp_path), ps.col("new")
+    for predicate, expected in (
+        (new.is_null(), [1, 2]),
+        (new.is_null() | (ps.col("i") == 3), [1, 2, 3]),
+        (new.is_null() & (ps.col("i") > 1), [2]),
+        (new == "n", [3]),
+        (new.not_null(), [3]),
+    ):
+        assert sorted(found.where(predicate).to_pydict()["i"]) == expected
+    deltalake.DeltaTable(tmp_path).alter.add_columns(deltalake.Field("later", "long"))
+    assert ps.read_deltalake(tmp_path).where(ps.col("later").is_null()).count_rows() == 3
+
+
 def test_rows_deleted_from_the_table_are_gone(table: Path) -> None:
     deltalake.DeltaTable(table).delete("a = 3")
     assert sorted(ps.read_deltalake(table).to_pydict()["a"]) == [1, 2, 4]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, UdfError
+from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, UdfError
 from penstock.io.lance import lance_source
 from penstock.protocols import ReadRequest
 from penstock.types import EmbeddingType
@@ -138,6 +138,13 @@ def test_mistakes_say_what_is_wrong(tmp_path: Path) -> None:
         ps.range(1).write_lance(tmp_path / "t", mode="merge")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="fragment_group_size=0"):
         ps.read_lance(tmp_path, fragment_group_size=0)
+    ps.range(1).write_lance(tmp_path / "t")
+    for version in (99, "no-such-tag"):
+        with pytest.raises(ReadError, match=rf"dataset '.*t' has no version {version!r}; its newest is 1\.") as caught:
+            ps.read_lance(tmp_path / "t", version=version)
+        assert not isinstance(caught.value, PathNotFoundError)
+        with pytest.raises(PathNotFoundError, match="There is no Lance dataset at"):
+            ps.read_lance(tmp_path / "missing", version=version)
 
 
 def test_options_of_the_store_are_not_shown(tmp_path: Path) -> None:

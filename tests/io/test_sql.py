@@ -18,6 +18,7 @@ from penstock.errors import (
     ColumnNotFoundError,
     InvalidArgumentError,
     OutputExistsError,
+    PathNotFoundError,
     ReadError,
     UdfError,
     WriteError,
@@ -169,6 +170,31 @@ def test_several_writers_fill_one_table(conn: Conn) -> None:
     ps.range(200_000).write_sql("numbers", conn)
     found = ps.read_sql("SELECT count(*) AS n, min(id) AS low, max(id) AS high FROM numbers", conn).to_pylist()
     assert found == [{"n": 200_000, "low": 0, "high": 199_999}]
+
+
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+def test_a_sqlite_file_is_read_and_written_at_once(tmp_path: Path, mode: Any) -> None:
+    path = tmp_path / "test.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (id INT, s TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", ((number, "x" * 200) for number in range(20_000)))
+    found = ps.read_sql("SELECT * FROM t", f"sqlite:///{path}").select("id", ps.col("s").length().alias("n"))
+    if mode == "append":
+        found = found.select("id", ps.col("n").cast("string").alias("s"))
+    found.write_sql("t2" if mode == "create" else "t", f"sqlite:///{path}", mode=mode)
+    with sqlite3.connect(path) as connection:
+        count = "SELECT count(*), count(DISTINCT id) FROM " + ("t2" if mode == "create" else "t")
+        assert connection.execute(count).fetchone() == (40_000 if mode == "append" else 20_000, 20_000)
+    assert os.listdir(tmp_path) == ["test.db"]
+
+
+def test_sqlite_tables_have_the_types_of_their_columns(tmp_path: Path) -> None:
+    conn = f"sqlite:///{tmp_path / 'test.db'}"
+    ps.from_pydict({"a b": [1], "r": [1.5], "s": ["x"], "b": [b"x"]}).write_sql("main.t", conn)
+    with sqlite3.connect(tmp_path / "test.db") as connection:
+        found = [row[1:3] for row in connection.execute("PRAGMA table_info(t)")]
+    assert found == [("a b", "INTEGER"), ("r", "REAL"), ("s", "TEXT"), ("b", "BLOB")]
+    assert os.listdir(tmp_path) == ["test.db"]
 
 
 def test_nested_values_are_kept_as_json(conn: Conn) -> None:
@@ -435,6 +461,77 @@ def test_sqlalchemy_types_are_checked(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(ReadError, match=r"have no type in common|give schema=\{'x'"):
         ps.read_sql("SELECT * FROM t", alchemy(tmp_path / "t.db")).collect()
+
+
+def test_sqlite_filters_see_each_value_as_it_is_read(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'm.db'}"
+    with sqlite3.connect(tmp_path / "m.db") as connection:
+        connection.execute("CREATE TABLE m (x, t TEXT)")
+        values = [5, "a", "5", 0.5, "0.5", None, "b"]
+        connection.executemany("INSERT INTO m VALUES (?, ?)", [(value, value) for value in values])
+    for name in ("x", "t"):
+        found = ps.read_sql(f"SELECT {name} AS y FROM m", url)
+        plain = ps.from_arrow(found.to_arrow())
+        for predicate in (
+            ps.col("y") == "5",
+            ps.col("y") == "a",
+            ps.col("y") == "0.5",
+            ps.col("y").is_in(["5", "b"]),
+            ps.col("y") != "5",
+            ps.col("y").is_null(),
+        ):
+            assert found.where(predicate).to_pydict() == plain.where(predicate).to_pydict(), name
+
+
+def test_text_is_found_by_an_index_of_sqlite(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("CREATE TABLE t (id TEXT PRIMARY KEY)")
+        connection.execute("INSERT INTO t VALUES ('a'), ('b')")
+        source = sql_source("SELECT * FROM t", f"sqlite:///{tmp_path / 't.db'}")
+        query = query_of(ps.read_source(source).where(ps.col("id") == "b"), source)
+        plan = str(connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall())
+    assert "INDEX" in plan
+
+
+def test_partitions_by_numeric_columns(postgres: str) -> None:
+    execute(
+        postgres,
+        "CREATE TABLE n (a numeric(10, 2), b numeric, c numeric)",
+        "INSERT INTO n SELECT g / 4.0, g / 4.0, g FROM generate_series(1, 100) g",
+        "INSERT INTO n VALUES (NULL, NULL, 'NaN')",
+    )
+    for column, num_tasks in (("a", 4), ("b", 4), ("c", 1)):
+        source = sql_source("SELECT * FROM n", postgres, partition_col=column, num_partitions=4)
+        tasks = list(source.read_tasks(ReadRequest()))
+        counts = [sum(batch.num_rows for batch in task.read()) for task in tasks]
+        assert (len(counts), sum(counts)) == (num_tasks, 101)
+        assert max(counts) <= 26 or num_tasks == 1
+    found = ps.read_sql("SELECT * FROM n", postgres).where(ps.col("a") == decimal.Decimal("0.25")).select("a")
+    assert found.to_pydict() == {"a": [decimal.Decimal("0.25")]}
+    execute(postgres, "DROP TABLE n")
+
+
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date"])
+@pytest.mark.parametrize("end", ["infinity", "-infinity"])
+def test_times_without_end_are_an_error(postgres: str, kind: str, end: str) -> None:
+    found = ps.read_sql(f"SELECT {kind} '{end}' AS t UNION ALL SELECT {kind} '2024-02-29'", postgres)
+    with pytest.raises(ReadError, match=r"Column 't' holds 'infinity' or '-infinity'.*NULLIF\(t, 'infinity'\)"):
+        found.to_pydict()
+    found = ps.read_sql(f"SELECT NULLIF({kind} '{end}', '{end}') AS t", postgres)
+    assert found.to_pydict() == {"t": [None]}
+
+
+def test_a_sqlite_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(PathNotFoundError, match=r"There is no SQLite database '.*tpyo\.db'"):
+        ps.read_sql("SELECT 1 AS a", f"sqlite:///{tmp_path / 'tpyo.db'}")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_comes_after_the_end_of_a_query_is_left_out(conn: Conn) -> None:
+    ps.from_pydict({"a": [1, 2, 3]}).write_sql("t", conn)
+    for end in ("; -- all of them; really", ";\n/* all\nof them */ ;", " ; "):
+        found = ps.read_sql(f"SELECT a, ';--' AS b FROM t{end}", conn)
+        assert found.where(ps.col("a") > 2).to_pydict() == {"a": [3], "b": [";--"]}
 
 
 def test_a_query_may_end_in_a_comment(conn: Conn) -> None:

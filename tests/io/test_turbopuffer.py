@@ -142,6 +142,36 @@ def test_mistakes_are_reported_before_anything_is_sent(server: Server, monkeypat
     assert server.requests == []
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("v", [[1.0, 2.0], None, [1.0, float("nan")]]),
+        ("v", np.array([[1, 2], [3, 4], [5, np.inf]], dtype=np.float32)),
+        ("x", [0.5, None, float("-inf")]),
+        ("s", [{"a": 1.0}, None, {"a": float("nan")}]),
+    ],
+)
+def test_numbers_that_json_has_not_are_an_error_of_their_row(server: Server, column: str, values: Any) -> None:
+    df = ps.from_pydict({"id": ["a", "b", "c"], column: values})
+    with pytest.raises(WriteError, match=f"column '{column}' of the row with the id 'c' holds NaN or an infinity"):
+        write(df, server)
+    assert not server.requests
+    write(df.limit(2), server)
+    assert len(server.documents["words"]) == 2
+
+
+def test_columns_that_no_document_can_have(server: Server) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"column 'b' holds bytes.* cast it to string"):
+        write(ps.from_pydict({"id": [1], "b": [b"\xff"]}), server)
+    with pytest.raises(InvalidArgumentError, match="column 'l' holds bytes"):
+        write(ps.from_pydict({"id": [1], "l": [[b"\xff"]]}), server)
+    with pytest.raises(InvalidArgumentError, match=r"id_column='key' becomes 'id' .* another column 'id'"):
+        write(ps.from_pydict({"id": [1], "key": [5]}), server, id_column="key")
+    with pytest.raises(InvalidArgumentError, match=r"vector_column='v' becomes 'vector' .* another column 'vector'"):
+        write(ps.from_pydict({"id": [1], "v": [[1.0]], "vector": [[2.0]]}), server, vector_column="v")
+    assert not server.requests
+
+
 def test_the_key_is_not_shown(server: Server) -> None:
     sink = turbopuffer.turbopuffer_sink("a", schema=ps.range(1).schema, api_key=KEY, region="r")
     assert KEY not in repr(sink) + sink.name

@@ -151,6 +151,40 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         ps.read_webdataset(good, decoder="rgb")
 
 
+def damaged(data: bytes, start: int, content: bytes) -> bytes:
+    return data[:start] + content + data[start + len(content) :]
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda data: data[: 512 * 20], "cut off after 10240 bytes"),
+        (lambda data: data[: 512 * 20 + 100], "no header at byte 10240: truncated header"),
+        (lambda data: data[: 512 * 19 + 100], "unexpected end of data"),
+        (lambda data: damaged(data, 512 * 20, b"Z" * 50), "no header at byte 10240: bad checksum"),
+        (lambda data: damaged(data, 512 * 20, b"\0" * 512), "the block at byte 10240 is empty"),
+    ],
+)
+def test_damage_is_not_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any, told: str) -> None:
+    whole = shard(tmp_path / "whole.tar", {f"{number:03d}.txt": b"x" for number in range(100)})
+    bad = tmp_path / "bad.tar"
+    bad.write_bytes(damage(whole.read_bytes()))
+    with pytest.raises(CorruptFileError, match=told):
+        ps.read_webdataset(bad).count_rows()
+    good = shard(tmp_path / "good.tar", {"1.txt": b"one"})
+    assert ps.read_webdataset([good, bad], ignore_corrupt_files=True).to_pydict()["txt"] == ["one"]
+    assert "Skipped a corrupt file (1 in this scan so far)" in caplog.text
+
+
+@pytest.mark.parametrize("end", [512 * 200 + 512, 512 * 200 + 1024, 512 * 200 + 600, None])
+def test_archives_end_in_zeros(tmp_path: Path, end: int | None) -> None:
+    path = shard(tmp_path / "0.tar", {f"{number:03d}.txt": b"x" for number in range(100)})
+    path.write_bytes(path.read_bytes()[:end])
+    assert ps.read_webdataset(path).count_rows() == 100
+    shard(path, {})
+    assert ps.read_webdataset([path, shard(tmp_path / "1.tar", {"a.txt": b"x"})]).count_rows() == 1
+
+
 def test_samples_are_streamed(tmp_path: Path) -> None:
     path = shard(tmp_path / "0.tar", {f"{number}.bin": bytes(2**20) for number in range(40)})
     [task] = FileSource(webdataset_format(), path).read_tasks(ReadRequest())

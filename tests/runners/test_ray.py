@@ -22,7 +22,7 @@ import ray
 
 import penstock as ps
 from penstock.config import get_config
-from penstock.errors import UdfError, WorkerDiedError
+from penstock.errors import ReadError, UdfError, WorkerDiedError
 from penstock.execution.executor import Executor
 from penstock.plan.stages import Read, Stage, Transform
 from penstock.protocols import ReadRequest
@@ -152,6 +152,50 @@ def test_an_error_surfaces_as_itself_with_the_workers_traceback(on_ray: None) ->
         ps.from_pydict({"x": [1, 2, 3]}).select(fussy(ps.col("x"))).collect()
     assert isinstance(caught.value.__cause__, ValueError)
     assert "in fussy" in "\n".join(caught.value.__notes__)
+
+
+def restored(pid: int) -> Exception:
+    if os.getpid() != pid:
+        raise RuntimeError("this error stays at home")
+    return HomeboundError()
+
+
+class HomeboundError(Exception):
+    def __reduce__(self) -> Any:
+        return restored, (os.getpid(),)
+
+
+@dataclass
+class OddTask:
+    what: str
+    num_rows: int | None = None
+    nbytes: int | None = None
+
+    def read(self) -> Iterator[Any]:
+        if self.what == "error":
+            raise HomeboundError
+        yield pa.table({"a": [1]}) if self.what == "table" else {"a": [1]}
+
+
+@dataclass
+class OddSource:
+    what: str
+    name: str = "odd"
+    can_filter: bool = False
+
+    def schema(self) -> ps.Schema:
+        return ps.Schema.from_pydict({"a": "int64"})
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[OddTask]:
+        yield OddTask(self.what)
+
+
+def test_whatever_goes_wrong_with_an_answer_ends_the_query(on_ray: None) -> None:
+    assert ps.read_source(OddSource("table")).to_pydict() == {"a": [1]}
+    with pytest.raises(ReadError, match=r"Source 'odd': the read.. of a task yielded builtins.dict"):
+        ps.read_source(OddSource("dict")).collect()
+    with pytest.raises(RuntimeError, match="this error stays at home"):
+        ps.read_source(OddSource("error")).collect()
 
 
 def test_a_worker_that_dies_is_an_error_and_the_next_query_runs(on_ray: None) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.errors import TypeMismatchError
+from penstock.errors import ComputeError, TypeMismatchError
 from penstock.types import DataType, Series
 
 D = DataType
@@ -90,6 +90,12 @@ def test_numpy_of_what_numpy_has_no_type_for() -> None:
     assert nested[0][0].shape == (2,)
     days = Series.from_pylist([datetime.date(2020, 1, 1)]).to_numpy()
     assert days.dtype == np.dtype("M8[D]")
+
+
+def test_times_that_python_has_not() -> None:
+    far = Series(pa.array([0, 2**60], pa.timestamp("us")))
+    with pytest.raises(ComputeError, match=r"type timestamp\[us\] is out of the range.*years 1 to 9999.*to_arrow"):
+        far.to_pylist()
 
 
 def test_torch_owns_its_memory_and_does_not_warn() -> None:
