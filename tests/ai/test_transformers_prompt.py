@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from penstock.ai.local.generation import TransformersPrompter
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Prompting
 from penstock.errors import InvalidArgumentError, RequestRefusedError
-from tests.ai.local_models import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, save_llama, save_llava
+from tests.ai.local_models import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, save_llama
 
 TEXTS = ["Hello", "a much longer prompt than the other ones are", "x", "What is it?"]
 
@@ -132,25 +131,6 @@ def test_a_model_of_texts_refuses_images(llama: str) -> None:
     assert "takes texts alone" in str(refused)
 
 
-def test_a_model_that_sees_images(tmp_path: Path) -> None:
-    from PIL import Image as Pixels
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    folder = save_llava(tmp_path)
-    processor, model = AutoProcessor.from_pretrained(folder), AutoModelForImageTextToText.from_pretrained(folder)
-    requests, expected = [], []
-    for colour in ("red", "blue"):
-        pixels, encoded = Pixels.new("RGB", (20, 30), colour), io.BytesIO()
-        pixels.save(encoded, "PNG")
-        requests.append(Request((UserTurn((Text("what?"), Image(encoded.getvalue(), "image/png"))),)))
-        inputs = processor(text="<user>what?<image><assistant>", images=[pixels], return_tensors="pt")
-        out = model.generate(**inputs, max_new_tokens=8, pad_token_id=processor.tokenizer.eos_token_id)
-        expected.append(processor.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
-    found = answers(folder, [requests[0], ask("what?"), requests[1]])
-    assert [found[0].text, found[2].text] == expected
-    assert expected[0] != expected[1]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -162,3 +142,14 @@ def test_a_model_that_sees_images(tmp_path: Path) -> None:
 def test_options_that_make_no_sense(options: dict[str, Any], message: str, llama: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         prompter(llama, **options)
+
+
+def test_requests_may_have_options_of_their_own(llama: str) -> None:
+    """Rows that agree are answered together, and each as if all had its options."""
+    long, short = answers(llama, [ask("Hello"), ask("Hello", options={"max_tokens": 3})])
+    assert (long.output_tokens, short.output_tokens) == (8, 3)
+    assert long.text.startswith(short.text)
+    drawn, greedy = answers(llama, [ask("Hello", options={"temperature": 2.0, "seed": 1}), ask("Hello")])
+    assert drawn.text == answers(llama, [ask("Hello")], temperature=2.0, seed=1)[0].text != greedy.text
+    (refused,) = prompter(llama).generate([ask("Hello", options={"temprature": 1})])
+    assert isinstance(refused, InvalidArgumentError)

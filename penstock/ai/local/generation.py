@@ -6,7 +6,8 @@ is as large as the memory for what the model keeps of its tokens allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,28 +17,59 @@ from penstock.ai.local import chat
 from penstock.ai.local.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
 from penstock.ai.local.length_batches import batches_by_length, padded
 from penstock.ai.provider import Prompter, Prompting
+from penstock.ai.remote.wire import check_row_options
 from penstock.errors import InvalidArgumentError, PenstockError, RequestRefusedError
 
 PROMPT_OPTIONS = (
     *(*OPTIONS, "temperature", "top_p", "top_k", "max_output_tokens", "max_tokens", "stop", "seed"),
     *("repetition_penalty", "max_length"),
 )
+ROW_OPTIONS = tuple(name for name in PROMPT_OPTIONS if name not in (*OPTIONS, "max_length"))
 MAX_OUTPUT_TOKENS = 512
+LIMITS = ("max_output_tokens", "max_tokens")
 ROWS_AT_ONCE = {"cpu": 32, "cuda": 256}
 CPU_CACHE_BYTES = 2 << 30
 """What the tokens of a batch may take beside the weights."""
 GPU_CACHE_SHARE = 0.6  # of the memory that is free once the weights are loaded
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn, for all rows or for one of them. Rows that agree on it are answered together."""
+
+    max_new: int
+    stop: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...]
+
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> Sampling:
+        given = {name: value for name, value in options.items() if name in ROW_OPTIONS and value is not None}
+        rest = tuple(sorted((name, given[name]) for name in given if name not in (*LIMITS, "stop")))
+        return Sampling(_checked_limit(given), _checked_stop(given), rest)
+
+    def changed(self, options: Mapping[str, Any] | None) -> Sampling:
+        """Return it with what one request says otherwise."""
+        if not options:
+            return self
+        check_row_options(options, ROW_OPTIONS)
+        own = Sampling.of(options)
+        return Sampling(
+            own.max_new if any(options.get(name) is not None for name in LIMITS) else self.max_new,
+            own.stop or self.stop,
+            tuple(sorted({**dict(self.options), **dict(own.options)}.items())),
+        )
+
+
 class TransformersPrompter(Prompter):
     """Continues conversations with a causal language model, or one that sees images too."""
+
+    takes_options = True
 
     def __init__(self, checkpoint: Checkpoint, task: Prompting) -> None:
         checkpoint.config()  # so that a name that means nothing is an error now
         self._checkpoint = checkpoint
-        self._options = dict(task.options)
-        self._max_new = _checked_limit(task)
-        self._stop = _checked_stop(task)
+        self._max_length = task.options.get("max_length")
+        self._sampling = Sampling.of(task.options)
         self.resources = resources_of(task)
         self.batch_size = batch_size_of(task)
         self._model: Any = None
@@ -66,41 +98,45 @@ class TransformersPrompter(Prompter):
             self.load()
         answers: dict[int, list[Generation] | Exception] = {}
         prompts: dict[int, list[int]] = {}
+        samplings: dict[int, Sampling] = {}
         for number, one in enumerate(request):
             try:
-                prompts[number] = self._tokens(one)
+                samplings[number] = self._sampling.changed(one.options)
+                prompts[number] = self._tokens(one, samplings[number].max_new)
             except PenstockError as exc:
                 answers[number] = exc
-        for batch in self._batches(request, prompts):
+        for batch in self._batches(request, prompts, samplings):
             with_images = len(batch) == 1 and self._processor is not None and chat.images_of(request[batch[0]])
             inputs = self._seen(request[batch[0]]) if with_images else self._padded([prompts[i] for i in batch])
-            answers |= zip(batch, self._run(inputs, [request[i] for i in batch]), strict=True)
+            answers |= zip(batch, self._run(inputs, [request[i] for i in batch], samplings[batch[0]]), strict=True)
         return [answers[number] for number in range(len(request))]
 
-    def _tokens(self, request: Request) -> list[int]:
+    def _tokens(self, request: Request, max_new: int) -> list[int]:
         messages = chat.messages_of(request, takes_images=self._processor is not None)
         text = chat.rendered(self._processor or self._tokenizer, messages)
         has_template = bool(getattr(self._processor or self._tokenizer, "chat_template", None))  # it writes them itself
         ids: list[int] = self._tokenizer(text, add_special_tokens=not has_template)["input_ids"]
         limit = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
-        room = min(self._options.get("max_length") or len(ids), (limit or len(ids) + self._max_new) - self._max_new)
+        room = min(self._max_length or len(ids), (limit or len(ids) + max_new) - max_new)
         if len(ids) > room:
             raise RequestRefusedError(
-                f"The prompt has {len(ids):,} tokens; with max_output_tokens={self._max_new} there is room for "
+                f"The prompt has {len(ids):,} tokens; with max_output_tokens={max_new} there is room for "
                 f"{max(0, room):,} in model {self._checkpoint.name!r}. Cut the text, or ask for fewer tokens."
             )
         return ids or [self._tokenizer.bos_token_id or self._tokenizer.eos_token_id or 0]
 
-    def _batches(self, requests: Sequence[Request], prompts: dict[int, list[int]]) -> Iterator[list[int]]:
-        """Yield requests to be answered together: of like length, with as many answers. Those with images go alone."""
-        groups: dict[int, list[int]] = {}
+    def _batches(
+        self, requests: Sequence[Request], prompts: dict[int, list[int]], samplings: dict[int, Sampling]
+    ) -> Iterator[list[int]]:
+        """Yield requests to be answered together: of like length, drawn alike. Those with images go alone."""
+        groups: dict[tuple[int, Sampling], list[int]] = {}
         for number in prompts:
             if self._processor is not None and chat.images_of(requests[number]):
                 yield [number]
             else:
-                groups.setdefault(requests[number].num_answers, []).append(number)
-        for num_answers, numbers in groups.items():
-            lengths = np.array([len(prompts[number]) + self._max_new for number in numbers]) * num_answers
+                groups.setdefault((requests[number].num_answers, samplings[number]), []).append(number)
+        for (num_answers, sampling), numbers in groups.items():
+            lengths = np.array([len(prompts[number]) + sampling.max_new for number in numbers]) * num_answers
             max_rows = max(1, ROWS_AT_ONCE["cpu" if self._device.type == "cpu" else "cuda"] // num_answers)
             for rows in batches_by_length(lengths, self._cache_tokens, max_rows):
                 yield [numbers[row] for row in rows]
@@ -119,12 +155,12 @@ class TransformersPrompter(Prompter):
         images = chat.images_of(request)
         return dict(self._processor(text=[text], images=[images], return_tensors="pt", add_special_tokens=False))
 
-    def _run(self, inputs: dict[str, Any], requests: list[Request]) -> list[list[Generation]]:
+    def _run(self, inputs: dict[str, Any], requests: list[Request], sampling: Sampling) -> list[list[Generation]]:
         import torch
 
         num_answers = requests[0].num_answers
-        options = self._generation_options(num_answers)
-        seed = self._options.get("seed")
+        options = self._generation_options(num_answers, sampling)
+        seed = dict(sampling.options).get("seed")
         moved = {
             key: value.to(self._device, self._model.dtype) if value.is_floating_point() else value.to(self._device)
             for key, value in inputs.items()
@@ -138,16 +174,18 @@ class TransformersPrompter(Prompter):
         per_request = len(out) // len(requests)
         return [
             [
-                self._generation(out[number * per_request + i % per_request], num_inputs[number], request)
+                self._generation(
+                    out[number * per_request + i % per_request], num_inputs[number], request, sampling.stop
+                )
                 for i in range(num_answers)
             ]
             for number, request in enumerate(requests)
         ]
 
-    def _generation_options(self, num_answers: int) -> dict[str, Any]:
+    def _generation_options(self, num_answers: int, sampling: Sampling) -> dict[str, Any]:
         """Return what ``generate`` is told; what the user leaves open is the model's own choice."""
-        given = self._options
-        options: dict[str, Any] = {"max_new_tokens": self._max_new, "pad_token_id": self._tokenizer.pad_token_id}
+        given = dict(sampling.options)
+        options: dict[str, Any] = {"max_new_tokens": sampling.max_new, "pad_token_id": self._tokenizer.pad_token_id}
         own = self._model.generation_config
         temperature = given.get("temperature")
         is_sampled = bool(own.do_sample) if temperature is None else temperature > 0
@@ -155,17 +193,19 @@ class TransformersPrompter(Prompter):
             is_sampled = True
         options["do_sample"] = is_sampled
         if is_sampled:
-            sampling = {name: given[name] for name in ("temperature", "top_p", "top_k") if given.get(name) is not None}
-            options |= sampling | {"num_return_sequences": num_answers}
+            drawn = {name: given[name] for name in ("temperature", "top_p", "top_k") if given.get(name) is not None}
+            options |= drawn | {"num_return_sequences": num_answers}
         else:  # else transformers warns of what the model's files say for sampling
             options |= {"temperature": None, "top_p": None, "top_k": None}
         if (penalty := given.get("repetition_penalty")) is not None:
             options["repetition_penalty"] = penalty
-        if self._stop:
-            options |= {"stop_strings": list(self._stop), "tokenizer": self._tokenizer}
+        if sampling.stop:
+            options |= {"stop_strings": list(sampling.stop), "tokenizer": self._tokenizer}
         return options
 
-    def _generation(self, tokens: list[int], num_inputs: int, request: Request) -> Generation:
+    def _generation(
+        self, tokens: list[int], num_inputs: int, request: Request, stop_texts: tuple[str, ...]
+    ) -> Generation:
         ends = self._model.generation_config.eos_token_id
         ends = {ends} if isinstance(ends, int) else set(ends or ())
         length = next((i for i, token in enumerate(tokens) if token in ends), None)
@@ -173,7 +213,7 @@ class TransformersPrompter(Prompter):
         # After a stop text there is only padding, which need not be the end of a text.
         num_output = (length + 1) if length is not None else len(tokens)
         text = self._tokenizer.decode(tokens[:length] if is_done else tokens, skip_special_tokens=True)
-        if stops := [at for stop in self._stop if (at := text.find(stop)) >= 0]:
+        if stops := [at for stop in stop_texts if (at := text.find(stop)) >= 0]:
             text, is_done = text[: min(stops)], True
             padding = self._tokenizer.pad_token_id
             while num_output > 1 and tokens[num_output - 1] == padding and padding not in ends:
@@ -189,16 +229,16 @@ class TransformersPrompter(Prompter):
         )
 
 
-def _checked_limit(task: Prompting) -> int:
-    given = [task.options[name] for name in ("max_output_tokens", "max_tokens") if task.options.get(name) is not None]
+def _checked_limit(options: Mapping[str, Any]) -> int:
+    given = [options[name] for name in LIMITS if options.get(name) is not None]
     limit = given[0] if given else MAX_OUTPUT_TOKENS
     if not isinstance(limit, int) or limit < 1:
         raise InvalidArgumentError(f"prompt: max_output_tokens is a number of tokens; got {limit!r}")
     return limit
 
 
-def _checked_stop(task: Prompting) -> tuple[str, ...]:
-    stop = task.options.get("stop") or ()
+def _checked_stop(options: Mapping[str, Any]) -> tuple[str, ...]:
+    stop = options.get("stop") or ()
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     if not all(isinstance(text, str) and text for text in stops):
         raise InvalidArgumentError(f"prompt: stop is a text or a list of texts; got {stop!r}")
