@@ -28,7 +28,6 @@ from penstock.types.arrays import ragged_rows
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
 from penstock.types.images import ImageRoom, arrow_bools, image_shapes, image_views
 from penstock.types.plain import arrow_array, arrow_numbers
-from penstock.udf.options import check_whole
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
 ENCODED = Kind(
@@ -99,8 +98,8 @@ def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT
     """
     require_images("encode_image")
     encoding = encoding_of(image_format, "encode_image: image_format")
-    check_whole("encode_image", "quality", quality, 1)
-    if quality > 100:
+    given: Any = quality
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= 100:
         raise InvalidArgumentError(f"encode_image: quality={quality!r} must be a whole number from 1 to 100")
     return call("encode_image", image, encoding=encoding, quality=quality)
 
