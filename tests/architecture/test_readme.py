@@ -12,7 +12,7 @@ import pytest
 from tests.architecture.imports import ROOT
 
 README = (ROOT / "README.md").read_text()
-PAGES = README + (ROOT / "docs" / "FILES.md").read_text() + (ROOT / "docs" / "MODELS.md").read_text()
+PAGES = README + "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("FILES", "MODELS", "PROMPTS"))
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGES, flags=re.DOTALL)
 
 
