@@ -98,7 +98,8 @@ def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT
     """
     require_images("encode_image")
     encoding = encoding_of(image_format, "encode_image: image_format")
-    if not isinstance(quality, int) or isinstance(quality, bool) or not 1 <= quality <= 100:
+    given: Any = quality
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= 100:
         raise InvalidArgumentError(f"encode_image: quality={quality!r} must be a whole number from 1 to 100")
     return call("encode_image", image, encoding=encoding, quality=quality)
 
