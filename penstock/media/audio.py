@@ -49,7 +49,7 @@ def metadata(source: Any, reach: Reach = BY_SETTINGS) -> dict[str, Any] | None:
     """Return what the header of a sound file says, without decoding it."""
     if source is None:
         return None
-    with open_sound(source, reach) as sound:
+    with open_sound(source, reach, is_decoded=False) as sound:
         return {name: getattr(sound, name) for name in METADATA.fields}
 
 
@@ -81,11 +81,16 @@ def resample(source: Any, sample_rate: int, mono: bool = False, reach: Reach = B
 
 
 @contextmanager
-def open_sound(source: Any, reach: Reach) -> Iterator[Sound]:
-    """Open a sound file with the first library that reads it, and translate what that raises."""
+def open_sound(source: Any, reach: Reach, is_decoded: bool = True) -> Iterator[Sound]:
+    """Open a sound file with the first library that reads it, and translate what that raises.
+
+    One that is to be decoded must be whole, as far as it tells; for its header it need not be.
+    """
     soundfile = _soundfile()
     name = shown(source)
     with opened(source, reach) as stream:
+        if is_decoded:
+            check_not_cut(stream, name)
         try:
             file = soundfile.SoundFile(_Nameless(stream))
         except soundfile.LibsndfileError as exc:
@@ -102,7 +107,6 @@ def open_sound(source: Any, reach: Reach) -> Iterator[Sound]:
 
 def _blocks(file: Any, stream: BinaryIO, name: str) -> Iterator[NDArray]:
     """Yield the samples of a file that libsndfile reads, all that its header promises or an error."""
-    check_not_cut(stream, name)
     count = 0
     while len(block := file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)):
         yield block
@@ -155,12 +159,11 @@ def _open_with_ffmpeg(stream: BinaryIO, name: str, refusal: str) -> Iterator[Sou
             frames=round((duration_s(container, track) or 0) * track.sample_rate),
             format=container.format.name,
             subtype=track.codec_context.name,
-            blocks=_decoded_frames(container, track, stream, name),
+            blocks=_decoded_frames(container, track),
         )
 
 
-def _decoded_frames(container: Any, track: Any, stream: BinaryIO, name: str) -> Iterator[NDArray]:
-    check_not_cut(stream, name)
+def _decoded_frames(container: Any, track: Any) -> Iterator[NDArray]:
     to_planes = load_av("Decoding audio").AudioResampler(format="fltp", rate=track.sample_rate)
     for frame in container.decode(track):
         for part in to_planes.resample(frame):
