@@ -5,6 +5,7 @@ libsndfile comes first because it opens a short file many times faster and knows
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError
-from penstock.media.cut_short import check_not_cut
+from penstock.media.cut_short import check_not_cut, size_of
 from penstock.media.ffmpeg import duration_s, first_stream, load_av, open_container
 from penstock.media.opening import BY_SETTINGS, Reach, opened, shown
 from penstock.types import DataType
@@ -137,11 +138,36 @@ def _soundfile() -> Any:
 
 
 class _Nameless:
-    """A stream without its name: libsndfile would take a name that ends in ``.raw`` as the format."""
+    """A stream without its name: libsndfile would take a name that ends in ``.raw`` as the format.
+
+    It seeks when it is read: libsndfile seeks the end to learn the size, which would drop what is buffered.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
-        self.read, self.readinto = stream.read, stream.readinto  # type: ignore[attr-defined]
-        self.seek, self.tell = stream.seek, stream.tell
+        self._stream, self._size, self._position = stream, size_of(stream), 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, nbytes: int = -1) -> bytes:
+        content = self._there().read(nbytes)
+        self._position += len(content)
+        return content
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._there().readinto(buffer)  # type: ignore[attr-defined]
+        self._position += count
+        return count
+
+    def _there(self) -> BinaryIO:
+        if self._stream.tell() != self._position:
+            self._stream.seek(self._position)
+        return self._stream
 
 
 @contextmanager
