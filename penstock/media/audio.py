@@ -5,6 +5,7 @@ libsndfile comes first because it opens a short file many times faster and knows
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError
-from penstock.media.cut_short import check_not_cut
+from penstock.media.cut_short import check_not_cut, size_of
 from penstock.media.ffmpeg import duration_s, first_stream, load_av, open_container
 from penstock.media.opening import BY_SETTINGS, Reach, opened, shown
 from penstock.types import DataType
@@ -49,7 +50,7 @@ def metadata(source: Any, reach: Reach = BY_SETTINGS) -> dict[str, Any] | None:
     """Return what the header of a sound file says, without decoding it."""
     if source is None:
         return None
-    with open_sound(source, reach) as sound:
+    with open_sound(source, reach, is_decoded=False) as sound:
         return {name: getattr(sound, name) for name in METADATA.fields}
 
 
@@ -81,11 +82,16 @@ def resample(source: Any, sample_rate: int, mono: bool = False, reach: Reach = B
 
 
 @contextmanager
-def open_sound(source: Any, reach: Reach) -> Iterator[Sound]:
-    """Open a sound file with the first library that reads it, and translate what that raises."""
+def open_sound(source: Any, reach: Reach, is_decoded: bool = True) -> Iterator[Sound]:
+    """Open a sound file with the first library that reads it, and translate what that raises.
+
+    One that is to be decoded must be whole, as far as it tells; for its header it need not be.
+    """
     soundfile = _soundfile()
     name = shown(source)
     with opened(source, reach) as stream:
+        if is_decoded:
+            check_not_cut(stream, name)
         try:
             file = soundfile.SoundFile(_Nameless(stream))
         except soundfile.LibsndfileError as exc:
@@ -102,7 +108,6 @@ def open_sound(source: Any, reach: Reach) -> Iterator[Sound]:
 
 def _blocks(file: Any, stream: BinaryIO, name: str) -> Iterator[NDArray]:
     """Yield the samples of a file that libsndfile reads, all that its header promises or an error."""
-    check_not_cut(stream, name)
     count = 0
     while len(block := file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)):
         yield block
@@ -133,11 +138,36 @@ def _soundfile() -> Any:
 
 
 class _Nameless:
-    """A stream without its name: libsndfile would take a name that ends in ``.raw`` as the format."""
+    """A stream without its name: libsndfile would take a name that ends in ``.raw`` as the format.
+
+    It seeks when it is read: libsndfile seeks the end to learn the size, which would drop what is buffered.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
-        self.read, self.readinto = stream.read, stream.readinto  # type: ignore[attr-defined]
-        self.seek, self.tell = stream.seek, stream.tell
+        self._stream, self._size, self._position = stream, size_of(stream), 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, nbytes: int = -1) -> bytes:
+        content = self._there().read(nbytes)
+        self._position += len(content)
+        return content
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._there().readinto(buffer)  # type: ignore[attr-defined]
+        self._position += count
+        return count
+
+    def _there(self) -> BinaryIO:
+        if self._stream.tell() != self._position:
+            self._stream.seek(self._position)
+        return self._stream
 
 
 @contextmanager
@@ -155,12 +185,11 @@ def _open_with_ffmpeg(stream: BinaryIO, name: str, refusal: str) -> Iterator[Sou
             frames=round((duration_s(container, track) or 0) * track.sample_rate),
             format=container.format.name,
             subtype=track.codec_context.name,
-            blocks=_decoded_frames(container, track, stream, name),
+            blocks=_decoded_frames(container, track),
         )
 
 
-def _decoded_frames(container: Any, track: Any, stream: BinaryIO, name: str) -> Iterator[NDArray]:
-    check_not_cut(stream, name)
+def _decoded_frames(container: Any, track: Any) -> Iterator[NDArray]:
     to_planes = load_av("Decoding audio").AudioResampler(format="fltp", rate=track.sample_rate)
     for frame in container.decode(track):
         for part in to_planes.resample(frame):

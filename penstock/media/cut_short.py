@@ -33,7 +33,7 @@ def missing_nbytes(stream: BinaryIO) -> int:
     """
     position = stream.tell()
     try:
-        size = _size_of(stream)
+        size = size_of(stream)
         stream.seek(0)
         end = _claimed_end(stream, stream.read(12), size)
     finally:
@@ -41,7 +41,8 @@ def missing_nbytes(stream: BinaryIO) -> int:
     return max(0, end - size)
 
 
-def _size_of(stream: BinaryIO) -> int:
+def size_of(stream: BinaryIO) -> int:
+    """Return the size of an open file; the position in it may change."""
     raw = getattr(stream, "raw", None)
     # To seek the end of a remote file drops what is buffered of it.
     return raw.nbytes if isinstance(raw, RangeFile) else stream.seek(0, io.SEEK_END)
