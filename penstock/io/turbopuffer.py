@@ -213,8 +213,8 @@ def _check_columns(sink: TurbopufferSink, schema: Schema) -> None:
     for column in schema.to_arrow():
         if _has_bytes(column.type):
             raise InvalidArgumentError(
-                f"write_turbopuffer: column {column.name!r} holds bytes, which JSON has not; cast it to string where they "
-                "are UTF-8, turn them to text with a function (base64), or leave the column out."
+                f"write_turbopuffer: column {column.name!r} holds bytes, which JSON has not; cast it to string where "
+                "they are UTF-8, turn them to text with a function (base64), or leave the column out."
             )
 
 
