@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,8 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.errors import ReadError
+from penstock.io import sqlite_staging
 from penstock.io.batches import BATCH_ROWS, rows_per_batch
-from penstock.io.databases import Described, Dialect, ResultColumn, TableName, added, moved_within, nested
+from penstock.io.databases import Described, Dialect, ResultColumn, TableName, moved_within, nested
 from penstock.io.json import json_texts
 from penstock.types import normalize_batch
 from penstock.types.normalize import normal_type
@@ -64,7 +64,7 @@ class AdbcSession:
 
         try:
             self._execute(f"CREATE TEMP VIEW {_VIEW} AS SELECT * FROM {nested(query)}")
-            declared = [row["type"] for row in self._rows(f"PRAGMA temp.table_info({_VIEW})")]
+            declared = [row["type"] for row in self.rows(f"PRAGMA temp.table_info({_VIEW})")]
             self._execute(f"DROP VIEW temp.{_VIEW}")
         except adbc_driver_manager.Error:  # not every statement that gives rows can be a view
             return types
@@ -123,40 +123,19 @@ class AdbcSession:
         self._connection.commit()
 
     def staging(self, table: TableName, name: str) -> TableName:
-        """In SQLite a file of its own: to commit to the database, which may be one that is read meanwhile, a writer
-        waits for all readers to end, and a reader may be waiting for room that only the writer can make.
-        """
-        path = self._path("main") if self.dialect == "sqlite" else ""
-        if not path:
-            return table.beside(name)
-        self._execute(f"ATTACH {_text(f'{path}-{name}')} AS {self.quoted(name)}")
-        return TableName(name, name)
+        attached = sqlite_staging.attach(self, name) if self.dialect == "sqlite" else None
+        return attached or table.beside(name)
 
     def moved(self, staging: TableName, table: TableName, columns: Sequence[str], is_new: bool) -> list[str]:
-        if staging.schema == table.schema:
-            return moved_within(self, staging, table, columns, is_new)
-        copied = added(self, staging, table, columns)
-        if not is_new:
-            return [copied]
-        found = self._rows(f"PRAGMA {self.quoted(staging.schema or '')}.table_info({self.quoted(staging.name)})")
-        defined = ", ".join(f"{self.quoted(column['name'])} {column['type']}".strip() for column in found)
-        return [f"CREATE TABLE {table.quoted(self)} ({defined})", copied]
+        if sqlite_staging.is_attached(staging):
+            return sqlite_staging.copied(self, staging, table, columns, is_new)
+        return moved_within(self, staging, table, columns, is_new)
 
     def discard(self, staging: TableName) -> None:
-        path = self._path(staging.schema) if self.dialect == "sqlite" and staging.schema == staging.name else ""
-        if not path:
+        if sqlite_staging.is_attached(staging):
+            sqlite_staging.detach(self, staging)
+        else:
             self.run([f"DROP TABLE IF EXISTS {staging.quoted(self)}"])
-            return
-        self._connection.commit()
-        self._execute(f"DETACH {self.quoted(staging.name)}")
-        for end in ("", "-journal"):
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path + end)
-
-    def _path(self, schema: str | None) -> str:
-        """Return the file of a SQLite database that this connection has open; nothing for one in memory."""
-        found = self._rows("PRAGMA database_list")
-        return next((str(row["file"] or "") for row in found if row["name"] == schema), "")
 
     def table_columns(self, table: TableName) -> list[str] | None:
         import adbc_driver_manager
@@ -187,17 +166,14 @@ class AdbcSession:
             place = "catalog_name" if self.dialect == "sqlite" else "db_schema_name"
             cursor.adbc_ingest(table.name, batch, mode=mode, **{place: table.schema})
 
-    def _rows(self, query: str) -> list[dict[str, Any]]:
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Return what a statement gives."""
         rows: list[dict[str, Any]] = pa.Table.from_batches(self._stream(query, None)).to_pylist()
         return rows
 
     def _execute(self, statement: str) -> None:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def declared_type(name: str, otherwise: pa.DataType) -> pa.DataType:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, did_you_mean
 from penstock.io.conform import ColumnMismatchError, conform_batch
 from penstock.io.databases import Connect, Database, Session, TableName
+from penstock.io.sqlite_staging import is_attached
 from penstock.io.staging import new_run_id
 from penstock.io.writer import MODES
 from penstock.types import DataType, Schema
@@ -115,10 +116,7 @@ class SqlWriter:
             session = self._session = self._session or self._sink.database.open()
             staging = self._staging = self._staging or self._sink.staging(session)
             rows = session.storable(self._conformed(batch))
-            if session.dialect == "sqlite":
-                with _sqlite_lock:
-                    session.insert(staging, rows)
-            else:
+            with _sqlite_lock if is_attached(staging) else contextlib.nullcontext():
                 session.insert(staging, rows)
         self._num_rows += batch.num_rows
         return []

@@ -172,16 +172,18 @@ def test_several_writers_fill_one_table(conn: Conn) -> None:
     assert found == [{"n": 200_000, "low": 0, "high": 199_999}]
 
 
+@pytest.mark.parametrize("is_alchemy", [False, True], ids=["adbc", "sqlalchemy"])
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
-def test_a_sqlite_file_is_read_and_written_at_once(tmp_path: Path, mode: Any) -> None:
+def test_a_sqlite_file_is_read_and_written_at_once(tmp_path: Path, mode: Any, is_alchemy: bool) -> None:
     path = tmp_path / "test.db"
+    conn: Conn = alchemy(path) if is_alchemy else f"sqlite:///{path}"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE t (id INT, s TEXT)")
         connection.executemany("INSERT INTO t VALUES (?, ?)", ((number, "x" * 200) for number in range(20_000)))
-    found = ps.read_sql("SELECT * FROM t", f"sqlite:///{path}").select("id", ps.col("s").length().alias("n"))
-    if mode == "append":
-        found = found.select("id", ps.col("n").cast("string").alias("s"))
-    found.write_sql("t2" if mode == "create" else "t", f"sqlite:///{path}", mode=mode)
+    found = ps.read_sql("SELECT * FROM t", conn)
+    if mode != "append":
+        found = found.with_column("n", ps.col("s").length())
+    found.write_sql("t2" if mode == "create" else "t", conn, mode=mode)
     with sqlite3.connect(path) as connection:
         count = "SELECT count(*), count(DISTINCT id) FROM " + ("t2" if mode == "create" else "t")
         assert connection.execute(count).fetchone() == (40_000 if mode == "append" else 20_000, 20_000)
