@@ -10,7 +10,6 @@ from typing import Any
 
 from penstock.ai.provider import Provider
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.secret import Secret
 
 # Where each provider is, loaded when it is named.
 KNOWN: Mapping[str, tuple[str, str]] = {
@@ -104,19 +103,7 @@ def make_provider(name: str, options: Mapping[str, Any]) -> Provider:
                 f"Provider {name!r} does not take {option!r}; it takes: {', '.join(taken)}."
                 f"{did_you_mean(option, taken)}"
             )
-    provider: Provider = cls(**{option: _option(option, value) for option, value in options.items()})
+    if options.get("api_key", "") is None:
+        raise InvalidArgumentError("api_key is None: the variable that it was taken from is not set.")
+    provider: Provider = cls(**options)
     return provider
-
-
-def _option(name: str, value: Any) -> Any:
-    match name, value:
-        case "api_key", str():
-            return Secret(value)
-        case "api_key", Secret():
-            return value
-        case "api_key", None:
-            raise InvalidArgumentError("api_key is None: the variable that it was taken from is not set.")
-        case "headers", Mapping():
-            return tuple(value.items())
-        case _:
-            return value

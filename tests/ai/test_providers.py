@@ -188,7 +188,7 @@ def test_the_environment_names_one(model_server: ModelServer, monkeypatch: pytes
         ("opena", {}, "Did you mean 'openai'"),
         ("openai", {"api_kee": "x"}, "Did you mean 'api_key'"),
         ("openai", {"api_key": None}, "api_key is None"),
-        ("anthropic", {"base": "x"}, "it takes: api_key, base_url, headers"),
+        ("anthropic", {"base": "x"}, "it takes: base_url, api_key, headers"),
     ],
 )
 def test_mistaken_names(model_server: ModelServer, name: str, options: dict[str, Any], words: str) -> None:

@@ -30,7 +30,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.forms.structured import OutputFormat
-from penstock.ai.provider import ImageClassification, Model, Prompting, Provider, Task, TextClassification
+from penstock.ai.provider import ImageClassification, Model, Prompting, Task, TextClassification
 from penstock.ai.remote.api import ApiPrompter
 from penstock.ai.remote.bodies import (
     base64_of,
@@ -45,9 +45,9 @@ from penstock.ai.remote.bodies import (
     tools_of,
     version_of,
 )
+from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
-from penstock.errors import AuthenticationError, InvalidArgumentError
-from penstock.secret import Secret
+from penstock.errors import InvalidArgumentError
 
 BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2026-10-21"
@@ -81,23 +81,13 @@ _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri",
 _KEYWORDS = ("title", "description", "required", "enum", "const", "$ref")  # that stay as they are
 
 
-class AnthropicProvider(Provider):
+@dataclass(frozen=True)
+class AnthropicProvider(RemoteProvider):
     """Claude models. Without ``api_key`` and ``base_url``, ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL say them."""
 
-    name = "anthropic"
+    name: str = "anthropic"
+    key_variables: ClassVar[tuple[str, ...]] = ("ANTHROPIC_API_KEY",)
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "claude-haiku-5-5"}
-
-    def __init__(
-        self,
-        *,
-        api_key: str | Secret | None = None,
-        base_url: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        """``headers`` go with every request, such as ``{"anthropic-beta": "..."}``."""
-        self._key = Secret(api_key) if isinstance(api_key, str) else api_key
-        self._base_url = base_url
-        self._headers = dict(headers or {})
 
     def model(self, task: Task) -> Model:
         match task:
@@ -110,24 +100,15 @@ class AnthropicProvider(Provider):
 
     def endpoint(self, wire: MessagesWire) -> Endpoint:
         """Return where a wire's calls go, and what each of them carries."""
-        base_url = self._base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL
-        headers = {"anthropic-version": wire.api_version, **self._headers}
+        base_url = self.base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL
+        headers = {"anthropic-version": wire.api_version, **dict(self.headers)}
         return Endpoint(
             provider=self.name,
             base_url=base_url.rstrip("/").removesuffix("/v1"),
-            key=self._key or _key_from_environment(),
+            key=self.key(),
             key_header=("x-api-key", "{}"),
             headers=tuple(headers.items()),
         )
-
-
-def _key_from_environment() -> Secret:
-    if key := os.environ.get("ANTHROPIC_API_KEY"):
-        return Secret(key, "ANTHROPIC_API_KEY")
-    raise AuthenticationError(
-        "Provider 'anthropic' has no API key; set ANTHROPIC_API_KEY, or give api_key= to "
-        "ps.set_provider('anthropic', ...)."
-    )
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from penstock.ai.provider import (
     Model,
     NDArray,
     Prompting,
-    Provider,
     Task,
     TextClassification,
     TextEmbedding,
@@ -51,12 +50,11 @@ from penstock.ai.remote.bodies import (
     tools_of,
     version_of,
 )
+from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
-from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError
-from penstock.secret import Secret
+from penstock.errors import InvalidAnswerError, InvalidArgumentError
 
 BASE_URL = "https://generativelanguage.googleapis.com"
-KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
 BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
 """Tokens for thoughts, by effort, of models before Gemini 3: those that Google's own OpenAI-like API takes."""
@@ -93,23 +91,13 @@ _OWN_ID = "penstock-call-"  # of calls to which the API gave none
 _NO_SIGNATURE = "skip_thought_signature_validator"  # says that a call comes from elsewhere than this model
 
 
-class GoogleProvider(Provider):
+@dataclass(frozen=True)
+class GoogleProvider(RemoteProvider):
     """Gemini models. The key comes from ``api_key``, GOOGLE_API_KEY or GEMINI_API_KEY."""
 
-    name = "google"
+    name: str = "google"
+    key_variables: ClassVar[tuple[str, ...]] = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "gemini-3.8-flash", "embed_text": "gemini-embedding-2"}
-
-    def __init__(
-        self,
-        *,
-        api_key: str | Secret | None = None,
-        base_url: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        """``headers`` go with every request."""
-        self._key = Secret(api_key) if isinstance(api_key, str) else api_key
-        self._base_url = base_url
-        self._headers = dict(headers or {})
 
     def model(self, task: Task) -> Model:
         match task:
@@ -128,24 +116,14 @@ class GoogleProvider(Provider):
 
     def endpoint(self) -> Endpoint:
         """Return where calls go, and what each of them carries."""
-        base_url = self._base_url or os.environ.get("GOOGLE_GEMINI_BASE_URL") or BASE_URL
+        base_url = self.base_url or os.environ.get("GOOGLE_GEMINI_BASE_URL") or BASE_URL
         return Endpoint(
             provider=self.name,
             base_url=base_url.rstrip("/").removesuffix("/v1beta"),
-            key=self._key or _key_from_environment(),
+            key=self.key(),
             key_header=("x-goog-api-key", "{}"),
-            headers=tuple(self._headers.items()),
+            headers=self.headers,
         )
-
-
-def _key_from_environment() -> Secret:
-    for variable in KEYS:
-        if key := os.environ.get(variable):
-            return Secret(key, variable)
-    raise AuthenticationError(
-        "Provider 'google' has no API key; set GOOGLE_API_KEY or GEMINI_API_KEY, or give api_key= to "
-        "ps.set_provider('google', ...)."
-    )
 
 
 def _path(model: str, method: str) -> str:

@@ -15,7 +15,6 @@ from penstock.ai.provider import (
     Model,
     NDArray,
     Prompting,
-    Provider,
     Task,
     TextClassification,
     TextEmbedding,
@@ -24,9 +23,8 @@ from penstock.ai.provider import (
 from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
 from penstock.ai.remote.chat_wire import ChatWire
 from penstock.ai.remote.responses_wire import ResponsesWire
+from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
-from penstock.errors import AuthenticationError
-from penstock.secret import Secret
 
 BASE_URL = "https://api.openai.com/v1"
 
@@ -37,15 +35,12 @@ ITEMS_A_CALL = 256
 
 
 @dataclass(frozen=True)
-class OpenAIProvider(Provider):
+class OpenAIProvider(RemoteProvider):
     """OpenAI, or any server with its API at ``base_url``: OpenRouter, vLLM, LiteLLM, Together ..."""
 
-    base_url: str = ""
-    api_key: Secret | None = None
-    headers: tuple[tuple[str, str], ...] = ()
     use_chat_completions: bool = False
     name: str = "openai"
-    key_variable: ClassVar[str | None] = "OPENAI_API_KEY"
+    key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
     if_unreachable: ClassVar[str] = ""
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "gpt-5-mini", "embed_text": "text-embedding-3-small"}
 
@@ -61,21 +56,11 @@ class OpenAIProvider(Provider):
     def endpoint(self) -> Endpoint:
         """Return the server; without a key there is none, where one is needed."""
         return Endpoint(
-            self.name, self._base_url(), self._key(), headers=self.headers, if_unreachable=self.if_unreachable
+            self.name, self._base_url(), self.key(), headers=self.headers, if_unreachable=self.if_unreachable
         )
 
     def _base_url(self) -> str:
         return self.base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
-
-    def _key(self) -> Secret | None:
-        if self.api_key is not None or self.key_variable is None:
-            return self.api_key
-        if value := os.environ.get(self.key_variable):
-            return Secret(value, self.key_variable)
-        raise AuthenticationError(
-            f"Provider {self.name!r} needs an API key: set {self.key_variable}, or "
-            f"ps.set_provider({self.name!r}, api_key=...); a server that takes none gets api_key='none'."
-        )
 
     def _prompter(self, task: Task) -> ApiPrompter:
         name = task.model or self.default_models.get("prompt") or self.model_name(task)
@@ -101,7 +86,7 @@ class LmStudioProvider(OpenAIProvider):
 
     use_chat_completions: bool = True
     name: str = "lm_studio"
-    key_variable: ClassVar[str | None] = None
+    key_variables: ClassVar[tuple[str, ...]] = ()
     if_unreachable: ClassVar[str] = (
         "Start the server of LM Studio (Developer tab, or `lms server start`), or give base_url=."
     )
@@ -117,7 +102,7 @@ class OllamaProvider(OpenAIProvider):
 
     use_chat_completions: bool = True
     name: str = "ollama"
-    key_variable: ClassVar[str | None] = None
+    key_variables: ClassVar[tuple[str, ...]] = ()
     if_unreachable: ClassVar[str] = "Start it with `ollama serve`, or give base_url=."
     default_models: ClassVar[Mapping[str, str]] = {"embed_text": "nomic-embed-text"}
 

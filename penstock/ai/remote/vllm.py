@@ -28,7 +28,7 @@ class VllmProvider(OpenAIProvider):
     use_chat_completions: bool = True
     use_completions: bool = False
     name: str = "vllm"
-    key_variable: ClassVar[str | None] = None
+    key_variables: ClassVar[tuple[str, ...]] = ()
     if_unreachable: ClassVar[str] = "Start it with `vllm serve MODEL`, or give base_url=."
     default_models: ClassVar[Mapping[str, str]] = {}
 
