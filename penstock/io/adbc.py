@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.errors import ReadError
-from penstock.io import sqlite_staging
 from penstock.io.batches import BATCH_ROWS, rows_per_batch
-from penstock.io.databases import Described, Dialect, ResultColumn, TableName, moved_within, nested
+from penstock.io.databases import Described, Dialect, ResultColumn, TableName, nested
 from penstock.io.json import json_texts
+from penstock.io.sqlite_staging import StagesTables
 from penstock.types import normalize_batch
 from penstock.types.normalize import normal_type
 
@@ -32,11 +32,12 @@ _DECLARED: dict[tuple[str, ...], pa.DataType] = {
 _TEXT_TYPES = {"uuid", "interval", "money", "record"}
 
 
-class AdbcSession:
+class AdbcSession(StagesTables):
     """One connection of an ADBC driver."""
 
     def __init__(self, connection: Any, dialect: Dialect) -> None:
         self.dialect = dialect
+        self.is_sqlite = dialect == "sqlite"
         self._connection = connection
         if dialect == "sqlite":
             with connection.cursor() as cursor:
@@ -121,21 +122,6 @@ class AdbcSession:
         for statement in statements:
             self._execute(statement)
         self._connection.commit()
-
-    def staging(self, table: TableName, name: str) -> TableName:
-        attached = sqlite_staging.attach(self, name) if self.dialect == "sqlite" else None
-        return attached or table.beside(name)
-
-    def moved(self, staging: TableName, table: TableName, columns: Sequence[str], is_new: bool) -> list[str]:
-        if sqlite_staging.is_attached(staging):
-            return sqlite_staging.copied(self, staging, table, columns, is_new)
-        return moved_within(self, staging, table, columns, is_new)
-
-    def discard(self, staging: TableName) -> None:
-        if sqlite_staging.is_attached(staging):
-            sqlite_staging.detach(self, staging)
-        else:
-            self.run([f"DROP TABLE IF EXISTS {staging.quoted(self)}"])
 
     def table_columns(self, table: TableName) -> list[str] | None:
         import adbc_driver_manager

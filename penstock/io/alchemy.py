@@ -10,22 +10,23 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import ReadError
-from penstock.io import sqlite_staging
 from penstock.io.batches import rows_per_batch
-from penstock.io.databases import Described, Dialect, ResultColumn, TableName, moved_within
+from penstock.io.databases import Described, Dialect, ResultColumn, TableName
 from penstock.io.json import json_texts
+from penstock.io.sqlite_staging import StagesTables
 from penstock.types import to_arrow_array
 
 SAMPLE_ROWS = 1000
 
 
-class AlchemySession:
+class AlchemySession(StagesTables):
     """One connection of SQLAlchemy. Types are judged by the first rows, since drivers give Python values."""
 
     dialect: Dialect = "other"
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self.is_sqlite = connection.dialect.name == "sqlite"
 
     def describe(self, query: str) -> Described:
         with contextlib.closing(self.batches(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
@@ -66,21 +67,6 @@ class AlchemySession:
     def rows(self, query: str) -> list[dict[str, Any]]:
         """Return what a statement gives."""
         return [dict(row) for row in self._connection.exec_driver_sql(query).mappings()]
-
-    def staging(self, table: TableName, name: str) -> TableName:
-        attached = sqlite_staging.attach(self, name) if self._connection.dialect.name == "sqlite" else None
-        return attached or table.beside(name)
-
-    def moved(self, staging: TableName, table: TableName, columns: Sequence[str], is_new: bool) -> list[str]:
-        if sqlite_staging.is_attached(staging):
-            return sqlite_staging.copied(self, staging, table, columns, is_new)
-        return moved_within(self, staging, table, columns, is_new)
-
-    def discard(self, staging: TableName) -> None:
-        if sqlite_staging.is_attached(staging):
-            sqlite_staging.detach(self, staging)
-        else:
-            self.run([f"DROP TABLE IF EXISTS {staging.quoted(self)}"])
 
     def table_columns(self, table: TableName) -> list[str] | None:
         import sqlalchemy

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from penstock.io.databases import TableName, added
+from penstock.io.databases import TableName, added, moved_within
 
 
 class SqliteSession(Protocol):
@@ -64,3 +64,22 @@ def is_attached(staging: TableName) -> bool:
 def _path(session: SqliteSession, schema: str) -> str:
     found = session.rows("PRAGMA database_list")
     return next((str(row["file"] or "") for row in found if row["name"] == schema), "")
+
+
+class StagesTables:
+    """Where a session puts rows until they are committed: a table beside the target's, in SQLite a file."""
+
+    def staging(self: Any, table: TableName, name: str) -> TableName:
+        attached = attach(self, name) if self.is_sqlite else None
+        return attached or table.beside(name)
+
+    def moved(self: Any, staging: TableName, table: TableName, columns: Sequence[str], is_new: bool) -> list[str]:
+        if is_attached(staging):
+            return copied(self, staging, table, columns, is_new)
+        return moved_within(self, staging, table, columns, is_new)
+
+    def discard(self: Any, staging: TableName) -> None:
+        if is_attached(staging):
+            detach(self, staging)
+        else:
+            self.run([f"DROP TABLE IF EXISTS {staging.quoted(self)}"])
