@@ -1,0 +1,81 @@
+"""Remote models on real Ray: keys reach the workers, stages share a client, and drivers share what a model allows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import ray
+
+import penstock as ps
+from penstock.errors import AuthenticationError, ContentFilteredError
+from penstock.functions import embed_text, prompt
+from penstock.runners.ray_sharing import NAME, NAMESPACE, roll_keeper
+from penstock.testing import ModelServer, faults
+
+pytestmark = pytest.mark.ray
+
+KEY = "sk-only-the-driver-knows-it"
+
+
+@pytest.fixture
+def server(model_server: ModelServer, ray_cluster: None) -> Iterator[ModelServer]:
+    model_server.change(api_key=KEY)
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key=KEY)
+    ps.set_runner_ray()
+    yield model_server
+    ps.set_runner_local()
+
+
+def questions(count: int) -> ps.DataFrame:
+    return ps.from_pydict({"q": [f"question {number}" for number in range(count)]})
+
+
+def test_the_drivers_key_is_used_by_workers_and_bad_rows_are_recorded(server: ModelServer) -> None:
+    server.change(faults=[faults.Refusal("Not that.", containing="question 1")])
+    df = questions(3).select(prompt(ps.col("q"), model="gpt-5", on_error="null").alias("a")).collect()
+    assert df.to_pydict() == {"a": ["question 0", None, "question 2"]}
+    (error,) = df.errors().to_pylist()
+    assert error["error_type"] == ContentFilteredError.__name__
+    assert {seen.headers["authorization"] for seen in server.requests} == {f"Bearer {KEY}"}
+
+
+def test_a_key_that_is_refused_ends_the_query(server: ModelServer) -> None:
+    ps.set_provider("openai", base_url=server.openai_url, api_key="sk-another")
+    with pytest.raises(AuthenticationError):
+        questions(3).select(prompt(ps.col("q"), model="gpt-5", on_error="null")).collect()
+
+
+def test_texts_are_embedded_in_few_requests(server: ModelServer) -> None:
+    vectors = questions(100).select(embed_text(ps.col("q"), dimensions=4)).to_pydict()["q"]
+    assert np.shape(vectors) == (100, 4)
+    assert server.num_requests < 10
+
+
+def test_two_stages_share_an_actor_and_what_they_may_send(server: ModelServer) -> None:
+    server.change(latency=0.02)
+    first = questions(60).with_column("a", prompt(ps.col("q"), model="gpt-5", max_concurrency=4))
+    both = first.with_column("b", prompt(ps.col("a"), model="gpt-5", max_concurrency=4))
+    most = 0
+    for _ in both.iter_rows():
+        most = max(most, num_async_workers())
+    assert most == 1
+    assert server.num_requests == 120
+    assert server.max_in_flight == 4
+
+
+def test_a_limit_ends_one_stage_and_not_the_other(server: ModelServer) -> None:
+    server.change(faults=[faults.Hang(containing="question 1")])
+    first = questions(2).with_column("a", prompt(ps.col("q"), model="gpt-5")).limit(1)
+    assert first.with_column("b", prompt(ps.col("a"), model="gpt-5")).to_pydict()["b"] == ["question 0"]
+
+
+def num_async_workers() -> int:
+    return sum(child.name().startswith("ray::Async") for child in psutil.Process().children(recursive=True))
