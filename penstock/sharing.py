@@ -61,9 +61,5 @@ class Roll:
             self._members[member] = now, frozenset(names)
         return {name: sum(name in used for _, used in self._members.values()) for name in names}
 
-    def is_empty(self, now: float) -> bool:
-        self._forget(now)
-        return not self._members
-
     def _forget(self, now: float) -> None:
         self._members = {name: said for name, said in self._members.items() if now - said[0] < FORGET_S}

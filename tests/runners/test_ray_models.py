@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import psutil
@@ -17,7 +14,7 @@ import ray
 import penstock as ps
 from penstock.errors import AuthenticationError, ContentFilteredError
 from penstock.functions import embed_text, prompt
-from penstock.runners.ray_sharing import NAME, NAMESPACE, roll_keeper
+from penstock.runners.ray_sharing import NAME, NAMESPACE
 from penstock.testing import ModelServer, faults
 
 pytestmark = pytest.mark.ray
@@ -72,9 +69,56 @@ def test_two_stages_share_an_actor_and_what_they_may_send(server: ModelServer) -
 
 
 def test_a_limit_ends_one_stage_and_not_the_other(server: ModelServer) -> None:
-    server.change(faults=[faults.Hang(containing="question 1")])
-    first = questions(2).with_column("a", prompt(ps.col("q"), model="gpt-5")).limit(1)
+    server.change(faults=[faults.Hang(containing="question 99")])  # of the second task
+    answered = questions(100).with_column("a", prompt(ps.col("q"), model="gpt-5"))
+    first = answered.where(ps.col("a") != "").limit(1)  # the filter keeps the limit from reaching the questions
     assert first.with_column("b", prompt(ps.col("a"), model="gpt-5")).to_pydict()["b"] == ["question 0"]
+    assert server.num_requests > 64
+
+
+def test_a_query_goes_on_when_the_actor_that_counts_dies(server: ModelServer) -> None:
+    server.change(latency=0.05)
+    rows = questions(300).select(prompt(ps.col("q"), model="gpt-5", max_concurrency=10)).iter_rows()
+    next(rows)
+    ray.kill(ray.get_actor(NAME, NAMESPACE))
+    assert sum(1 for _ in rows) == 299
+    assert server.max_in_flight <= 10
+
+
+SECOND_DRIVER = """
+import sys, ray, penstock as ps
+from penstock.functions import prompt
+
+address, url, key, rows, per_minute = sys.argv[1:]
+ray.init(address, log_to_driver=False)
+ps.set_runner_ray()
+ps.set_provider("openai", base_url=url, api_key=key)
+print("connected", flush=True)
+sys.stdin.readline()
+df = ps.from_pydict({"q": ["second"] * int(rows)})
+df.select(prompt(ps.col("q"), model="gpt-5", requests_per_minute=float(per_minute))).collect()
+"""
+
+
+def test_two_drivers_share_what_a_model_allows(server: ModelServer) -> None:
+    num_rows, per_s = 40, 20.0
+    arguments = [ray.get_runtime_context().gcs_address, server.openai_url, KEY, str(num_rows), str(60 * per_s)]
+    with subprocess.Popen(
+        [sys.executable, "-c", SECOND_DRIVER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as second:
+        assert second.stdout is not None
+        assert second.stdin is not None
+        assert second.stdout.readline() == "connected\n"
+        second.stdin.write("go\n")
+        second.stdin.close()
+        df = ps.from_pydict({"q": ["first"] * num_rows})
+        df.select(prompt(ps.col("q"), model="gpt-5", requests_per_minute=60 * per_s)).collect()
+    assert second.returncode == 0
+    arrivals = [[seen.arrived for seen in server.requests if name in seen.raw_body] for name in (b"first", b"second")]
+    assert [len(each) for each in arrivals] == [num_rows] * 2
+    start, end = max(each[0] for each in arrivals), min(each[-1] for each in arrivals)
+    assert end - start > 1  # both at once; for a second the one does not know of the other
+    assert sum(start <= seen.arrived < end for seen in server.requests) < 1.5 * per_s * (end - start)
 
 
 def num_async_workers() -> int:
