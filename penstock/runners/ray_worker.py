@@ -115,13 +115,15 @@ class AsyncWorker:
         self._handlers: dict[int, AsyncHandler] = {}
         self._running: dict[int, set[asyncio.Task[pa.RecordBatch]]] = {}
         self._heartbeat: Heartbeat | None = None
+        self._turns = asyncio.Lock()  # tasks begin in the order in which they came
 
     async def start(self, stage: int, first_row: int, parts: Parts, *items: Any) -> Reply:
         started = time.perf_counter()
         try:
-            handler = self._handlers.get(stage) or self._opened(stage)
-            if self._heartbeat is not None:
-                await self._heartbeat.first()
+            async with self._turns:
+                handler = self._handlers.get(stage) or self._opened(stage)
+                if self._heartbeat is not None:
+                    await self._heartbeat.first()
             with recording() as errors:
                 batch = await self._run(stage, handler.process(input_from(parts, items), first_row))
             return reply(batch, started, errors, is_done=True)
