@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from penstock.expr.udf import Resources
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
 from penstock.protocols import Bundle, Emit, Report, Task
 from penstock.runners.handlers import async_opener, opener
-from penstock.runners.placement import worker_count
+from penstock.runners.placement import sharing_key, worker_count
 from penstock.runners.pools import num_async_tasks
 from penstock.runners.query import Workplace
 from penstock.runners.ray_worker import Answer, AsyncWorker, Worker
@@ -33,6 +33,8 @@ try:
     from ray.exceptions import RayTaskError
 except ImportError as exc:
     raise MissingExtraError("ray", "ray", "The Ray runner") from exc
+
+from penstock.runners.ray_sharing import start_keeper
 
 CLOSE_TIMEOUT_S = 5.0
 MAX_SPARES = 16  # actors kept for the next query
@@ -59,7 +61,7 @@ class RayRunner:
         cluster = ray.cluster_resources()
         num_cores = max(1, int(cluster.get("CPU", 0)))
         yield Workplace(
-            lambda stage, work, emit: make_pool(stage, work, emit, num_cores),
+            RayPools(num_cores).make,
             num_cores=num_cores,
             memory_bytes=config.memory_limit or int(cluster["object_store_memory"] * STORE_SHARE),
         )
@@ -80,23 +82,40 @@ class RayRunner:
             raise translated(exc) from exc
 
 
-def make_pool(stage: Stage, work: Work, emit: Emit, num_cores: int) -> PoolChoice:
-    """Return actors that suit a stage; those that hold no cores of Ray's share the cluster's through the executor."""
-    resources = stage.resources
-    takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
-    match work:
-        case CallUdf(call) if call.udf.is_async:
-            num_tasks = num_async_tasks(stage, call.udf)
-            crew = Crew(AsyncWorker, async_opener(work), actor_options(resources, max_concurrency=num_tasks))
-            return PoolChoice(RayPool(crew, 1, num_tasks, emit), takes_core=False)
-        case CallUdf() | CallBatch():
-            spec = work.call.udf if isinstance(work, CallUdf) else work.spec
-            crew = Crew(Worker, opener(work), actor_options(resources), is_reusable=not spec.is_stateful)
-            return PoolChoice(RayPool(crew, worker_count(spec, num_cores), 1, emit), takes_core)
-        case _:
-            crew = Crew(Worker, opener(work), actor_options(resources), is_reusable=True)
-            num_workers = 1 if isinstance(work, CombineSets) else num_cores  # a set operation must have all the rows
-            return PoolChoice(RayPool(crew, num_workers, 1, emit), takes_core)
+class RayPools:
+    """Makes the pools of one query. Async stages that would share an event loop on one machine share an actor."""
+
+    def __init__(self, num_cores: int) -> None:
+        self._num_cores = num_cores
+        self._shared: dict[str, SharedActor] = {}
+
+    def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
+        """Return actors for a stage; those that hold no cores of Ray's share the cluster's through the executor."""
+        resources = stage.resources
+        takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
+        match work:
+            case CallUdf(call) if call.udf.is_async:
+                return self._async_pool(stage, work, emit)
+            case CallUdf() | CallBatch():
+                spec = work.call.udf if isinstance(work, CallUdf) else work.spec
+                crew = Crew(opener(work), actor_options(resources), is_reusable=not spec.is_stateful)
+                return PoolChoice(RayPool(crew, worker_count(spec, self._num_cores), 1, emit), takes_core)
+            case _:
+                crew = Crew(opener(work), actor_options(resources), is_reusable=True)
+                # A set operation must have all the rows.
+                num_workers = 1 if isinstance(work, CombineSets) else self._num_cores
+                return PoolChoice(RayPool(crew, num_workers, 1, emit), takes_core)
+
+    def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
+        spec, options = work.call.udf, actor_options(stage.resources)
+        key = f"{spec.loop or sharing_key(stage)} {options}"
+        if key not in self._shared:
+            self._shared[key] = SharedActor(options)
+            if spec.loop is not None:
+                start_keeper()  # beside the workers, which will ask it for their share
+        num_tasks = num_async_tasks(stage, spec)
+        seat = self._shared[key].join(async_opener(work), num_tasks)
+        return PoolChoice(RayPool(seat, 1, num_tasks, emit), takes_core=False)
 
 
 def actor_options(resources: Resources, **options: Any) -> dict[str, Any]:
@@ -112,24 +131,30 @@ def actor_options(resources: Resources, **options: Any) -> dict[str, Any]:
     return {"scheduling_strategy": "SPREAD", **options, **dict(resources.ray_options)}
 
 
+class Hires(Protocol):
+    """Gives a stage its actors and takes them back; ``address`` is what calls of them begin with."""
+
+    address: tuple[int, ...]
+
+    def hire(self) -> Any: ...
+    def dismiss(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None: ...
+
+
 class Crew:
-    """Gives a stage its actors and takes them back.
+    """Actors that a stage has for itself.
 
     An actor is a process, and a process takes a second to start. So those that any stage could use are kept for the
     next query, up to a number, until the user's process ends.
     """
 
+    address: tuple[int, ...] = ()
     _spares: ClassVar[list[Any]] = []
     _spares_of: ClassVar[Any] = None  # the connection to Ray that they belong to
 
-    def __init__(
-        self, cls: type, open_handler: Callable[..., Any], options: dict[str, Any], is_reusable: bool = False
-    ) -> None:
-        import cloudpickle
-
+    def __init__(self, open_handler: Callable[..., Any], options: dict[str, Any], is_reusable: bool) -> None:
         self._is_reusable = is_reusable and options == actor_options(Resources())
-        self._actor_cls = ray.remote(cls).options(**options)
-        self._packed_open = ray.put(cloudpickle.dumps(open_handler))
+        self._actor_cls = ray.remote(Worker).options(**options)
+        self._packed_open = packed(open_handler)
 
     def hire(self) -> Any:
         """Return an actor that will open this stage's handler with its first task."""
@@ -142,6 +167,8 @@ class Crew:
 
     def dismiss(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
         """Take actors back. ``running``, by the answers they owe, are killed; the others close their handlers first."""
+        if not idle and not running:
+            return
         for actor in running.values():
             ray.kill(actor)
         closing = {actor.close.remote(): actor for actor in idle}
@@ -163,6 +190,65 @@ class Crew:
         return cls._spares
 
 
+class SharedActor:
+    """The one actor of async stages that share an event loop, started with the first task and killed by the last.
+
+    All stages join before there is a task: the executor opens every pool first.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._packed_opens: list[Any] = []
+        self._num_tasks = 0
+        self._num_members = 0
+        self._actor: Any = None
+
+    def join(self, open_handler: Callable[..., Any], num_tasks: int) -> Seat:
+        """Add a stage with at most ``num_tasks`` tasks at once."""
+        self._packed_opens.append(packed(open_handler))
+        self._num_tasks += num_tasks
+        self._num_members += 1
+        return Seat(self, len(self._packed_opens) - 1)
+
+    def started(self) -> Any:
+        if self._actor is None:
+            options = {"max_concurrency": self._num_tasks, **self._options}
+            self._actor = ray.remote(AsyncWorker).options(**options).remote(*self._packed_opens)
+        return self._actor
+
+    def leave(self, stage: int, owes_answers: bool) -> None:
+        """End a stage: what it still runs is cancelled, or killed with the actor if it was the last."""
+        self._num_members -= 1
+        if self._actor is None:
+            return
+        if self._num_members or not owes_answers:
+            ray.wait([self._actor.close.remote(stage)], timeout=CLOSE_TIMEOUT_S)
+        if not self._num_members:
+            ray.kill(self._actor)
+
+
+class Seat:
+    """A stage's place in an actor that it shares."""
+
+    def __init__(self, actor: SharedActor, stage: int) -> None:
+        self._actor = actor
+        self._stage = stage
+        self.address: tuple[int, ...] = (stage,)
+
+    def hire(self) -> Any:
+        return self._actor.started()
+
+    def dismiss(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
+        self._actor.leave(self._stage, bool(running))
+
+
+def packed(open_handler: Callable[..., Any]) -> Any:
+    """Return a reference to a function that makes a handler, pickled."""
+    import cloudpickle
+
+    return ray.put(cloudpickle.dumps(open_handler))
+
+
 def is_well(ref: Any, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
     """Say whether a call has ended without an error, or does so within a time."""
     try:
@@ -178,7 +264,7 @@ class RayPool:
     Ray calls back on a thread of its own when an actor has answered; there is no thread of ours.
     """
 
-    def __init__(self, crew: Crew, num_workers: int, tasks_per_worker: int, emit: Emit) -> None:
+    def __init__(self, crew: Hires, num_workers: int, tasks_per_worker: int, emit: Emit) -> None:
         self.capacity = num_workers * tasks_per_worker
         self._crew = crew
         self._tasks_per_worker = tasks_per_worker
@@ -197,12 +283,13 @@ class RayPool:
             self._call(actor, actor.carry_on, then=partial(self._report, task))
             return
         actor = self._busy[id(task)] = self._free_actor()
-        self._call(actor, actor.start, task.first_row, *arguments(task), then=partial(self._report, task))
+        call = *self._crew.address, task.first_row, *arguments(task)
+        self._call(actor, actor.start, *call, then=partial(self._report, task))
 
     def finish(self) -> None:
         self._num_unfinished = len(self._actors)
         for actor in self._actors:
-            self._call(actor, actor.finish, then=self._report_rest)
+            self._call(actor, actor.finish, *self._crew.address, then=self._report_rest)
         if not self._actors:
             self._emit(Report(None, None, is_done=True))
 
@@ -212,8 +299,7 @@ class RayPool:
         self._is_closed = True
         running = self._awaited.copy()
         idle = [actor for actor in self._actors if actor not in running.values()]
-        if self._actors:
-            self._crew.dismiss(idle, running)
+        self._crew.dismiss(idle, running)
 
     def _free_actor(self) -> Any:
         if not self._free:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ from penstock.execution.recording import record, recording
 from penstock.execution.threads import joined
 from penstock.execution.worker import packed_error
 from penstock.protocols import Handler, WorkerContext
+from penstock.sharing import offered_limits
 from penstock.types.ipc import from_ipc, to_ipc
 
 if TYPE_CHECKING:
     from penstock.execution.aio import AsyncHandler
+    from penstock.runners.ray_sharing import Heartbeat
 
 Parts = tuple[tuple[int, int], ...]  # offset and number of rows of each object that makes up a task
 
@@ -105,29 +108,58 @@ class Worker:
 
 
 class AsyncWorker:
-    """An actor with one async handler, which serves several tasks at once on the actor's event loop."""
+    """An actor whose event loop serves the async stages that share it, each by its number, several tasks at once."""
 
-    def __init__(self, packed_open: bytes) -> None:
-        self._packed_open = packed_open
-        self._handler: AsyncHandler | None = None
+    def __init__(self, *packed_opens: bytes) -> None:
+        self._packed_opens = packed_opens
+        self._handlers: dict[int, AsyncHandler] = {}
+        self._running: dict[int, set[asyncio.Task[pa.RecordBatch]]] = {}
+        self._heartbeat: Heartbeat | None = None
+        self._turns = asyncio.Lock()  # tasks begin in the order in which they came
 
-    async def start(self, first_row: int, parts: Parts, *items: Any) -> Reply:
+    async def start(self, stage: int, first_row: int, parts: Parts, *items: Any) -> Reply:
         started = time.perf_counter()
         try:
-            if self._handler is None:
-                self._handler = pickle.loads(self._packed_open)(WorkerContext(lambda: False, record))
+            async with self._turns:
+                handler = self._handlers.get(stage) or self._opened(stage)
+                if self._heartbeat is not None:
+                    await self._heartbeat.first()
             with recording() as errors:
-                batch = await self._handler.process(input_from(parts, items), first_row)
+                batch = await self._run(stage, handler.process(input_from(parts, items), first_row))
             return reply(batch, started, errors, is_done=True)
-        except Exception as exc:
+        except (Exception, asyncio.CancelledError) as exc:
             return failed(exc)
 
-    async def finish(self) -> Reply:
+    async def finish(self, stage: int) -> Reply:
         return None, Answer()
 
-    async def close(self) -> None:
-        if self._handler is not None:
-            await self._handler.close()
+    async def close(self, stage: int) -> None:
+        """End what still runs of a stage and close its handler; the other stages go on."""
+        from penstock.execution.aio import cancel
+
+        await cancel(self._running.pop(stage, ()))
+        handler = self._handlers.pop(stage, None)
+        if handler is not None:
+            await handler.close()
+        if not self._handlers and self._heartbeat is not None:
+            heartbeat, self._heartbeat = self._heartbeat, None
+            await heartbeat.end()
+
+    def _opened(self, stage: int) -> AsyncHandler:
+        handler: AsyncHandler = pickle.loads(self._packed_opens[stage])(WorkerContext(lambda: False, record))
+        self._handlers[stage] = handler
+        if self._heartbeat is None and (limits := offered_limits()) is not None:
+            from penstock.runners.ray_sharing import Heartbeat
+
+            self._heartbeat = Heartbeat(limits)
+        return handler
+
+    async def _run(self, stage: int, work: Coroutine[Any, Any, pa.RecordBatch]) -> pa.RecordBatch:
+        task = asyncio.create_task(work)
+        running = self._running.setdefault(stage, set())
+        running.add(task)
+        task.add_done_callback(running.discard)
+        return await task
 
 
 def input_from(parts: Parts | None, items: tuple[Any, ...]) -> Any:

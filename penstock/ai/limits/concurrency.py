@@ -51,6 +51,11 @@ class Concurrency:
         self._round_at = None
         self.limit = min(max(self.limit, START) if self._is_doubling else self.limit, ceiling)
 
+    def rescale(self, factor: float) -> None:
+        """Be left with as much of what was learned, as others who call the server came or went."""
+        if not self._is_doubling:
+            self.limit = self._target = max(1.0, self.limit * factor)
+
     def hold(self, until: float) -> None:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from penstock.ai.limits.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.limits.rate_headers import read_hints
 from penstock.cpu_clock import wanted_cpu_s
+from penstock.sharing import offer_limits
 
 __all__ = ["Caps", "Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
 
@@ -37,6 +38,9 @@ class LimiterKey:
     provider: str
     base_url: str
     model: str
+
+    def __str__(self) -> str:
+        return f"{self.provider} {self.base_url} {self.model}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,16 @@ class _Gate:
             # Run by the garbage collector on any thread, perhaps under this very lock: only leaves a note.
             weakref.finalize(limiter, self._note_caps_changed).atexit = False
             self._apply_caps()
+
+    @property
+    def is_used(self) -> bool:
+        return len(self._users) > 0
+
+    def set_members(self, num_members: int) -> None:
+        """Be one of so many processes; called on any thread."""
+        with self._lock:
+            self._pace.set_members(num_members)
+            self._pump()
 
     def _note_caps_changed(self) -> None:
         self._are_caps_stale = True
@@ -267,6 +281,23 @@ def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
                 _gates[key] = _Gate(_ceiling(), time.monotonic)
             limiter = _limiters[key, caps] = Limiter(caps, gate=_gates[key])
         return limiter
+
+
+class _SharedGates:
+    """Lets the limiters of several processes share what one may use; see ``penstock.sharing``."""
+
+    def names_in_use(self) -> list[str]:
+        with _lock:
+            return [str(key) for key, gate in _gates.items() if gate.is_used]
+
+    def share(self, num_members: Mapping[str, int]) -> None:
+        with _lock:
+            gates = list(_gates.items())
+        for key, gate in gates:
+            gate.set_members(num_members.get(str(key), 1))
+
+
+offer_limits(_SharedGates())
 
 
 def forget_limits() -> None:

@@ -7,13 +7,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+<<<<<<< HEAD:penstock/ai/limits/pacing.py
 from penstock.ai.limits.concurrency import Concurrency
 from penstock.ai.limits.quota import Meter, Quota, Reservation
 from penstock.ai.limits.rate_headers import NO_HINTS, Hints
 from penstock.ai.limits.send_rate import SendRate
+=======
+from penstock.ai.concurrency import Concurrency
+from penstock.ai.quota import Meter, Quota, Reservation
+from penstock.ai.rate_headers import NO_HINTS, Hints, Window
+from penstock.ai.send_rate import SendRate
+>>>>>>> rayshare:penstock/ai/pacing.py
 
 Outcome = Literal["ok", "refused", "unavailable", "other"]
 """``refused`` is a 429; ``unavailable`` 5xx, a time-out or a dropped connection; ``other`` says nothing of the load."""
@@ -50,6 +57,21 @@ class Caps:
 
         return Caps(*map(least, self.__slots__))
 
+    def shared(self, num_members: int) -> Caps:
+        """Return the share of one process of several; each may have one request under way, however many they are.
+
+        >>> Caps(max_concurrency=8, requests_per_minute=60).shared(3)
+        Caps(max_concurrency=2, requests_per_minute=20.0, tokens_per_minute=None)
+        """
+        if num_members == 1:
+            return self
+        at_once, requests, tokens = self.max_concurrency, self.requests_per_minute, self.tokens_per_minute
+        return Caps(
+            None if at_once is None else max(1, at_once // num_members),
+            None if requests is None else requests / num_members,
+            None if tokens is None else tokens / num_members,
+        )
+
 
 NO_CAPS = Caps()
 
@@ -69,6 +91,7 @@ class Pace:
 
     def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024) -> None:
         self._ceiling = ceiling
+        self._num_members = 1
         self._concurrency = Concurrency(ceiling)
         self._rate = SendRate()
         self._reservation = Reservation()
@@ -82,9 +105,21 @@ class Pace:
         self.set_caps(caps)
 
     def set_caps(self, caps: Caps) -> None:
-        self._concurrency.set_ceiling(min(self._ceiling, caps.max_concurrency or self._ceiling))
+        """Keep to these, or to this process's share of them."""
+        self._caps, caps = caps, caps.shared(self._num_members)
+        ceiling = max(1, self._ceiling // self._num_members)
+        self._concurrency.set_ceiling(min(ceiling, caps.max_concurrency or ceiling))
         self._request_meter = _metered(self._request_meter, caps.requests_per_minute)
         self._token_meter = _metered(self._token_meter, caps.tokens_per_minute)
+
+    def set_members(self, num_members: int) -> None:
+        """Be one of so many processes that call the model: of caps, and of what was learned, each has its share."""
+        if num_members == self._num_members:
+            return
+        factor, self._num_members = self._num_members / num_members, num_members
+        self._concurrency.rescale(factor)
+        self._rate.rescale(factor)
+        self.set_caps(self._caps)
 
     def hold_growth(self, until: float) -> None:
         """Have no more under way than now before ``until``, as far as that is not fewer than at the start."""
@@ -158,10 +193,16 @@ class Pace:
             self._rate.hold(now + HOLD_PER_RETRY_AFTER * hints.retry_after_s)
         if hints.requests is not None:
             spent_since = self._seq - sent.seq
-            self._quotas.setdefault("requests", Quota()).update(now, hints.requests, sent.at, spent_since)
+            self._quotas.setdefault("requests", Quota()).update(now, self._share(hints.requests), sent.at, spent_since)
         if hints.tokens is not None:
             spent_since = self._reserved_total - sent.reserved_before - sent.reserved
-            self._quotas.setdefault("tokens", Quota()).update(now, hints.tokens, sent.at, spent_since)
+            self._quotas.setdefault("tokens", Quota()).update(now, self._share(hints.tokens), sent.at, spent_since)
+
+    def _share(self, window: Window) -> Window:
+        if self._num_members == 1:
+            return window
+        limit = None if window.limit is None else window.limit / self._num_members
+        return replace(window, remaining=window.remaining / self._num_members, limit=limit)
 
     @property
     def limit(self) -> int:

@@ -138,6 +138,20 @@ class SendRate:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)
 
+    def rescale(self, factor: float) -> None:
+        """Be left with as much of the server's rate, as others who call it came or went.
+
+        A smaller share holds at once. A larger one is approached fast, as those who left may have had less than theirs.
+        """
+        if self.rate is None:
+            return
+        if factor > 1:
+            self._fast_until = max(self._fast_until, factor * self.rate)
+            return
+        self.rate *= factor
+        if self._rate_at_end is not None:
+            self._rate_at_end *= factor
+
     def refuse(self, now: float, sent_at: float, seq: int, last_seq: int, *, is_blamed: bool = True) -> None:
         """Take a refusal of request ``seq`` of ``last_seq``; if the pace is not to blame for it, only count."""
         self.accepted.take_back(sent_at)

@@ -70,7 +70,7 @@ class ApiClient:
         self._headers = self._session.as_headers(headers)
 
     async def close(self) -> None:
-        session, self._session = self._session, None
+        session, self._session, self._limiter = self._session, None, None
         if session is not None:
             await session.release()
 
