@@ -133,8 +133,9 @@ class Committer:
         except OSError as exc:
             room = str(exc)
         failure = LedgerError(
-            f"The ledger {self._path!r} cannot be written: {self._error}; {room}. {len(self._waiting):,} finished calls "
-            f"({self._nbytes:,} bytes) wait in memory: make room or repair the disk, then go on or call flush() again"
+            f"The ledger {self._path!r} cannot be written: {self._error}; {room}. {len(self._waiting):,} "
+            f"finished calls ({self._nbytes:,} bytes) wait in memory: make room or repair the disk, "
+            "then go on or call flush() again"
         )
         failure.__cause__ = self._error
         return failure

@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 class KeyIndex:
-    """Finds keys by their first eight bytes; whoever reads the record compares the rest. The first place of a key wins."""
+    """Finds keys by their first eight bytes; who reads a record compares the rest. The first place of a key wins."""
 
     def __init__(self) -> None:
         self._keys: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)

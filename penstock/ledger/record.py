@@ -55,6 +55,12 @@ def ends(entries: Entries) -> npt.NDArray[np.int64]:
     return end
 
 
+def good(entries: Entries, log_nbytes: int) -> npt.NDArray[np.bool_]:
+    """Say of each entry whether it is as it was written, and its record lies in the log."""
+    are_good: npt.NDArray[np.bool_] = (entries["check"] == checks(entries)) & (ends(entries) <= log_nbytes)
+    return are_good
+
+
 def encoded(value: bytes) -> tuple[bytes, int]:
     """Return a value as it is stored, and its codec: compressed where that saves an eighth or more."""
     if len(value) > _COMPRESS_FROM:
@@ -74,13 +80,18 @@ def packed(items: Sequence[tuple[bytes, bytes]], start: int, now_s: int) -> tupl
     entries["crc"] = [zlib.crc32(value) for value, _ in stored]
     entries["codec"] = [codec for _, codec in stored]
     entries["written"] = now_s
+    return laid_out(entries, [value for value, _ in stored], start)
+
+
+def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Entries, bytes]:
+    """Place records one after the other from ``start`` on; return their entries, and the bytes that hold all of it."""
     length = entries["length"].astype(np.int64)
     sizes = ENTRY_NBYTES + length + -length % _ALIGNMENT
     entries["offset"] = start + np.cumsum(sizes) - sizes + ENTRY_NBYTES
     entries["check"] = checks(entries)
     raw = entries.tobytes()
     heads = (raw[at : at + ENTRY_NBYTES] for at in range(0, len(raw), ENTRY_NBYTES))
-    parts = ((head, value, _PADDING[len(value) % _ALIGNMENT]) for head, (value, _) in zip(heads, stored, strict=True))
+    parts = ((head, value, _PADDING[len(value) % _ALIGNMENT]) for head, value in zip(heads, values, strict=True))
     return entries, b"".join(chain.from_iterable(parts))
 
 
@@ -110,7 +121,8 @@ def find_entries(buffer: bytes, start: int) -> Entries:
     first = np.flatnonzero(words == own) - 2
     first = first[(first >= 0) & (first <= len(words) - ENTRY_NBYTES // 8)]
     found = words[first[:, None] + np.arange(ENTRY_NBYTES // 8)].reshape(-1).view(ENTRY)
-    return found[found["check"] == checks(found)]
+    entries: Entries = found[found["check"] == checks(found)]
+    return entries
 
 
 def not_inside_another(entries: Entries) -> Iterator[int]:

@@ -26,10 +26,11 @@ from penstock.ledger.record import (
     ENTRY,
     ENTRY_NBYTES,
     Entries,
-    checks,
     decoded,
     ends,
     find_entries,
+    good,
+    laid_out,
     not_inside_another,
     packed,
 )
@@ -106,8 +107,8 @@ class Segment:
             raise DamagedHeaderError(str(self.path))
         if version > VERSION:
             raise LedgerError(
-                f"The ledger {str(self.path.parent)!r} was written by a newer penstock (format {version}; this one knows "
-                f"up to {VERSION}). Upgrade penstock, or use another folder"
+                f"The ledger {str(self.path.parent)!r} was written by a newer penstock (format {version}; this one "
+                f"knows up to {VERSION}). Upgrade penstock, or use another folder"
             )
 
     # -- the lock ----------------------------------------------------------------------------------------------------
@@ -150,10 +151,10 @@ class Segment:
         return entries, rows
 
     def entries(self) -> tuple[Entries, npt.NDArray[np.int64]]:
-        """Return all good entries and their rows; changes nothing, so that it may be called while another thread appends."""
+        """Return all good entries and their rows. Changes nothing, so it may be called while another thread appends."""
         entries = self._index_from(0) if self._index_path.exists() else np.zeros(0, ENTRY)
         size = os.fstat(self.fd).st_size
-        rows = np.flatnonzero((entries["check"] == checks(entries)) & (ends(entries) <= size))
+        rows = np.flatnonzero(good(entries, size))
         return entries[rows], rows
 
     def read(self, key: bytes, offset: int, length: int) -> bytes | None:
@@ -167,7 +168,7 @@ class Segment:
         return np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY_NBYTES)
 
     def _are_good(self, entries: Entries) -> npt.NDArray[np.bool_]:
-        return (entries["check"] == checks(entries)) & (ends(entries) <= self.end)
+        return good(entries, self.end)
 
     def _has_value(self, entry: np.void) -> bool:
         return self.read(entry.tobytes()[:16], int(entry["offset"]), int(entry["length"])) is not None
@@ -175,7 +176,7 @@ class Segment:
     # -- checking and repairing: by whoever holds the lock -----------------------------------------------------------
 
     def repair(self) -> None:
-        """Make the index agree with the log, and cut off what a crash left half written. Reads little if all is well."""
+        """Make the index agree with the log and cut off what a crash left half written. Reads little if all is well."""
         size = self.end = os.fstat(self.fd).st_size
         entries = self._index_from(0) if self._index_path.exists() else np.zeros(0, ENTRY)
         is_whole = bool(self._are_good(entries).all()) and all(
@@ -238,6 +239,16 @@ class Segment:
         self.end, self.num_rows = before + len(blob), first + len(entries)
         return entries, np.arange(first, self.num_rows)
 
+    def append_copies(self, source: Segment, entries: Entries, used: npt.NDArray[np.uint32]) -> None:
+        """Write records of another log as they are, with when they were written and used."""
+        values = [os.pread(source.fd, length, at) for at, length in entries[["offset", "length"]].tolist()]
+        copies, blob = laid_out(entries.copy(), values, self.end)
+        write_all(self.fd, blob, self.end)
+        os.fdatasync(self.fd)
+        self._append_to_index(copies, self.num_rows)
+        self._write_used(used, self.num_rows)
+        self.end, self.num_rows = self.end + len(blob), self.num_rows + len(copies)
+
     def _append_to_index(self, entries: Entries, row: int) -> None:
         fd = os.open(self._index_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -267,11 +278,14 @@ class Segment:
         with contextlib.suppress(OSError):
             used = self.used(high)[low:]
             used[rows - low] = now_s
-            fd = os.open(self._used_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                write_all(fd, used.tobytes(), low * 4)
-            finally:
-                os.close(fd)
+            self._write_used(used, low)
+
+    def _write_used(self, used: npt.NDArray[np.uint32], row: int) -> None:
+        fd = os.open(self._used_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, used.tobytes(), row * 4)
+        finally:
+            os.close(fd)
 
     def used(self, num_rows: int) -> npt.NDArray[np.uint32]:
         """Return when each row was last used, 0 for never."""
@@ -280,6 +294,11 @@ class Segment:
             saved = np.fromfile(self._used_path, "<u4", count=num_rows)
             used[: len(saved)] = saved
         return used
+
+    def remove(self) -> None:
+        """Delete the files; whoever has them open still reads them."""
+        for path in (self.path, self._index_path, self._used_path):
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         os.close(self.fd)  # which also lets go of the lock

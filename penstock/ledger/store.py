@@ -55,6 +55,7 @@ class FileLedger:
         self._folder_mtime_ns = -1
         self._next_number = itertools.count()
         self._mine: int | None = None
+        self._is_closed = False
         try:
             if not path.is_dir():
                 path.mkdir(parents=True, exist_ok=True)
@@ -72,6 +73,8 @@ class FileLedger:
         # In this order: a value is in the index before it is no longer waiting.
         found = self._committer.waiting(keys)
         with self._lock:
+            if self._is_closed:
+                raise LedgerError(f"The ledger {str(self.path)!r} is closed")
             found |= self._read(keys)
             if len(found) < len(keys) and self._refresh():
                 found |= self._read([key for key in keys if key not in found])
@@ -101,7 +104,7 @@ class FileLedger:
                     segment.close()
                 self._segments.clear()
                 self._index = KeyIndex()
-                self._folder_mtime_ns = -1
+                self._is_closed = True
 
     def _close_at_exit(self) -> None:
         try:
@@ -165,8 +168,8 @@ class FileLedger:
                     segment.num_rows = 0
         for name in sorted(paths.keys() - self._numbers.keys()):
             with contextlib.suppress(FileNotFoundError):
-                if (segment := open_segment(paths[name])) is not None:
-                    self._add_segment(segment)
+                if (opened := open_segment(paths[name])) is not None:
+                    self._add_segment(opened)
         return bool(gone)
 
     def _drop_segment(self, number: int) -> None:
