@@ -13,6 +13,7 @@
     |   `-- StoreUnavailableError   a store does not answer, or asks to come back later
     |-- WriteError                  an output cannot be written
     |   `-- OutputExistsError
+    |-- LedgerError                 a ledger of finished calls cannot be opened or written
     |-- UdfError                    user code failed on a row or a batch
     |   `-- TooManyErrorsError      more rows failed than max_errors allows
     |-- WorkerDiedError             a worker process ended without an answer
@@ -99,6 +100,10 @@ class WriteError(PenstockError, OSError):
 
 class OutputExistsError(WriteError, FileExistsError):
     """``mode="create"`` met a folder that already holds data."""
+
+
+class LedgerError(PenstockError, OSError):
+    """A ledger of finished calls cannot be opened or written."""
 
 
 class UdfError(PenstockError):

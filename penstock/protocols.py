@@ -5,6 +5,7 @@ Sink -> Writer         where rows go                  io/, users
 Handler                the work of a stage, opened in a worker
 WorkerPool             where handlers run             execution/ (threads, asyncio), udf/ (processes), runners/ray
 Subscriber             who is told what happens       observe/, users
+Ledger                 what finished calls answered   ledger/
 """
 
 from __future__ import annotations
@@ -236,3 +237,29 @@ class Subscriber(Protocol):
     """Is told of events as they happen, in order, on the driver's thread; must return quickly and never raise."""
 
     def on_event(self, event: Event) -> None: ...
+
+
+class Ledger(Protocol):
+    """A durable log of finished calls, by key. Safe to be used by several threads and processes at once.
+
+    Opened and closed by the query that uses it, in each process that does.
+    """
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those keys that have one. Reads files: quickest for about 1,000 keys at a time."""
+        ...
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Keep a value for a key that has none: the first one stays. Returns at once; durable within 100 ms.
+
+        Blocks while the disk is far behind, and raises LedgerError when it refuses and memory is full of what waits.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Return when everything put so far is durable; raises LedgerError if that failed, and may be called again."""
+        ...
+
+    def close(self) -> None:
+        """Flush, then let go of everything, also if the flush raises. May be called twice."""
+        ...

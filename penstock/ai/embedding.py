@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ai.provider import Embedder, NDArray, loaded
+from penstock.ai.remembering import VectorMemory
 from penstock.ai.remote.http import estimated_tokens
 from penstock.errors import ProviderUnusableError, RequestRefusedError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
@@ -69,6 +70,7 @@ class PackedEmbeddings:
         self._model = loaded(model)
         self._long_input = long_input
         self._max_input_tokens: int | None = getattr(model, "max_input_tokens", None)
+        self._memory: VectorMemory | None = getattr(self._model, "memory", None)
 
     async def embed(self, column: Series) -> PartialColumn:
         texts = column.to_pylist()
@@ -76,14 +78,19 @@ class PackedEmbeddings:
         failures: dict[int, Exception] = {}
         sums: list[NDArray | None] = [None] * len(texts)
 
+        def add(piece: _Piece, vector: NDArray) -> None:
+            share, before = vector * np.float32(piece.weight), sums[piece.row]
+            sums[piece.row] = share if before is None else before + share
+
         async def send(packed: Sequence[_Piece]) -> None:
             for piece, vector in zip(packed, await self._vectors(packed, failures), strict=True):
                 if vector is not None:
-                    share, before = vector * np.float32(piece.weight), sums[piece.row]
-                    sums[piece.row] = share if before is None else before + share
+                    add(piece, vector)
+                    if self._memory is not None:
+                        self._memory.put(self._memory.key(piece.text), vector)
 
         async with asyncio.TaskGroup() as group:
-            for packed in self._packed(pieces):
+            for packed in self._packed(self._unknown(pieces, add)):
                 group.create_task(send(packed))
         num_pieces = np.bincount([piece.row for piece in pieces], minlength=len(texts)) if pieces else ()
         for row, vector in enumerate(sums):
@@ -109,6 +116,17 @@ class PackedEmbeddings:
         for start in range(0, len(text), step):
             part = text[start : start + step]
             yield _Piece(row, part, float(len(part)))
+
+    def _unknown(self, pieces: Sequence[_Piece], add: Callable[[_Piece, NDArray], None]) -> list[_Piece]:
+        """Return the pieces that are to be sent; those that were before are added at once."""
+        if self._memory is None:
+            return list(pieces)
+        keys = [self._memory.key(piece.text) for piece in pieces]
+        known = self._memory.get(keys)
+        for piece, key in zip(pieces, keys, strict=True):
+            if key in known:
+                add(piece, known[key])
+        return [piece for piece, key in zip(pieces, keys, strict=True) if key not in known]
 
     def _packed(self, pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
         """Yield what goes into one call each."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.ai.limits.limiter import Caps
 from penstock.ai.provider import FIRST_DELAY_S, MAX_RETRIES, TIMEOUT_S, CallSettings
+from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy
 from penstock.udf.options import check_whole, make_policy
@@ -15,7 +16,7 @@ from penstock.udf.options import check_whole, make_policy
 ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
 CALL_OPTIONS = (
     *("on_error", "max_errors", "max_retries", "timeout"),
-    *("max_concurrency", "requests_per_minute", "tokens_per_minute"),
+    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache"),
 )
 
 
@@ -52,8 +53,10 @@ class AiOptions:
             can_stop=True,
         )
         caps = Caps(taken.get("max_concurrency"), taken.get("requests_per_minute"), taken.get("tokens_per_minute"))
+        cache = taken.get("cache")
+        _check_cache(function, cache)
         settings = CallSettings(
-            taken.get("max_retries", MAX_RETRIES), taken.get("timeout", TIMEOUT_S), caps, FIRST_DELAY_S
+            taken.get("max_retries", MAX_RETRIES), taken.get("timeout", TIMEOUT_S), caps, FIRST_DELAY_S, cache
         )
         return AiOptions(policy, settings, given)
 
@@ -73,3 +76,13 @@ def _check_positive(function: str, name: str, value: Any) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise InvalidArgumentError(f"{function}: {name}={value!r} must be a number above 0.")
+
+
+def _check_cache(function: str, cache: Any) -> None:
+    if cache is not None and not isinstance(cache, bool):
+        raise InvalidArgumentError(f"{function}: cache={cache!r} is neither True nor False.")
+    if cache and not get_config().cache_dir:
+        raise InvalidArgumentError(
+            f"{function}: cache=True needs a place to keep answers in; set ps.set_config(cache_dir=...) "
+            "or PENSTOCK_CACHE_DIR."
+        )

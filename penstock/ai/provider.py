@@ -48,6 +48,7 @@ class CallSettings:
     timeout_s: float = TIMEOUT_S
     caps: Caps = NO_CAPS
     first_delay_s: float = FIRST_DELAY_S  # before the second try; it doubles from there
+    cache: bool | None = None  # whether answers are kept; None: where there is a ledger
 
 
 DEFAULT_SETTINGS = CallSettings()

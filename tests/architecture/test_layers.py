@@ -13,7 +13,7 @@ from tests.architecture.imports import Import, imports_of, package_modules, reso
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "config", "cpu_clock", "secret", "sharing", "storage", "types", "events"),
     ("protocols", "images"),
-    ("expr",),
+    ("expr", "ledger"),
     ("plan",),
     ("udf", "io", "execution", "observe"),
     ("ai", "runners", "media"),

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
+
+import orjson
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
+from penstock.ai.remembering import CallMemory, VectorMemory, configured_ledger
 from penstock.ai.remote.http import ApiClient, estimated_tokens
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
 from penstock.errors import InvalidAnswerError
@@ -20,32 +24,59 @@ class ApiPrompter(Prompter):
     """Asks a remote model, many requests at once."""
 
     def __init__(self, endpoint: Endpoint, wire: Wire, model: str, settings: CallSettings = DEFAULT_SETTINGS) -> None:
-        self._wire = wire
+        self._endpoint, self._wire, self._cache = endpoint, wire, settings.cache
         self._client = ApiClient(endpoint, model, settings)
+        self._memory: CallMemory | None = None
         self.takes_options = getattr(wire, "takes_options", False)
 
     def load(self) -> None:
         self._client.open()
+        if (ledger := configured_ledger(self._cache)) is not None:
+            self._memory = CallMemory(ledger, self._endpoint.provider, self._endpoint.base_url)
 
     async def close(self) -> None:
         await self._client.close()
+        if self._memory is not None:
+            await asyncio.to_thread(self._memory.close)
 
     async def generate(self, request: Request) -> list[Generation]:
-        call, tokens = self._wire.call(request), request_tokens(request)
-        answers = await self._ask(call, tokens)
+        answers = await self._ask(request)
         while len(answers) < request.num_answers:  # not every API gives several at once
             missing = request.num_answers - len(answers)
-            for more in await asyncio.gather(*(self._ask(call, tokens) for _ in range(missing))):
+            for more in await asyncio.gather(*(self._ask(request) for _ in range(missing))):
                 answers += more
         return answers[: request.num_answers]
 
-    async def _ask(self, call: ApiCall, tokens: int) -> list[Generation]:
-        answers, latency_s = await self._client.ask(call, self._wire.read, tokens)
+    async def _ask(self, request: Request) -> list[Generation]:
+        call = self._wire.call(request)
+        if self._memory is None:
+            return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
+        latency_s: float | None = None
+
+        async def ask() -> bytes:
+            nonlocal latency_s
+            body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
+            return orjson.dumps(body)
+
+        formless = call if request.output is None else self._wire.call(replace(request, output=None))
+        raw = await self._memory.answer(formless.path, formless.body, ask)
+        return _timed(self._read(orjson.loads(raw)), latency_s)
+
+    def _checked(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._read(body)
+        return body
+
+    def _read(self, body: Mapping[str, Any]) -> list[Generation]:
+        answers = self._wire.read(body)
         if not answers:
             raise InvalidAnswerError("the answer holds no text and no reason why")
-        for answer in answers:
-            answer.latency_s = latency_s
         return answers
+
+
+def _timed(answers: list[Generation], latency_s: float | None) -> list[Generation]:
+    for answer in answers:
+        answer.latency_s = latency_s
+    return answers
 
 
 def request_tokens(request: Request) -> int:
@@ -84,7 +115,9 @@ class EmbeddingWire(Protocol):
 
 
 class ApiEmbedder(Embedder):
-    """Embeds texts by a remote model; ``embedding.py`` packs them."""
+    """Embeds texts by a remote model; ``embedding.py`` packs them, and asks ``memory`` before."""
+
+    memory: VectorMemory | None = None
 
     def __init__(
         self,
@@ -94,7 +127,7 @@ class ApiEmbedder(Embedder):
         dimensions: int | None = None,
         settings: CallSettings = DEFAULT_SETTINGS,
     ) -> None:
-        self._wire = wire
+        self._endpoint, self._wire, self._cache = endpoint, wire, settings.cache
         self._client = ApiClient(endpoint, model, settings)
         self.max_items, self.max_tokens, self.max_input_tokens = wire.max_items, wire.max_tokens, wire.max_input_tokens
         if dimensions is None:
@@ -103,9 +136,16 @@ class ApiEmbedder(Embedder):
 
     def load(self) -> None:
         self._client.open()
+        if (ledger := configured_ledger(self._cache)) is not None:
+            call = self._wire.call([])
+            self.memory = VectorMemory(
+                ledger, base_url=self._endpoint.base_url, dimensions=self.dimensions, path=call.path, body=call.body
+            )
 
     async def close(self) -> None:
         await self._client.close()
+        if self.memory is not None:
+            await asyncio.to_thread(self.memory.close)
 
     async def embed(self, inputs: Sequence[str]) -> NDArray:
         tokens = sum(map(estimated_tokens, inputs))

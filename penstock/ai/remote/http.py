@@ -74,9 +74,7 @@ class ApiClient:
         if session is not None:
             await session.release()
 
-    async def ask(
-        self, call: ApiCall, read: Callable[[Mapping[str, Any]], Answer], tokens: int = 0
-    ) -> tuple[Answer, float]:
+    async def ask(self, call: ApiCall, read: Callable[[Any], Answer], tokens: int = 0) -> tuple[Answer, float]:
         """Send a call until it is answered; return what ``read`` makes of the body, and how long the answer took.
 
         ``tokens`` is what the call is estimated to take of a limit on tokens. What cannot be mended by asking again, or

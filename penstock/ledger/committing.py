@@ -1,0 +1,141 @@
+"""Group commit: values wait in memory for a moment, and one thread writes all of them at once."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+
+from penstock.errors import LedgerError
+
+COMMIT_EVERY_S = 0.05  # leaves as long again for the disk, so that a value is durable within 100 ms
+RETRY_EVERY_S = 1.0
+SAVE_USED_EVERY_S = 10.0
+MAX_WAITING_NBYTES = 64 * 2**20
+_OVERHEAD_NBYTES = 200  # of an item, besides its value
+
+Items = Sequence[tuple[bytes, bytes]]
+
+
+class Committer:
+    """Takes values at once and has them committed by a thread of its own.
+
+    While commits fail, values stay in memory and the commit is tried again, every second and on each ``flush``. Past
+    ``max_nbytes`` of them, ``put`` waits for a slow disk, and raises for one that fails.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Items], None],
+        idle: Callable[[], None],
+        path: str,
+        max_nbytes: int = MAX_WAITING_NBYTES,
+    ) -> None:
+        self._commit, self._idle, self._path, self._max_nbytes = commit, idle, path, max_nbytes
+        self._changed = threading.Condition()  # guards everything below
+        self._waiting: dict[bytes, bytes] = {}
+        self._nbytes = self._num_put = self._num_done = 0
+        self._num_attempts = 0
+        self._error: Exception | None = None  # of the last attempt
+        self._is_closed = False
+        self._has_work, self._is_urgent = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-ledger", daemon=True)
+        self._thread.start()
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Take a value, unless one waits for the same key."""
+        with self._changed:
+            while self._nbytes > self._max_nbytes and not self._is_closed:
+                if self._error is not None:
+                    raise self._failure()
+                self._is_urgent.set()
+                self._changed.wait()
+            if self._is_closed:
+                raise LedgerError(f"The ledger {self._path!r} is closed")
+            if key in self._waiting:
+                return
+            self._waiting[key] = value
+            self._nbytes += len(value) + _OVERHEAD_NBYTES
+            self._num_put += 1
+        if not self._has_work.is_set():
+            self._has_work.set()
+
+    def waiting(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those keys that are not committed yet."""
+        waiting = self._waiting
+        return {key: value for key in keys if (value := waiting.get(key)) is not None} if waiting else {}
+
+    def flush(self) -> None:
+        """Return when all that was put before is committed; raise if an attempt that began since has failed."""
+        with self._changed:
+            target, began = self._num_put, self._num_attempts
+            self._is_urgent.set()
+            self._has_work.set()
+            while self._num_done < target:
+                if self._error is not None and self._num_attempts > began:
+                    raise self._failure()
+                if not self._thread.is_alive():
+                    raise LedgerError(f"The ledger {self._path!r} is closed, and values for it were not written")
+                self._changed.wait()
+
+    def close(self) -> None:
+        """Flush and end the thread; what could not be written is lost, and the error says so."""
+        try:
+            if not self._is_closed:
+                self.flush()
+        finally:
+            with self._changed:
+                self._is_closed = True
+                self._changed.notify_all()
+            self._is_urgent.set()
+            self._has_work.set()
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            if not self._has_work.wait(SAVE_USED_EVERY_S):
+                self._idle()
+                continue
+            self._is_urgent.wait(COMMIT_EVERY_S if self._error is None else RETRY_EVERY_S)
+            with self._changed:
+                self._is_urgent.clear()
+                self._has_work.clear()
+                items = list(self._waiting.items())
+                is_last = self._is_closed
+            if not is_last:
+                self._attempt(items)
+                continue
+            self._idle()
+            return
+
+    def _attempt(self, items: Items) -> None:
+        error: Exception | None = None
+        try:
+            if items:
+                self._commit(items)
+        except Exception as exc:
+            error = exc
+        with self._changed:
+            self._num_attempts += 1
+            self._error = error
+            if error is None:
+                for key, value in items:
+                    del self._waiting[key]
+                    self._nbytes -= len(value) + _OVERHEAD_NBYTES
+                self._num_done += len(items)
+            else:
+                self._has_work.set()  # to be tried again
+            self._changed.notify_all()
+
+    def _failure(self) -> LedgerError:
+        try:
+            room = f"{shutil.disk_usage(self._path).free:,} bytes are free there"
+        except OSError as exc:
+            room = str(exc)
+        failure = LedgerError(
+            f"The ledger {self._path!r} cannot be written: {self._error}; {room}. {len(self._waiting):,} "
+            f"finished calls ({self._nbytes:,} bytes) wait in memory: make room or repair the disk, "
+            "then go on or call flush() again"
+        )
+        failure.__cause__ = self._error
+        return failure

@@ -1,0 +1,45 @@
+"""Two ledgers as one: a job's own, and one that jobs share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from penstock.protocols import Ledger
+
+
+class LayeredLedger:
+    """Reads from a job's own ledger first, then from the shared one; writes to both.
+
+    What only the shared one has is copied to the job's own, so that a job that was begun can be resumed without it.
+    """
+
+    def __init__(self, own: Ledger, shared: Ledger) -> None:
+        self._own, self._shared = own, shared
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those keys that have one in either."""
+        found = self._own.get(keys)
+        if len(found) < len(keys) and (missing := [key for key in keys if key not in found]):
+            shared = self._shared.get(missing)
+            for key, value in shared.items():
+                self._own.put(key, value)
+            found.update(shared)
+        return found
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Keep a value in both."""
+        self._own.put(key, value)
+        self._shared.put(key, value)
+
+    def flush(self) -> None:
+        """Return when everything put so far is durable in both."""
+        with contextlib.ExitStack() as both:  # the second is flushed also if the first fails
+            both.callback(self._shared.flush)
+            both.callback(self._own.flush)
+
+    def close(self) -> None:
+        """Close both."""
+        with contextlib.ExitStack() as both:
+            both.callback(self._shared.close)
+            both.callback(self._own.close)

@@ -1,0 +1,136 @@
+"""How finished calls lie in a file: an entry of 48 bytes that describes and guards itself, then the value, padded to 8.
+
+An entry says where its value is, so an entry is recognised wherever one starts to read: its third word is its own
+position. That is how records are found again behind damage, with one comparison of arrays. The index of a log is a copy
+of its entries.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Entries: TypeAlias = np.ndarray[Any, np.dtype[np.void]]  # of ENTRY
+
+ENTRY = np.dtype(
+    [
+        ("key0", "<u8"),
+        ("key1", "<u8"),
+        ("offset", "<u8"),  # of the value, in the log
+        ("length", "<u4"),  # of the value as stored
+        ("crc", "<u4"),  # of the value as stored
+        ("written", "<u4"),  # seconds since 1970
+        ("codec", "<u4"),  # 0: as it is; 1: zlib
+        ("check", "<u8"),  # of all of the above
+    ]
+)
+ENTRY_NBYTES = ENTRY.itemsize
+PLAIN, ZLIB = 0, 1
+MAX_VALUE_NBYTES = 2**31
+_ALIGNMENT = 8
+_PADDING = [b"\0" * (-length % _ALIGNMENT) for length in range(_ALIGNMENT)]
+_COMPRESS_FROM = 1024  # below, there is little to gain
+_SEED, _PRIME = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
+
+
+def checks(entries: Entries) -> npt.NDArray[np.uint64]:
+    """Return what the ``check`` of each entry must be; never 0 for an entry of zeros."""
+    words = np.ascontiguousarray(entries).view("<u8").reshape(len(entries), -1)
+    mixed = np.full(len(entries), _SEED)
+    for column in range(words.shape[1] - 1):
+        mixed = (mixed ^ words[:, column]) * _PRIME
+        mixed ^= mixed >> np.uint64(32)
+    return mixed
+
+
+def ends(entries: Entries) -> npt.NDArray[np.int64]:
+    """Return where each record ends, its padding included."""
+    length = entries["length"].astype(np.int64)
+    end: npt.NDArray[np.int64] = entries["offset"].astype(np.int64) + length + -length % _ALIGNMENT
+    return end
+
+
+def good(entries: Entries, log_nbytes: int) -> npt.NDArray[np.bool_]:
+    """Say of each entry whether it is as it was written, and its record lies in the log."""
+    are_good: npt.NDArray[np.bool_] = (entries["check"] == checks(entries)) & (ends(entries) <= log_nbytes)
+    return are_good
+
+
+def encoded(value: bytes) -> tuple[bytes, int]:
+    """Return a value as it is stored, and its codec: compressed where that saves an eighth or more."""
+    if len(value) > _COMPRESS_FROM:
+        packed = zlib.compress(value, 1)
+        if len(packed) < len(value) * 7 // 8:
+            return packed, ZLIB
+    return value, PLAIN
+
+
+def packed(items: Sequence[tuple[bytes, bytes]], start: int, now_s: int) -> tuple[Entries, bytes]:
+    """Return entries for (key, value) pairs and the bytes that hold all of it, to be written at ``start``."""
+    stored = [encoded(value) for _, value in items]
+    entries = np.zeros(len(items), ENTRY)
+    keys = np.frombuffer(b"".join([key for key, _ in items]), "<u8").reshape(-1, 2)
+    entries["key0"], entries["key1"] = keys[:, 0], keys[:, 1]
+    entries["length"] = [len(value) for value, _ in stored]
+    entries["crc"] = [zlib.crc32(value) for value, _ in stored]
+    entries["codec"] = [codec for _, codec in stored]
+    entries["written"] = now_s
+    return laid_out(entries, [value for value, _ in stored], start)
+
+
+def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Entries, bytes]:
+    """Place records one after the other from ``start`` on; return their entries, and the bytes that hold all of it."""
+    length = entries["length"].astype(np.int64)
+    sizes = ENTRY_NBYTES + length + -length % _ALIGNMENT
+    entries["offset"] = start + np.cumsum(sizes) - sizes + ENTRY_NBYTES
+    entries["check"] = checks(entries)
+    raw = entries.tobytes()
+    heads = (raw[at : at + ENTRY_NBYTES] for at in range(0, len(raw), ENTRY_NBYTES))
+    parts = ((head, value, _PADDING[len(value) % _ALIGNMENT]) for head, value in zip(heads, values, strict=True))
+    return entries, b"".join(chain.from_iterable(parts))
+
+
+def decoded(record: bytes, key: bytes) -> bytes | None:
+    """Return the value in the bytes of one record (without its padding), or None if they are not what was written."""
+    body = record[ENTRY_NBYTES:]
+    if record[:16] != key or int.from_bytes(record[28:32], "little") != zlib.crc32(body):
+        return None
+    if record[36] == ZLIB:
+        try:
+            return zlib.decompress(body)
+        except zlib.error:  # the codec is damaged
+            return None
+    return body
+
+
+def find_entries(buffer: bytes, start: int) -> Entries:
+    """Return the entries in bytes that lie at ``start`` (a multiple of 8) in a log; what is no entry is passed over.
+
+    An entry of which the end is not in ``buffer`` is not found.
+    """
+    words = np.frombuffer(buffer, "<u8", count=len(buffer) // 8)
+    if len(words) < ENTRY_NBYTES // 8:
+        return np.zeros(0, ENTRY)
+    # The word "offset" of an entry at word i is the third one, i + 2, and says where the entry ends: at word i + 6.
+    own = np.arange(len(words), dtype=np.uint64) * np.uint64(8) + np.uint64(start + 4 * 8)
+    first = np.flatnonzero(words == own) - 2
+    first = first[(first >= 0) & (first <= len(words) - ENTRY_NBYTES // 8)]
+    found = words[first[:, None] + np.arange(ENTRY_NBYTES // 8)].reshape(-1).view(ENTRY)
+    entries: Entries = found[found["check"] == checks(found)]
+    return entries
+
+
+def not_inside_another(entries: Entries) -> Iterator[int]:
+    """Yield the positions of entries that do not lie in the value of one before: values may hold anything."""
+    end = 0
+    for position, (begin, after) in enumerate(
+        zip((entries["offset"] - np.uint64(ENTRY_NBYTES)).tolist(), ends(entries).tolist(), strict=True)
+    ):
+        if begin >= end:
+            yield position
+            end = after

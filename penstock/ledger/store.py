@@ -1,0 +1,236 @@
+"""A ledger: log files in one folder, of which each process that writes has its own.
+
+So nobody waits for anybody, a damaged file harms no other, and nothing but ``flock`` is asked of the file system.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from penstock.errors import InvalidArgumentError, LedgerError
+from penstock.ledger.committing import Committer
+from penstock.ledger.index import KeyIndex
+from penstock.ledger.keys import KEY_NBYTES
+from penstock.ledger.record import MAX_VALUE_NBYTES
+from penstock.ledger.salvage import open_segment
+from penstock.ledger.segment import ROLL_NBYTES, Segment, segment_paths, sync_folder
+
+log = logging.getLogger("penstock.ledger")
+
+_MTIME_TICK_NS = 50_000_000
+
+
+def open_ledger(path: str | os.PathLike[str]) -> FileLedger:
+    """Open the ledger in a folder, or begin one there.
+
+    >>> import tempfile
+    >>> from penstock.ledger import key_of
+    >>> ledger = open_ledger(tempfile.mkdtemp())
+    >>> key = key_of({"model": "m", "prompt": "hi"})
+    >>> ledger.put(key, b"hello")
+    >>> ledger.get([key]) == {key: b"hello"}
+    True
+    >>> ledger.close()
+    """
+    return FileLedger(Path(path))
+
+
+class FileLedger:
+    """A durable log of finished calls; see ``protocols.Ledger`` for the contract."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()  # guards everything below
+        self._index = KeyIndex()
+        self._segments: dict[int, Segment] = {}
+        self._numbers: dict[str, int] = {}  # of segments, by file name
+        self._folder_mtime_ns = -1
+        self._next_number = itertools.count()
+        self._mine: int | None = None
+        self._is_closed = False
+        try:
+            if not path.is_dir():
+                path.mkdir(parents=True, exist_ok=True)
+                sync_folder(path.parent)
+            self._refresh()
+        except OSError as exc:
+            if isinstance(exc, LedgerError):
+                raise
+            raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
+        self._committer = Committer(self._commit, self._save_used, str(path))
+        atexit.register(self._close_at_exit)
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those keys that have one, whichever process put it there."""
+        # In this order: a value is in the index before it is no longer waiting.
+        found = self._committer.waiting(keys)
+        with self._lock:
+            if self._is_closed:
+                raise LedgerError(f"The ledger {str(self.path)!r} is closed")
+            found |= self._read(keys)
+            if len(found) < len(keys) and self._refresh():
+                found |= self._read([key for key in keys if key not in found])
+        return found
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Keep the value of a key that has none yet. Returns at once; on disk within 100 ms."""
+        if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
+            raise InvalidArgumentError(
+                f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
+                f"got {len(key)} and {len(value)}"
+            )
+        self._committer.put(key, value)
+
+    def flush(self) -> None:
+        """Return when everything put so far is on disk."""
+        self._committer.flush()
+
+    def close(self) -> None:
+        """Flush, and let go of files and thread; raises if not everything could be written."""
+        atexit.unregister(self._close_at_exit)
+        try:
+            self._committer.close()
+        finally:
+            with self._lock:
+                for segment in self._segments.values():
+                    segment.close()
+                self._segments.clear()
+                self._index = KeyIndex()
+                self._is_closed = True
+
+    def _close_at_exit(self) -> None:
+        try:
+            self.close()
+        except LedgerError as exc:
+            log.error("%s", exc)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        while places := self._index.find(keys):
+            damaged = []
+            used: dict[int, list[int]] = {}
+            for key, place in places:
+                value = self._segments[place.segment].read(key, place.offset, place.length)
+                if value is None:
+                    damaged.append((key, place))
+                else:
+                    found[key] = value
+                    used.setdefault(place.segment, []).append(place.row)
+            for number, rows in used.items():
+                self._segments[number].touch(rows)
+            if not damaged:
+                break
+            for _, place in damaged:
+                self._segments[place.segment].forget(place.row)
+                self._index.discard(place)
+            log.warning("%d records of the ledger %s are damaged and count as missing", len(damaged), self.path)
+            keys = [key for key, _ in damaged]  # which may have another place
+        return found
+
+    def _refresh(self) -> bool:
+        """Learn what other processes have written; return whether there is anything new."""
+        is_new = self._follow_folder()
+        for number, segment in self._segments.items():
+            if not segment.is_mine:
+                entries, rows = segment.load()
+                if len(rows):
+                    self._index.add(number, entries, rows)
+                    is_new = True
+        return is_new
+
+    def _follow_folder(self) -> bool:
+        """Open the segments that are new, and close those that are gone; return whether any was."""
+        mtime_ns = os.stat(self.path).st_mtime_ns
+        if mtime_ns == self._folder_mtime_ns:
+            return False
+        # The clock of the file system is coarse: a change soon after another may bear the same time.
+        self._folder_mtime_ns = mtime_ns if time.time_ns() - mtime_ns > _MTIME_TICK_NS else -1
+        paths = {path.name: path for path in segment_paths(self.path)}
+        gone = [name for name in self._numbers if name not in paths]
+        if gone:  # pruned: what is left of them is in other files
+            self._index = KeyIndex()
+            for name in gone:
+                self._drop_segment(self._numbers.pop(name))
+            for number, segment in self._segments.items():
+                if segment.is_mine:
+                    self._index.add(number, *segment.entries())
+                else:
+                    segment.num_rows = 0
+        for name in sorted(paths.keys() - self._numbers.keys()):
+            with contextlib.suppress(FileNotFoundError):
+                if (opened := open_segment(paths[name])) is not None:
+                    self._add_segment(opened)
+        return bool(gone)
+
+    def _drop_segment(self, number: int) -> None:
+        self._segments.pop(number).close()
+        if number == self._mine:
+            self._mine = None
+
+    def _add_segment(self, segment: Segment) -> int:
+        number = next(self._next_number)
+        self._segments[number] = segment
+        self._numbers[segment.path.name] = number
+        return number
+
+    # -- writing, on the committer's thread --------------------------------------------------------------------------
+
+    def _commit(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write pairs whose keys nobody has written yet; when this returns they are on disk."""
+        with self._lock:
+            self._refresh()
+            known = {key for key, _ in self._index.find([key for key, _ in items])}
+            fresh = [item for item in items if item[0] not in known]
+            if not fresh:
+                return
+            number = self._own_segment()
+            segment = self._segments[number]
+        try:
+            entries, rows = segment.append(fresh, int(time.time()))
+        except BaseException:
+            self._give_up_own()  # after a failed fsync nothing is known of the file: the next attempt looks again
+            raise
+        with self._lock:
+            self._index.add(number, entries, rows)
+        if segment.end >= ROLL_NBYTES:
+            self._give_up_own()
+
+    def _own_segment(self) -> int:
+        """Return the segment that this process writes: one that nobody writes any more, or a new one."""
+        if self._mine is None:
+            self._mine = next(self._adoptable(), None)
+        if self._mine is None:
+            self._mine = self._add_segment(Segment.create(self.path))
+        return self._mine
+
+    def _adoptable(self) -> Iterator[int]:
+        for number, segment in self._segments.items():
+            if segment.end < ROLL_NBYTES and segment.try_lock():
+                try:
+                    segment.repair()
+                except BaseException:
+                    segment.unlock()
+                    raise
+                self._index.add(number, *segment.load())
+                yield number
+
+    def _give_up_own(self) -> None:
+        with self._lock:
+            if self._mine is not None:
+                self._segments[self._mine].unlock()
+                self._mine = None
+
+    def _save_used(self) -> None:
+        with self._lock:
+            for segment in self._segments.values():
+                segment.save_used(int(time.time()))

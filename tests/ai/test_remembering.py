@@ -1,0 +1,206 @@
+"""Calls that were made before are not made again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+import penstock as ps
+from penstock.ai.remembering import CallMemory
+from penstock.errors import InvalidArgumentError
+from penstock.functions import embed_text, prompt
+from penstock.ledger import open_ledger
+from penstock.testing import ModelRequest, ModelServer, faults
+
+QUESTIONS = [f"number {i}" for i in range(30)]
+
+
+@pytest.fixture
+def server(model_server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    monkeypatch.setattr("penstock.ai.options.FIRST_DELAY_S", 0.01)
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="test")
+    with ps.config(cache_dir=str(tmp_path / "cache")):
+        yield model_server
+
+
+def ask(questions: list[Any], **options: Any) -> list[Any]:
+    answer = prompt(ps.col("q"), model="gpt-5", use_chat_completions=True, **options)
+    found: list[Any] = ps.from_pydict({"q": questions}).select(answer.alias("a")).to_pydict()["a"]
+    return found
+
+
+def test_a_second_run_asks_nothing(server: ModelServer) -> None:
+    first = ask(QUESTIONS)
+    assert ask(QUESTIONS) == first == QUESTIONS
+    assert server.num_requests == len(QUESTIONS)
+
+
+def test_what_is_new_is_asked(server: ModelServer) -> None:
+    ask(QUESTIONS[:20])
+    assert ask(QUESTIONS) == QUESTIONS
+    assert server.num_requests == len(QUESTIONS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"temperature": 0.5}, {"system_message": "Be brief."}, {"max_tokens": 9}, {"extra_body": {"top_k": 1}}, {"n": 2}],
+    ids=str,
+)
+def test_another_request_is_another_call(server: ModelServer, change: dict[str, Any]) -> None:
+    ask(["a"])
+    ask(["a"], **change)
+    assert server.num_requests == 2
+
+
+def test_another_server_is_asked_again(server: ModelServer) -> None:
+    ask(["a"])
+    with ModelServer() as other:
+        ps.set_provider("openai", base_url=other.openai_url, api_key="test")
+        ask(["a"])
+        assert other.num_requests == 1
+
+
+def test_another_key_is_not_another_call(server: ModelServer) -> None:
+    ask(["a"])
+    ps.set_provider("openai", base_url=server.openai_url, api_key="another")
+    ask(["a"])
+    assert server.num_requests == 1
+
+
+def test_another_form_reads_the_answers_that_are_there(server: ModelServer) -> None:
+    class First(BaseModel):
+        name: str
+
+    class Second(BaseModel):
+        name: str
+        size: int | None = None
+
+    server.change(answer=lambda request: '{"name": "x", "size": 3}')
+    assert ask(["a"], return_format=First) == [{"name": "x"}]
+    assert ask(["a"], return_format=Second) == [{"name": "x", "size": 3}]
+    assert server.num_requests == 1
+
+
+def test_samples_stay_samples(server: ModelServer) -> None:
+    ask(["a", "a", "a"], temperature=0.8)
+    assert server.num_requests == 3
+    ask(["a", "a", "a", "a"], temperature=0.8)
+    assert server.num_requests == 4
+
+
+def test_what_is_certain_is_asked_once(server: ModelServer) -> None:
+    server.change(latency=0.05)
+    assert ask(["a", "b"] * 20, temperature=0) == ["a", "b"] * 20
+    assert server.num_requests == 2
+
+
+def test_failures_are_not_kept(server: ModelServer) -> None:
+    server.change(faults=[faults.HttpError(400, "no", first=1)])
+    assert ask(["a"], on_error="null") == [None]
+    assert ask(["a"], on_error="null") == ["a"]
+
+
+def test_an_equal_call_is_made_where_the_first_fails(server: ModelServer) -> None:
+    server.change(latency=0.05, faults=[faults.HttpError(400, "no", first=1)])
+    answers = ask(["a"] * 5, temperature=0, on_error="null")
+    assert (answers.count("a"), answers.count(None)) == (4, 1)
+    assert server.num_requests == 2
+
+
+def test_cache_may_be_switched_off(server: ModelServer) -> None:
+    for _ in range(2):
+        ask(["a"], cache=False)
+    assert server.num_requests == 2
+
+
+def test_cache_wants_a_place(model_server: ModelServer) -> None:
+    with pytest.raises(InvalidArgumentError, match="cache_dir"):
+        prompt(ps.col("q"), provider="openai", cache=True)
+
+
+def test_usage_is_that_of_the_call(server: ModelServer) -> None:
+    (first,), (second,) = ask(["a b c"], usage=True), ask(["a b c"], usage=True)
+    assert second["output_tokens"] == first["output_tokens"]
+    assert first["latency_s"] is not None
+    assert second["latency_s"] is None
+
+
+def test_vectors_are_kept_by_text(server: ModelServer) -> None:
+    texts = [f"text {i}" for i in range(300)]
+
+    def vectors(texts: list[str], **options: Any) -> np.ndarray[Any, Any]:
+        df = ps.from_pydict({"t": texts}).select(embed_text(ps.col("t"), provider="openai", dimensions=8, **options))
+        return np.stack(df.to_pydict()["t"])
+
+    first = vectors(texts)
+    num_requests = server.num_requests
+    np.testing.assert_array_equal(vectors(texts), first)
+    assert server.num_requests == num_requests
+    np.testing.assert_array_equal(vectors([*texts[:5], "new"])[:5], first[:5])
+    assert server.requests[-1].body["input"] == ["new"]
+
+
+def test_a_killed_run_has_what_it_was_told(server: ModelServer, tmp_path: Path) -> None:
+    """The process is killed by its own 20th answer; the second run asks for what had not come."""
+    script = f"""
+import os, signal, penstock as ps
+from penstock.functions import prompt
+ps.set_config(cache_dir={str(tmp_path / "cache")!r}, progress=False)
+ps.set_provider("openai", base_url={server.openai_url!r}, api_key="test")
+answer = prompt(ps.col("q"), model="gpt-5", max_concurrency=2)
+df = ps.from_pydict({{"q": [f"number {{i}}" for i in range(60)]}}).with_column("a", answer)
+for number, row in enumerate(df.iter_rows()):
+    if number == 20 and os.environ.get("DIE"):
+        from penstock.ledger import sharing
+        for ledger, _ in sharing._open.values():
+            ledger.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+print(number + 1)
+"""
+    dying = {**os.environ, "DIE": "1"}
+    first = subprocess.run([sys.executable, "-c", script], env=dying, capture_output=True, timeout=50)
+    assert first.returncode == -9
+    asked = server.num_requests
+    second = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert second.stdout.strip() == "60", second.stderr
+    assert 60 <= server.num_requests <= 62
+    assert asked >= 20
+
+
+def test_whoever_waited_for_a_call_that_fails_makes_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        memory = CallMemory(open_ledger(tmp_path), "p", "http://x")
+        made = []
+
+        async def ask() -> bytes:
+            made.append(1)
+            await asyncio.sleep(0.01)
+            if len(made) == 1:
+                raise ValueError("no")
+            return b"yes"
+
+        body = {"temperature": 0}
+        answers = await asyncio.gather(*(memory.answer("/x", body, ask) for _ in range(3)), return_exceptions=True)
+        assert [type(answer).__name__ for answer in answers].count("ValueError") == 1
+        assert answers.count(b"yes") == 2
+        memory.close()
+
+    asyncio.run(run())
+
+
+def test_answers_of_any_kind_are_kept(server: ModelServer) -> None:
+    def answer(request: ModelRequest) -> str:
+        return 'é\u2028 "quoted" ' * 1000
+
+    server.change(answer=answer)
+    assert ask(["a"]) == ask(["a"])
+    assert server.num_requests == 1
