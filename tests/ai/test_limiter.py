@@ -11,12 +11,8 @@ import time
 import pytest
 from hypothesis import given, settings, strategies as st
 
-<<<<<<< HEAD
 from penstock.ai.limits.limiter import Caps, Limiter, LimiterKey, Permit, limiter_for
-=======
-from penstock.ai.limiter import Caps, Limiter, LimiterKey, Permit, limiter_for
 from penstock.sharing import offered_limits
->>>>>>> rayshare
 
 
 async def turns(count: int = 5) -> None:

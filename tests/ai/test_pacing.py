@@ -8,15 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-<<<<<<< HEAD
-from penstock.ai.limits.pacing import Caps, Outcome, Pace, Sent
+from penstock.ai.limits.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.limits.quota import Reservation
 from penstock.ai.limits.rate_headers import NO_HINTS, Hints, Window
-=======
-from penstock.ai.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
-from penstock.ai.quota import Reservation
-from penstock.ai.rate_headers import NO_HINTS, Hints, Window
->>>>>>> rayshare
 from tests.ai.simulation import FixedWindow, Server, Slots, TokenBucket, Troubled, Unlimited, simulate
 
 JITTER = (0.0, 0.01, 0.02)

@@ -10,17 +10,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-<<<<<<< HEAD:penstock/ai/limits/pacing.py
 from penstock.ai.limits.concurrency import Concurrency
 from penstock.ai.limits.quota import Meter, Quota, Reservation
-from penstock.ai.limits.rate_headers import NO_HINTS, Hints
+from penstock.ai.limits.rate_headers import NO_HINTS, Hints, Window
 from penstock.ai.limits.send_rate import SendRate
-=======
-from penstock.ai.concurrency import Concurrency
-from penstock.ai.quota import Meter, Quota, Reservation
-from penstock.ai.rate_headers import NO_HINTS, Hints, Window
-from penstock.ai.send_rate import SendRate
->>>>>>> rayshare:penstock/ai/pacing.py
 
 Outcome = Literal["ok", "refused", "unavailable", "other"]
 """``refused`` is a 429; ``unavailable`` 5xx, a time-out or a dropped connection; ``other`` says nothing of the load."""
