@@ -48,7 +48,7 @@ def asked(questions: list[Any] = QUESTIONS, **options: Any) -> ps.DataFrame:
         faults.HttpError(408, first_tries=1),
         faults.HttpError(409, first_tries=1),
         faults.RateLimited(first_tries=1, retry_after_ms=20),
-        faults.RateLimited(first=30),
+        faults.RateLimited(first=4),
         faults.Reset(first_tries=1),
         faults.Reset(mid_body=True, first_tries=1),
         faults.Truncated(first_tries=1),
