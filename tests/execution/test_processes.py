@@ -60,7 +60,7 @@ def diary(tmp_path: Path) -> Diary:
 
 def workers_left() -> list[psutil.Process]:
     """The processes that this one has started, but for those that other tests share."""
-    return [child for child in psutil.Process().children() if "penstock.testing" not in child.cmdline()]
+    return [child for child in psutil.Process().children() if "penstock.testing" not in " ".join(child.cmdline())]
 
 
 @pytest.fixture
