@@ -50,7 +50,7 @@ class AsyncUdfHandler:
         if self._spec.is_batch:
             column = await self._call_batch(batch, first_row)
         else:
-            results = await self._call_rows(batch)
+            results = await self._call_rows(batch, first_row)
             if self._spec.is_generator:
                 results, parents = flattened(results)
             column = result_column(results, self._failures, batch, parents)
@@ -84,7 +84,7 @@ class AsyncUdfHandler:
                 columns += self._failures.taken(result, part, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
-    async def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
+    async def _call_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
         """Run all rows at once, within the bound; the first failure cancels the rest unless errors are tolerated."""
         # A caller that another batch started may make a call of this one, with which its failure is recorded.
         context = contextvars.copy_context()
@@ -94,7 +94,7 @@ class AsyncUdfHandler:
 
         # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
         calls = self._arguments.rows(batch, self._function)
-        return await self._callers.run(Calls(calls, batch.num_rows, fail))
+        return await self._callers.run(Calls(calls, batch.num_rows, fail, first_row))
 
 
 def _is_being_cancelled() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import bisect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -16,12 +16,18 @@ CALLS_A_TURN = 256
 class Calls:
     """Calls that belong together. ``calls`` makes one when it is drawn; ``on_error`` is told which failed and why.
 
-    What ``on_error`` raises ends all of them. If it returns, the result of the call that failed is None.
+    What ``on_error`` raises ends all of them. If it returns, the result of the call that failed is None. ``order`` says
+    which of several are made first.
     """
 
     def __init__(
-        self, calls: Iterator[Awaitable[Any]], num_calls: int, on_error: Callable[[int, BaseException], None]
+        self,
+        calls: Iterator[Awaitable[Any]],
+        num_calls: int,
+        on_error: Callable[[int, BaseException], None],
+        order: int = 0,
     ) -> None:
+        self.order = order
         self.draw = calls.__next__
         self.numbers = iter(range(num_calls))  # of the calls to make
         self.num_unfinished = num_calls
@@ -51,7 +57,7 @@ class Calls:
 
 
 class Callers:
-    """Up to ``max_concurrency`` coroutines that make calls, those given first first.
+    """Up to ``max_concurrency`` coroutines that make calls, those of the first rows first, in whatever order they come.
 
     None belongs to a batch: the last calls of one wait beside the first of the next. They end when there is no call to
     make, so nothing has to be closed.
@@ -59,12 +65,12 @@ class Callers:
 
     def __init__(self, max_concurrency: int) -> None:
         self._max_concurrency = max_concurrency
-        self._to_make: deque[Calls] = deque()
+        self._to_make: list[Calls] = []  # by their order
         self._callers: dict[asyncio.Task[None], Calls | None] = {}  # and what each is at
 
     async def run(self, calls: Calls) -> list[Any]:
         """Make the calls when it is their turn and return their results in order."""
-        self._to_make.append(calls)
+        bisect.insort(self._to_make, calls, key=lambda each: each.order)
         self._start(calls.num_unfinished)
         try:
             await calls.is_over
@@ -110,12 +116,12 @@ class Callers:
                 num_made += 1
                 if not num_made % CALLS_A_TURN:
                     await asyncio.sleep(0)
-            if self._to_make and self._to_make[0] is calls:
-                self._to_make.popleft()
+            if calls in self._to_make:
+                self._to_make.remove(calls)
 
     def _next(self) -> Calls | None:
         while self._to_make and self._to_make[0].is_over.done():
-            self._to_make.popleft()
+            del self._to_make[0]
         return self._to_make[0] if self._to_make else None
 
     def _replace(self, ended: asyncio.Task[None]) -> None:

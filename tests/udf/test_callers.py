@@ -175,3 +175,29 @@ def test_calls_that_never_wait_let_others_run() -> None:
         await waiting
 
     run(work())
+
+
+def test_calls_of_the_first_rows_are_made_first() -> None:
+    async def run() -> list[int]:
+        callers, made, gate = Callers(1), list[int](), asyncio.Event()
+
+        async def call(number: int) -> None:
+            made.append(number)
+            await gate.wait()
+
+        def calls(order: int) -> Calls:
+            return Calls((call(order) for _ in range(2)), 2, fail, order)
+
+        running = [asyncio.create_task(callers.run(calls(order))) for order in (5, 9, 7)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        running.append(asyncio.create_task(callers.run(calls(6))))
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(*running)
+        return made
+
+    def fail(number: int, exc: BaseException) -> None:
+        raise exc
+
+    assert asyncio.run(run()) == [5, 5, 6, 6, 7, 7, 9, 9]
