@@ -40,7 +40,7 @@ _SEED, _PRIME = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
 
 def checks(entries: Entries) -> npt.NDArray[np.uint64]:
     """Return what the ``check`` of each entry must be; never 0 for an entry of zeros."""
-    words = np.ascontiguousarray(entries).view("<u8").reshape(len(entries), -1)
+    words = np.ascontiguousarray(entries).view("<u8").reshape(-1, ENTRY_NBYTES // 8)
     mixed = np.full(len(entries), _SEED)
     for column in range(words.shape[1] - 1):
         mixed = (mixed ^ words[:, column]) * _PRIME

@@ -55,15 +55,18 @@ class FileLedger:
         self._folder_mtime_ns = -1
         self._next_number = itertools.count()
         self._mine: int | None = None
+        self._orphans: list[Segment] = []  # written by this process when somebody deleted them
         self._is_closed = False
         try:
             if not path.is_dir():
                 path.mkdir(parents=True, exist_ok=True)
                 sync_folder(path.parent)
             self._refresh()
+        except LedgerError:
+            self._let_go()
+            raise
         except OSError as exc:
-            if isinstance(exc, LedgerError):
-                raise
+            self._let_go()
             raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
         self._committer = Committer(self._commit, self._save_used, str(path))
         atexit.register(self._close_at_exit)
@@ -100,11 +103,15 @@ class FileLedger:
             self._committer.close()
         finally:
             with self._lock:
-                for segment in self._segments.values():
-                    segment.close()
-                self._segments.clear()
-                self._index = KeyIndex()
+                self._let_go()
                 self._is_closed = True
+
+    def _let_go(self) -> None:
+        for segment in (*self._segments.values(), *self._orphans):
+            segment.close()
+        self._segments.clear()
+        self._orphans.clear()
+        self._index = KeyIndex()
 
     def _close_at_exit(self) -> None:
         try:
@@ -173,9 +180,12 @@ class FileLedger:
         return bool(gone)
 
     def _drop_segment(self, number: int) -> None:
-        self._segments.pop(number).close()
-        if number == self._mine:
+        segment = self._segments.pop(number)
+        if number == self._mine:  # the committer may be writing to it right now: see _commit
+            self._orphans.append(segment)
             self._mine = None
+        else:
+            segment.close()
 
     def _add_segment(self, segment: Segment) -> int:
         number = next(self._next_number)
@@ -201,6 +211,8 @@ class FileLedger:
             self._give_up_own()  # after a failed fsync nothing is known of the file: the next attempt looks again
             raise
         with self._lock:
+            if self._mine != number:
+                raise LedgerError(f"{str(segment.path)!r} was deleted while it was written")
             self._index.add(number, entries, rows)
         if segment.end >= ROLL_NBYTES:
             self._give_up_own()
