@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from penstock.ledger.compression import compressed, restored
+
 Entries: TypeAlias = np.ndarray[Any, np.dtype[np.void]]  # of ENTRY
 
 ENTRY = np.dtype(
@@ -23,18 +25,16 @@ ENTRY = np.dtype(
         ("key1", "<u8"),
         ("offset", "<u8"),  # of the value, in the log
         ("length", "<u4"),  # of the value as stored
-        ("crc", "<u4"),  # of the value as stored
+        ("crc", "<u4"),  # of the value as stored, begun with its codec
         ("written", "<u4"),  # seconds since 1970
-        ("codec", "<u4"),  # 0: as it is; 1: zlib
+        ("codec", "<u4"),  # how it is stored: see compression.py
         ("check", "<u8"),  # of all of the above
     ]
 )
 ENTRY_NBYTES = ENTRY.itemsize
-PLAIN, ZLIB = 0, 1
 MAX_VALUE_NBYTES = 2**31
 _ALIGNMENT = 8
 _PADDING = [b"\0" * (-length % _ALIGNMENT) for length in range(_ALIGNMENT)]
-_COMPRESS_FROM = 1024  # below, there is little to gain
 _SEED, _PRIME = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
 
 
@@ -61,23 +61,14 @@ def good(entries: Entries, log_nbytes: int) -> npt.NDArray[np.bool_]:
     return are_good
 
 
-def encoded(value: bytes) -> tuple[bytes, int]:
-    """Return a value as it is stored, and its codec: compressed where that saves an eighth or more."""
-    if len(value) > _COMPRESS_FROM:
-        packed = zlib.compress(value, 1)
-        if len(packed) < len(value) * 7 // 8:
-            return packed, ZLIB
-    return value, PLAIN
-
-
 def packed(items: Sequence[tuple[bytes, bytes]], start: int, now_s: int) -> tuple[Entries, bytes]:
     """Return entries for (key, value) pairs and the bytes that hold all of it, to be written at ``start``."""
-    stored = [encoded(value) for _, value in items]
+    stored = [compressed(value) for _, value in items]
     entries = np.zeros(len(items), ENTRY)
     keys = np.frombuffer(b"".join([key for key, _ in items]), "<u8").reshape(-1, 2)
     entries["key0"], entries["key1"] = keys[:, 0], keys[:, 1]
     entries["length"] = [len(value) for value, _ in stored]
-    entries["crc"] = [zlib.crc32(value) for value, _ in stored]
+    entries["crc"] = [zlib.crc32(value, codec) for value, codec in stored]
     entries["codec"] = [codec for _, codec in stored]
     entries["written"] = now_s
     return laid_out(entries, [value for value, _ in stored], start)
@@ -97,15 +88,10 @@ def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Ent
 
 def decoded(record: bytes, key: bytes) -> bytes | None:
     """Return the value in the bytes of one record (without its padding), or None if they are not what was written."""
-    body = record[ENTRY_NBYTES:]
-    if record[:16] != key or int.from_bytes(record[28:32], "little") != zlib.crc32(body):
+    stored, codec = record[ENTRY_NBYTES:], int.from_bytes(record[36:40], "little")
+    if record[:16] != key or int.from_bytes(record[28:32], "little") != zlib.crc32(stored, codec):
         return None
-    if record[36] == ZLIB:
-        try:
-            return zlib.decompress(body)
-        except zlib.error:  # the codec is damaged
-            return None
-    return body
+    return restored(stored, codec) if codec else stored
 
 
 def find_entries(buffer: bytes, start: int) -> Entries:

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.errors import LedgerError
 from penstock.ledger import key_of, open_ledger
+from penstock.ledger.record import ENTRY_NBYTES, decoded, find_entries
 from penstock.ledger.segment import HEADER_NBYTES, header
 from penstock.ledger.upkeep import verify
 
@@ -26,8 +27,9 @@ def key_number(number: int) -> bytes:
 
 
 def value_number(number: int) -> bytes:
-    """Bytes that only this number has, of up to 4 kB."""
-    return random.Random(number).randbytes(number * 37 % 4000)
+    """Bytes that only this number has, of up to 4 kB; every second value can be compressed."""
+    dice, nbytes = random.Random(number), number * 37 % 4000
+    return dice.randbytes(nbytes) if number % 2 else (dice.randbytes(200) * 20)[:nbytes]
 
 
 VALUES = {key_number(number): value_number(number) for number in range(NUM_RECORDS)}
@@ -160,6 +162,20 @@ def test_random_damage_never_gives_a_wrong_value(folder: Path) -> None:
         ledger.flush()
         assert ledger.get(KEYS) == VALUES
         ledger.close()
+
+
+def test_a_flipped_bit_never_makes_another_value(folder: Path) -> None:
+    log = log_of(folder).read_bytes()
+    entries = find_entries(log, 0)
+    assert len(entries) == NUM_RECORDS
+    assert set(entries["codec"].tolist()) == {0, 1}
+    for key, entry in zip(KEYS, entries, strict=True):
+        start, end = int(entry["offset"]) - ENTRY_NBYTES, int(entry["offset"]) + int(entry["length"])
+        assert decoded(log[start:end], key) == VALUES[key]
+        for at in [*range(40), *range(ENTRY_NBYTES, end - start, 97)]:
+            record = bytearray(log[start:end])
+            record[at] ^= 1 << at % 8
+            assert decoded(bytes(record), key) in (None, VALUES[key])
 
 
 def test_a_damaged_record_is_found_while_a_ledger_is_open(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
