@@ -1,7 +1,7 @@
 """Measure the ledger by itself: `python -m benchmarks.ledger [FOLDER]`.
 
-Values are 1 kB that cannot be compressed. CPU is of this process, writer thread included: on a busy machine it says more
-than the time does.
+Values are 1 kB that cannot be compressed. CPU is of this process, writer thread included: on a busy machine it says
+more than the time does.
 """
 
 from __future__ import annotations

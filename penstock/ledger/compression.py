@@ -1,7 +1,7 @@
 """Large values are kept compressed: half the disk for text, at 10 us a kilobyte, and a third of that to read.
 
-zstd of level 1, as Arrow brings it. Python's zlib is five times slower for the same size; lz4 is quicker still, but saves
-only a quarter. Below 2 kB the saving is not worth the time of a run that takes everything from a ledger.
+zstd of level 1, as Arrow brings it. Python's zlib is five times slower for the same size; lz4 is quicker still, but
+saves only a quarter. Below 2 kB the saving is not worth the time of a run that takes everything from a ledger.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ of its entries.
 
 from __future__ import annotations
 
-import zlib
+import struct
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ ENTRY = np.dtype(
     ]
 )
 ENTRY_NBYTES = ENTRY.itemsize
+_GUARDS = struct.Struct("<16s12xI4xI")  # of an entry: key, crc, codec
 MAX_VALUE_NBYTES = 2**31
 _ALIGNMENT = 8
 _PADDING = [b"\0" * (-length % _ALIGNMENT) for length in range(_ALIGNMENT)]
@@ -55,6 +57,12 @@ def ends(entries: Entries) -> npt.NDArray[np.int64]:
     return end
 
 
+def keys_of(entries: Entries) -> list[bytes]:
+    """Return the key of each entry."""
+    raw = np.ascontiguousarray(entries).tobytes()
+    return [raw[at : at + 16] for at in range(0, len(raw), ENTRY_NBYTES)]
+
+
 def good(entries: Entries, log_nbytes: int) -> npt.NDArray[np.bool_]:
     """Say of each entry whether it is as it was written, and its record lies in the log."""
     are_good: npt.NDArray[np.bool_] = (entries["check"] == checks(entries)) & (ends(entries) <= log_nbytes)
@@ -68,7 +76,7 @@ def packed(items: Sequence[tuple[bytes, bytes]], start: int, now_s: int) -> tupl
     keys = np.frombuffer(b"".join([key for key, _ in items]), "<u8").reshape(-1, 2)
     entries["key0"], entries["key1"] = keys[:, 0], keys[:, 1]
     entries["length"] = [len(value) for value, _ in stored]
-    entries["crc"] = [zlib.crc32(value, codec) for value, codec in stored]
+    entries["crc"] = [crc32(value, codec) for value, codec in stored]
     entries["codec"] = [codec for _, codec in stored]
     entries["written"] = now_s
     return laid_out(entries, [value for value, _ in stored], start)
@@ -86,10 +94,13 @@ def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Ent
     return entries, b"".join(chain.from_iterable(parts))
 
 
-def decoded(record: bytes, key: bytes) -> bytes | None:
-    """Return the value in the bytes of one record (without its padding), or None if they are not what was written."""
-    stored, codec = record[ENTRY_NBYTES:], int.from_bytes(record[36:40], "little")
-    if record[:16] != key or int.from_bytes(record[28:32], "little") != zlib.crc32(stored, codec):
+def decoded(buffer: bytes, key: bytes, start: int, length: int) -> bytes | None:
+    """Return the value of the record that begins at ``start``, or None if that is not what was written for the key."""
+    stored = buffer[start + ENTRY_NBYTES : start + ENTRY_NBYTES + length]
+    if len(stored) < length or len(buffer) < start + ENTRY_NBYTES:
+        return None
+    own_key, crc, codec = _GUARDS.unpack_from(buffer, start)
+    if own_key != key or crc != crc32(stored, codec):
         return None
     return restored(stored, codec) if codec else stored
 

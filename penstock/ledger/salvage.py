@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+from penstock.ledger.record import keys_of
 from penstock.ledger.segment import DamagedHeaderError, Segment, header
 
 log = logging.getLogger("penstock.ledger")
@@ -56,9 +57,9 @@ def _records_in(path: Path) -> list[tuple[bytes, bytes]]:
         copy.unlink(missing_ok=True)
     try:
         entries = segment.scan(len(header()))
-        keys = [entry.tobytes()[:16] for entry in entries]
-        places = zip(keys, entries["offset"].tolist(), entries["length"].tolist(), strict=True)
-        return [(key, value) for key, at, length in places if (value := segment.read(key, at, length)) is not None]
+        keys = keys_of(entries)
+        values = segment.read(keys, entries["offset"], entries["length"])
+        return [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
     finally:
         segment.close()
 

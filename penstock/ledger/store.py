@@ -15,9 +15,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from penstock.errors import InvalidArgumentError, LedgerError
 from penstock.ledger.committing import Committer
-from penstock.ledger.index import KeyIndex
+from penstock.ledger.index import KeyIndex, Places
 from penstock.ledger.keys import KEY_NBYTES
 from penstock.ledger.record import MAX_VALUE_NBYTES
 from penstock.ledger.salvage import open_segment
@@ -123,26 +125,26 @@ class FileLedger:
 
     def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
-        while places := self._index.find(keys):
-            damaged = []
-            used: dict[int, list[int]] = {}
-            for key, place in places:
-                value = self._segments[place.segment].read(key, place.offset, place.length)
-                if value is None:
-                    damaged.append((key, place))
-                else:
-                    found[key] = value
-                    used.setdefault(place.segment, []).append(place.row)
-            for number, rows in used.items():
-                self._segments[number].touch(rows)
-            if not damaged:
+        while keys:
+            keys, places = self._index.find(keys)
+            values: list[bytes | None] = []
+            for number in np.unique(places["segment"]).tolist():
+                here = places[places["segment"] == number]
+                values += self._segments[number].read(keys[len(values) :][: len(here)], here["offset"], here["length"])
+                self._segments[number].touch(here["row"])
+            found.update((key, value) for key, value in zip(keys, values, strict=True) if value is not None)
+            if None not in values:
                 break
-            for _, place in damaged:
-                self._segments[place.segment].forget(place.row)
-                self._index.discard(place)
-            log.warning("%d records of the ledger %s are damaged and count as missing", len(damaged), self.path)
-            keys = [key for key, _ in damaged]  # which may have another place
+            damaged = [i for i, value in enumerate(values) if value is None]
+            self._strike_out(places[damaged])
+            keys = [keys[i] for i in damaged]  # which may have another place
         return found
+
+    def _strike_out(self, damaged: Places) -> None:
+        log.warning("%d records of the ledger %s are damaged and count as missing", len(damaged), self.path)
+        for row, number in damaged[["row", "segment"]].tolist():
+            self._segments[number].forget(row)
+        self._index.discard(damaged)
 
     def _refresh(self) -> bool:
         """Learn what other processes have written; return whether there is anything new."""
@@ -199,7 +201,7 @@ class FileLedger:
         """Write pairs whose keys nobody has written yet; when this returns they are on disk."""
         with self._lock:
             self._refresh()
-            known = {key for key, _ in self._index.find([key for key, _ in items])}
+            known = set(self._index.find([key for key, _ in items])[0])
             fresh = [item for item in items if item[0] not in known]
             if not fresh:
                 return
