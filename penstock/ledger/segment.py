@@ -167,13 +167,13 @@ class Segment:
         """Return the values of records, given in the order of the file: None for one that is not as it was written."""
         values: list[bytes | None] = []
         starts = offsets.astype(np.int64) - ENTRY_NBYTES
-        stops = starts + ENTRY_NBYTES + lengths
-        for first, last in neighbours(starts, stops):
-            base = int(starts[first])
-            piece = os.pread(self.fd, int(stops[last - 1]) - base, base)
-            parts = slice(first, last)
-            places = zip(keys[parts], (starts[parts] - base).tolist(), lengths[parts].tolist(), strict=True)
-            values += [decoded(piece, key, start, length) for key, start, length in places]
+        records = list(zip(keys, starts.tolist(), lengths.tolist(), strict=True))
+        for first, last in neighbours(starts, starts + ENTRY_NBYTES + lengths):
+            _, base, _ = records[first]
+            _, start, length = records[last - 1]
+            piece = os.pread(self.fd, start + ENTRY_NBYTES + length - base, base)
+            for key, start, length in records[first:last]:
+                values.append(decoded(piece, key, start - base, length))
         return values
 
     def _index_from(self, row: int) -> Entries:
