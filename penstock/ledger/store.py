@@ -75,6 +75,8 @@ class FileLedger:
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of those keys that have one, whichever process put it there."""
+        if any(len(key) != KEY_NBYTES for key in keys):
+            raise InvalidArgumentError(f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of)")
         # In this order: a value is in the index before it is no longer waiting.
         found = self._committer.waiting(keys)
         with self._lock:
@@ -229,7 +231,7 @@ class FileLedger:
 
     def _adoptable(self) -> Iterator[int]:
         for number, segment in self._segments.items():
-            if segment.end < ROLL_NBYTES and segment.try_lock():
+            if segment.is_writable and segment.end < ROLL_NBYTES and segment.try_lock():
                 try:
                     segment.repair()
                 except BaseException:
