@@ -62,7 +62,7 @@ class DamagedHeaderError(Exception):
 class Segment:
     """A log and its index, open. Not safe for several threads by itself."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, has_header: bool = True) -> None:
         self.path = path
         self.is_mine = False  # whether this object holds the lock
         self.num_rows = 0  # rows of the index that were loaded or written
@@ -73,7 +73,8 @@ class Segment:
         self._touched: list[npt.NDArray[np.int64]] = []
         self.end = os.fstat(self.fd).st_size
         try:
-            self._check_header()
+            if has_header:
+                self._check_header()
         except BaseException:
             os.close(self.fd)
             raise
@@ -171,7 +172,10 @@ class Segment:
         for first, last in neighbours(starts, starts + ENTRY_NBYTES + lengths):
             _, base, _ = records[first]
             _, start, length = records[last - 1]
-            piece = os.pread(self.fd, start + ENTRY_NBYTES + length - base, base)
+            try:
+                piece = os.pread(self.fd, start + ENTRY_NBYTES + length - base, base)
+            except OSError:  # a disk that cannot read this any more
+                piece = b""
             for key, start, length in records[first:last]:
                 values.append(decoded(piece, key, start - base, length))
         return values

@@ -83,8 +83,10 @@ class FileLedger:
             if self._is_closed:
                 raise LedgerError(f"The ledger {str(self.path)!r} is closed")
             found |= self._read(keys)
-            if len(found) < len(keys) and self._refresh():
-                found |= self._read([key for key in keys if key not in found])
+            # A folder that cannot be looked at is no reason to end a query: whoever writes to it will say so.
+            with contextlib.suppress(OSError):
+                if len(found) < len(keys) and self._refresh():
+                    found |= self._read([key for key in keys if key not in found])
         return found
 
     def put(self, key: bytes, value: bytes) -> None:

@@ -337,6 +337,7 @@ def test_a_folder_that_was_deleted_is_an_error_that_says_so(tmp_path: Path, capl
         path.unlink()
     (tmp_path / "a").rmdir()
     ledger.put(KEYS[1], b"w")
+    assert KEYS[2] not in ledger.get(KEYS[:3])
     with pytest.raises(LedgerError, match="No such file"):
         ledger.flush()
     (tmp_path / "a").mkdir()
