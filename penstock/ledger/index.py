@@ -53,6 +53,8 @@ class KeyIndex:
             numbers = wanted[late].tolist()
             places = np.concatenate([places, np.array([self._recent[key] for key in numbers], PLACE)])
             hits = np.concatenate([hits, np.array(late, np.int64)])
+        if not len(hits):  # so it is for most keys of a job that runs for the first time
+            return [], places
         order = np.lexsort((places["offset"], places["segment"]))
         return [keys[i] for i in hits[order].tolist()], places[order]
 

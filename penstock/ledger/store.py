@@ -131,6 +131,8 @@ class FileLedger:
         found: dict[bytes, bytes] = {}
         while keys:
             keys, places = self._index.find(keys)
+            if not keys:
+                break
             values: list[bytes | None] = []
             for number in np.unique(places["segment"]).tolist():
                 here = places[places["segment"] == number]
