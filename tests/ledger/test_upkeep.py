@@ -88,7 +88,7 @@ def test_the_least_recently_used_is_removed_until_the_size_is_right(folder: Path
     use(folder, KEYS[60:80])
     limit = stats(folder).nbytes // 3
     result = prune(folder, time.time(), max_nbytes=limit)
-    assert limit * 0.8 < result.nbytes_after <= limit
+    assert limit * 0.9 < result.nbytes_after <= limit
     assert set(KEYS[60:80]) <= set(held(folder))
     assert prune(folder, time.time(), max_nbytes=0).num_kept == 0
 
