@@ -6,6 +6,7 @@ committing  the thread that writes what was put, all at once, every 50 ms
 index       where the value of a key is
 segment     one log file with its index: load, append, repair
 record      how a record lies in a file, and how it is found again behind damage
+compression  of large values
 salvage     opening files that are damaged
 layered     a job's own ledger over a shared one
 upkeep      stats, prune, clear, verify

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from penstock.errors import LedgerError
@@ -35,7 +36,7 @@ class Committer:
         self._changed = threading.Condition()  # guards everything below
         self._waiting: dict[bytes, bytes] = {}
         self._nbytes = self._num_put = self._num_done = 0
-        self._num_attempts = 0
+        self._num_attempts = self._failed_attempt = 0
         self._error: Exception | None = None  # of the last attempt
         self._is_closed = False
         self._has_work, self._is_urgent = threading.Event(), threading.Event()
@@ -72,7 +73,7 @@ class Committer:
             self._is_urgent.set()
             self._has_work.set()
             while self._num_done < target:
-                if self._error is not None and self._num_attempts > began:
+                if self._error is not None and self._failed_attempt > began:
                     raise self._failure()
                 if not self._thread.is_alive():
                     raise LedgerError(f"The ledger {self._path!r} is closed, and values for it were not written")
@@ -83,6 +84,8 @@ class Committer:
         try:
             if not self._is_closed:
                 self.flush()
+        except LedgerError as exc:
+            raise LedgerError(f"{exc}: it was closed, and they are lost") from exc.__cause__
         finally:
             with self._changed:
                 self._is_closed = True
@@ -92,6 +95,7 @@ class Committer:
             self._thread.join()
 
     def _run(self) -> None:
+        idle_at = time.monotonic() + SAVE_USED_EVERY_S
         while True:
             if not self._has_work.wait(SAVE_USED_EVERY_S):
                 self._idle()
@@ -102,11 +106,14 @@ class Committer:
                 self._has_work.clear()
                 items = list(self._waiting.items())
                 is_last = self._is_closed
+                self._num_attempts += 1
             if not is_last:
                 self._attempt(items)
-                continue
-            self._idle()
-            return
+            if is_last or time.monotonic() > idle_at:
+                self._idle()
+                idle_at = time.monotonic() + SAVE_USED_EVERY_S
+            if is_last:
+                return
 
     def _attempt(self, items: Items) -> None:
         error: Exception | None = None
@@ -116,7 +123,6 @@ class Committer:
         except Exception as exc:
             error = exc
         with self._changed:
-            self._num_attempts += 1
             self._error = error
             if error is None:
                 for key, value in items:
@@ -124,6 +130,7 @@ class Committer:
                     self._nbytes -= len(value) + _OVERHEAD_NBYTES
                 self._num_done += len(items)
             else:
+                self._failed_attempt = self._num_attempts
                 self._has_work.set()  # to be tried again
             self._changed.notify_all()
 
@@ -134,8 +141,8 @@ class Committer:
             room = str(exc)
         failure = LedgerError(
             f"The ledger {self._path!r} cannot be written: {self._error}; {room}. {len(self._waiting):,} "
-            f"finished calls ({self._nbytes:,} bytes) wait in memory: make room or repair the disk, "
-            "then go on or call flush() again"
+            f"finished calls ({self._nbytes:,} bytes) wait in memory, "
+            "until there is room or the disk is repaired"
         )
         failure.__cause__ = self._error
         return failure

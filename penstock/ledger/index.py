@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.ledger.record import Entries
 
-_PLACE = np.dtype([("offset", "<u8"), ("length", "<u4"), ("row", "<u4"), ("segment", "<u4")])
+PLACE = np.dtype([("offset", "<u8"), ("length", "<u4"), ("row", "<u4"), ("segment", "<u4")])
+Places: TypeAlias = np.ndarray[Any, np.dtype[np.void]]  # of PLACE
 _MOST_RECENT = 65_536  # or an eighth of all, so that sorting again costs little for each key
 
-
-class Place(NamedTuple):
-    offset: int
-    length: int
-    row: int
-    segment: int
+_MOST_AT_ONCE = 8_192  # more come from a file that is opened
 
 
 class KeyIndex:
@@ -26,14 +22,14 @@ class KeyIndex:
 
     def __init__(self) -> None:
         self._keys: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
-        self._places = np.zeros(0, _PLACE)
-        self._recent: dict[int, Place] = {}
-        self._unsorted: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.void]]] = []
+        self._places = np.zeros(0, PLACE)
+        self._recent: dict[int, tuple[int, int, int, int]] = {}
+        self._unsorted: list[tuple[npt.NDArray[np.uint64], Places]] = []
 
     def add(self, segment: int, entries: Entries, rows: npt.NDArray[np.int64]) -> None:
         """Learn where the records of a segment are."""
-        if len(self._recent) + len(entries) > max(_MOST_RECENT, len(self._keys) // 8):
-            places = np.zeros(len(entries), _PLACE)
+        if len(entries) > _MOST_AT_ONCE or len(self._recent) + len(entries) > max(_MOST_RECENT, len(self._keys) // 8):
+            places = np.zeros(len(entries), PLACE)
             places["offset"], places["length"] = entries["offset"], entries["length"]
             places["row"], places["segment"] = rows, segment
             self._settle_recent()
@@ -41,39 +37,37 @@ class KeyIndex:
             return
         columns = (entries["key0"], entries["offset"], entries["length"], rows)
         for key, offset, length, row in zip(*(column.tolist() for column in columns), strict=True):
-            self._recent.setdefault(key, Place(offset, length, row, segment))
+            self._recent.setdefault(key, (offset, length, row, segment))
 
-    def find(self, keys: Sequence[bytes]) -> list[tuple[bytes, Place]]:
-        """Return the keys that may be there, with their places."""
+    def find(self, keys: Sequence[bytes]) -> tuple[list[bytes], Places]:
+        """Return the keys that may be there and their places, in the order of the files."""
         self._sort()
-        if not keys:
-            return []
         wanted = np.frombuffer(b"".join(keys), "<u8")[::2]
-        found: list[tuple[bytes, Place]] = []
-        missed: Iterable[int] = range(len(keys))
-        if len(self._keys):
-            at = np.searchsorted(self._keys, wanted)
-            at[at == len(self._keys)] = 0
-            is_there = self._keys[at] == wanted
-            hits = np.flatnonzero(is_there)
-            places = self._places[at[hits]].tolist()
-            found = [(keys[hit], Place(*place)) for hit, place in zip(hits.tolist(), places, strict=True)]
-            missed = np.flatnonzero(~is_there).tolist()
+        at = np.searchsorted(self._keys, wanted)
+        at[at == len(self._keys)] = 0
+        is_there = self._keys[at] == wanted if len(self._keys) else np.zeros(len(keys), bool)
+        hits = np.flatnonzero(is_there)
+        places = self._places[at[hits]]
         if self._recent:
-            numbers = wanted.tolist()
-            found.extend((keys[i], place) for i in missed if (place := self._recent.get(numbers[i])) is not None)
-        return found
+            late = [i for i, key in enumerate(wanted.tolist()) if key in self._recent and not is_there[i]]
+            numbers = wanted[late].tolist()
+            places = np.concatenate([places, np.array([self._recent[key] for key in numbers], PLACE)])
+            hits = np.concatenate([hits, np.array(late, np.int64)])
+        if not len(hits):  # so it is for most keys of a job that runs for the first time
+            return [], places
+        order = np.lexsort((places["offset"], places["segment"]))
+        return [keys[i] for i in hits[order].tolist()], places[order]
 
-    def discard(self, place: Place) -> None:
-        """Forget one place of a key; the next one, if there is one, counts then."""
+    def discard(self, places: Places) -> None:
+        """Forget places; the next one of each key, if there is one, counts then."""
         self._settle_recent()
         self._sort()
-        is_it = (self._places["segment"] == place.segment) & (self._places["row"] == place.row)
-        self._keys, self._places = self._keys[~is_it], self._places[~is_it]
+        is_kept = ~np.isin(self._places, places)
+        self._keys, self._places = self._keys[is_kept], self._places[is_kept]
 
     def _settle_recent(self) -> None:
         if self._recent:
-            places = np.array([tuple(place) for place in self._recent.values()], _PLACE)
+            places = np.array(list(self._recent.values()), PLACE)
             self._unsorted.append((np.fromiter(self._recent, np.uint64, len(self._recent)), places))
             self._recent = {}
 

@@ -7,13 +7,16 @@ of its entries.
 
 from __future__ import annotations
 
-import zlib
+import struct
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+
+from penstock.ledger.compression import compressed, restored
 
 Entries: TypeAlias = np.ndarray[Any, np.dtype[np.void]]  # of ENTRY
 
@@ -23,24 +26,23 @@ ENTRY = np.dtype(
         ("key1", "<u8"),
         ("offset", "<u8"),  # of the value, in the log
         ("length", "<u4"),  # of the value as stored
-        ("crc", "<u4"),  # of the value as stored
+        ("crc", "<u4"),  # of the value as stored, begun with its codec
         ("written", "<u4"),  # seconds since 1970
-        ("codec", "<u4"),  # 0: as it is; 1: zlib
+        ("codec", "<u4"),  # how it is stored: see compression.py
         ("check", "<u8"),  # of all of the above
     ]
 )
 ENTRY_NBYTES = ENTRY.itemsize
-PLAIN, ZLIB = 0, 1
+_GUARDS = struct.Struct("<16s12xI4xI")  # of an entry: key, crc, codec
 MAX_VALUE_NBYTES = 2**31
 _ALIGNMENT = 8
 _PADDING = [b"\0" * (-length % _ALIGNMENT) for length in range(_ALIGNMENT)]
-_COMPRESS_FROM = 1024  # below, there is little to gain
 _SEED, _PRIME = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
 
 
 def checks(entries: Entries) -> npt.NDArray[np.uint64]:
     """Return what the ``check`` of each entry must be; never 0 for an entry of zeros."""
-    words = np.ascontiguousarray(entries).view("<u8").reshape(len(entries), -1)
+    words = np.ascontiguousarray(entries).view("<u8").reshape(-1, ENTRY_NBYTES // 8)
     mixed = np.full(len(entries), _SEED)
     for column in range(words.shape[1] - 1):
         mixed = (mixed ^ words[:, column]) * _PRIME
@@ -55,29 +57,26 @@ def ends(entries: Entries) -> npt.NDArray[np.int64]:
     return end
 
 
+def keys_of(entries: Entries) -> list[bytes]:
+    """Return the key of each entry."""
+    raw = np.ascontiguousarray(entries).tobytes()
+    return [raw[at : at + 16] for at in range(0, len(raw), ENTRY_NBYTES)]
+
+
 def good(entries: Entries, log_nbytes: int) -> npt.NDArray[np.bool_]:
     """Say of each entry whether it is as it was written, and its record lies in the log."""
     are_good: npt.NDArray[np.bool_] = (entries["check"] == checks(entries)) & (ends(entries) <= log_nbytes)
     return are_good
 
 
-def encoded(value: bytes) -> tuple[bytes, int]:
-    """Return a value as it is stored, and its codec: compressed where that saves an eighth or more."""
-    if len(value) > _COMPRESS_FROM:
-        packed = zlib.compress(value, 1)
-        if len(packed) < len(value) * 7 // 8:
-            return packed, ZLIB
-    return value, PLAIN
-
-
 def packed(items: Sequence[tuple[bytes, bytes]], start: int, now_s: int) -> tuple[Entries, bytes]:
     """Return entries for (key, value) pairs and the bytes that hold all of it, to be written at ``start``."""
-    stored = [encoded(value) for _, value in items]
+    stored = [compressed(value) for _, value in items]
     entries = np.zeros(len(items), ENTRY)
     keys = np.frombuffer(b"".join([key for key, _ in items]), "<u8").reshape(-1, 2)
     entries["key0"], entries["key1"] = keys[:, 0], keys[:, 1]
     entries["length"] = [len(value) for value, _ in stored]
-    entries["crc"] = [zlib.crc32(value) for value, _ in stored]
+    entries["crc"] = [crc32(value, codec) for value, codec in stored]
     entries["codec"] = [codec for _, codec in stored]
     entries["written"] = now_s
     return laid_out(entries, [value for value, _ in stored], start)
@@ -95,17 +94,15 @@ def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Ent
     return entries, b"".join(chain.from_iterable(parts))
 
 
-def decoded(record: bytes, key: bytes) -> bytes | None:
-    """Return the value in the bytes of one record (without its padding), or None if they are not what was written."""
-    body = record[ENTRY_NBYTES:]
-    if record[:16] != key or int.from_bytes(record[28:32], "little") != zlib.crc32(body):
+def decoded(buffer: bytes, key: bytes, start: int, length: int) -> bytes | None:
+    """Return the value of the record that begins at ``start``, or None if that is not what was written for the key."""
+    stored = buffer[start + ENTRY_NBYTES : start + ENTRY_NBYTES + length]
+    if len(stored) < length or len(buffer) < start + ENTRY_NBYTES:
         return None
-    if record[36] == ZLIB:
-        try:
-            return zlib.decompress(body)
-        except zlib.error:  # the codec is damaged
-            return None
-    return body
+    own_key, crc, codec = _GUARDS.unpack_from(buffer, start)
+    if own_key != key or crc != crc32(stored, codec):
+        return None
+    return restored(stored, codec) if codec else stored
 
 
 def find_entries(buffer: bytes, start: int) -> Entries:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-import time
 from pathlib import Path
 
-from penstock.ledger.segment import DamagedHeaderError, Segment, header
+import numpy as np
+
+from penstock.ledger.segment import DamagedHeaderError, Segment
 
 log = logging.getLogger("penstock.ledger")
+
+_COPIED_AT_ONCE = 1024
 
 
 def open_segment(path: Path) -> Segment | None:
@@ -27,40 +31,29 @@ def open_segment(path: Path) -> Segment | None:
 
 
 def _salvaged(path: Path) -> Segment | None:
-    """Put a file without a proper beginning aside, and what records it holds into a new one."""
+    """Put what records a file without a proper beginning holds into a new one, then the file aside."""
+    segment, num_kept = None, 0
+    damaged = Segment(path, has_header=False)
+    try:
+        entries = damaged.scan(0)
+        for start in range(0, len(entries), _COPIED_AT_ONCE):
+            segment = segment or Segment.create(path.parent)
+            part = entries[start : start + _COPIED_AT_ONCE]
+            segment.append_copies(damaged, part, np.zeros(len(part), np.uint32))
+            num_kept += len(part)
+    finally:
+        damaged.close()
     aside = _free_name(path)
-    path.rename(aside)
-    found = _records_in(aside)
+    with contextlib.suppress(FileNotFoundError):  # another process was quicker: both have kept the same
+        path.rename(aside)
     log.warning(
         "%s does not begin as a ledger file does: it was moved to %s, and %d records that can be read in it are kept",
-        *(path, aside.name, len(found)),
+        *(path, aside.name, num_kept),
     )
-    if not found:
-        return None
-    segment = Segment.create(path.parent)
-    segment.append(found, int(time.time()))
-    segment.unlock()
-    segment.num_rows = 0  # its entries are still to be loaded
+    if segment is not None:
+        segment.unlock()
+        segment.num_rows = 0  # its entries are still to be loaded
     return segment
-
-
-def _records_in(path: Path) -> list[tuple[bytes, bytes]]:
-    """Return the (key, value) pairs that can be found in a file."""
-    # A copy with a proper beginning is what Segment can read; a hole costs nothing, and the name is gone at once.
-    whole = path.read_bytes()
-    copy = path.with_name(f"{path.name}.reading")
-    try:
-        copy.write_bytes(header() + whole[len(header()) :])
-        segment = Segment(copy)
-    finally:
-        copy.unlink(missing_ok=True)
-    try:
-        entries = segment.scan(len(header()))
-        keys = [entry.tobytes()[:16] for entry in entries]
-        places = zip(keys, entries["offset"].tolist(), entries["length"].tolist(), strict=True)
-        return [(key, value) for key, at, length in places if (value := segment.read(key, at, length)) is not None]
-    finally:
-        segment.close()
 
 
 def _free_name(path: Path) -> Path:

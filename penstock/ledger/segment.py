@@ -16,6 +16,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from penstock.ledger.record import (
     ends,
     find_entries,
     good,
+    keys_of,
     laid_out,
     not_inside_another,
     packed,
@@ -42,6 +44,8 @@ _MAGIC = b"penstock-ledger\0"
 HEADER_NBYTES = 32
 ROLL_NBYTES = 256 * 2**20  # a log past this is not continued, so that what prune rewrites at once is bounded
 _SCAN_NBYTES = 16 * 2**20
+_SCANNED_AT_ONCE = 1024
+_READ_NBYTES, _READ_OVER_NBYTES = 2**20, 4096  # what is read at once, and how much of it may be of no use
 _LAST_CHECKED = 16  # values at the end of a log that are read when it is opened
 
 
@@ -58,7 +62,7 @@ class DamagedHeaderError(Exception):
 class Segment:
     """A log and its index, open. Not safe for several threads by itself."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, has_header: bool = True) -> None:
         self.path = path
         self.is_mine = False  # whether this object holds the lock
         self.num_rows = 0  # rows of the index that were loaded or written
@@ -69,7 +73,8 @@ class Segment:
         self._touched: list[npt.NDArray[np.int64]] = []
         self.end = os.fstat(self.fd).st_size
         try:
-            self._check_header()
+            if has_header:
+                self._check_header()
         except BaseException:
             os.close(self.fd)
             raise
@@ -157,9 +162,23 @@ class Segment:
         rows = np.flatnonzero(good(entries, size))
         return entries[rows], rows
 
-    def read(self, key: bytes, offset: int, length: int) -> bytes | None:
-        """Return the value of one record, or None if the file does not hold what was written."""
-        return decoded(os.pread(self.fd, ENTRY_NBYTES + length, offset - ENTRY_NBYTES), key)
+    def read(
+        self, keys: Sequence[bytes], offsets: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint32]
+    ) -> list[bytes | None]:
+        """Return the values of records, given in the order of the file: None for one that is not as it was written."""
+        values: list[bytes | None] = []
+        starts = offsets.astype(np.int64) - ENTRY_NBYTES
+        records = list(zip(keys, starts.tolist(), lengths.tolist(), strict=True))
+        for first, last in neighbours(starts, starts + ENTRY_NBYTES + lengths):
+            _, base, _ = records[first]
+            _, start, length = records[last - 1]
+            try:
+                piece = os.pread(self.fd, start + ENTRY_NBYTES + length - base, base)
+            except OSError:  # a disk that cannot read this any more
+                piece = b""
+            for key, start, length in records[first:last]:
+                values.append(decoded(piece, key, start - base, length))
+        return values
 
     def _index_from(self, row: int) -> Entries:
         with open(self._index_path, "rb") as file:
@@ -170,8 +189,10 @@ class Segment:
     def _are_good(self, entries: Entries) -> npt.NDArray[np.bool_]:
         return good(entries, self.end)
 
-    def _has_value(self, entry: np.void) -> bool:
-        return self.read(entry.tobytes()[:16], int(entry["offset"]), int(entry["length"])) is not None
+    def _have_values(self, entries: Entries) -> list[bool]:
+        """Say of each entry whether its value is whole."""
+        values = self.read(keys_of(entries), entries["offset"], entries["length"])
+        return [value is not None for value in values]
 
     # -- checking and repairing: by whoever holds the lock -----------------------------------------------------------
 
@@ -179,9 +200,7 @@ class Segment:
         """Make the index agree with the log and cut off what a crash left half written. Reads little if all is well."""
         size = self.end = os.fstat(self.fd).st_size
         entries = self._index_from(0) if self._index_path.exists() else np.zeros(0, ENTRY)
-        is_whole = bool(self._are_good(entries).all()) and all(
-            self._has_value(each) for each in entries[-_LAST_CHECKED:]
-        )
+        is_whole = bool(self._are_good(entries).all()) and all(self._have_values(entries[-_LAST_CHECKED:]))
         known = int(ends(entries).max(initial=HEADER_NBYTES)) if is_whole else HEADER_NBYTES
         tail = self.scan(known)
         kept = np.concatenate([entries, tail]) if is_whole else tail
@@ -212,7 +231,9 @@ class Segment:
         entries = np.concatenate(found) if found else np.zeros(0, ENTRY)
         entries = entries[ends(entries) <= size]
         entries = entries[list(not_inside_another(entries))]
-        return entries[[self._has_value(each) for each in entries]] if len(entries) else entries
+        # A piece at a time: the values of a log would not fit into memory.
+        pieces = [entries[at : at + _SCANNED_AT_ONCE] for at in range(0, len(entries), _SCANNED_AT_ONCE)]
+        return np.concatenate([np.zeros(0, ENTRY), *(each[self._have_values(each)] for each in pieces)])
 
     def _replace_index(self, entries: Entries) -> None:
         fresh = self._index_path.with_suffix(".index-new")
@@ -265,9 +286,9 @@ class Segment:
 
     # -- when records were used --------------------------------------------------------------------------------------
 
-    def touch(self, rows: Sequence[int]) -> None:
+    def touch(self, rows: npt.NDArray[np.uint32]) -> None:
         """Remember that rows were used; ``save_used`` writes it."""
-        self._touched.append(np.asarray(rows, np.int64))
+        self._touched.append(rows.astype(np.int64))
 
     def save_used(self, now_s: int) -> None:
         """Write when rows were used. A failure is no matter: it is only a hint."""
@@ -303,6 +324,20 @@ class Segment:
     def close(self) -> None:
         os.close(self.fd)  # which also lets go of the lock
         self.is_mine = False
+
+
+def neighbours(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return runs of records that lie close to each other, to be read at once: first, and one past the last.
+
+    >>> neighbours(np.array([0, 100, 90_000]), np.array([90, 200, 90_100]))
+    [(0, 2), (2, 3)]
+    """
+    if not len(starts):
+        return []
+    is_cut = starts[1:] - stops[:-1] > _READ_OVER_NBYTES
+    is_cut |= stops[1:] // _READ_NBYTES != stops[:-1] // _READ_NBYTES  # so that no piece is much larger
+    cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(starts)]
+    return list(pairwise(cuts))
 
 
 def segment_paths(folder: Path) -> list[Path]:

@@ -15,9 +15,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from penstock.errors import InvalidArgumentError, LedgerError
 from penstock.ledger.committing import Committer
-from penstock.ledger.index import KeyIndex
+from penstock.ledger.index import KeyIndex, Places
 from penstock.ledger.keys import KEY_NBYTES
 from penstock.ledger.record import MAX_VALUE_NBYTES
 from penstock.ledger.salvage import open_segment
@@ -55,29 +57,36 @@ class FileLedger:
         self._folder_mtime_ns = -1
         self._next_number = itertools.count()
         self._mine: int | None = None
+        self._orphans: list[Segment] = []  # written by this process when somebody deleted them
         self._is_closed = False
         try:
             if not path.is_dir():
                 path.mkdir(parents=True, exist_ok=True)
                 sync_folder(path.parent)
             self._refresh()
+        except LedgerError:
+            self._let_go()
+            raise
         except OSError as exc:
-            if isinstance(exc, LedgerError):
-                raise
+            self._let_go()
             raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
         self._committer = Committer(self._commit, self._save_used, str(path))
         atexit.register(self._close_at_exit)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of those keys that have one, whichever process put it there."""
+        if any(len(key) != KEY_NBYTES for key in keys):
+            raise InvalidArgumentError(f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of)")
         # In this order: a value is in the index before it is no longer waiting.
         found = self._committer.waiting(keys)
         with self._lock:
             if self._is_closed:
                 raise LedgerError(f"The ledger {str(self.path)!r} is closed")
             found |= self._read(keys)
-            if len(found) < len(keys) and self._refresh():
-                found |= self._read([key for key in keys if key not in found])
+            # A folder that cannot be looked at is no reason to end a query: whoever writes to it will say so.
+            with contextlib.suppress(OSError):
+                if len(found) < len(keys) and self._refresh():
+                    found |= self._read([key for key in keys if key not in found])
         return found
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -100,11 +109,15 @@ class FileLedger:
             self._committer.close()
         finally:
             with self._lock:
-                for segment in self._segments.values():
-                    segment.close()
-                self._segments.clear()
-                self._index = KeyIndex()
+                self._let_go()
                 self._is_closed = True
+
+    def _let_go(self) -> None:
+        for segment in (*self._segments.values(), *self._orphans):
+            segment.close()
+        self._segments.clear()
+        self._orphans.clear()
+        self._index = KeyIndex()
 
     def _close_at_exit(self) -> None:
         try:
@@ -116,26 +129,28 @@ class FileLedger:
 
     def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
-        while places := self._index.find(keys):
-            damaged = []
-            used: dict[int, list[int]] = {}
-            for key, place in places:
-                value = self._segments[place.segment].read(key, place.offset, place.length)
-                if value is None:
-                    damaged.append((key, place))
-                else:
-                    found[key] = value
-                    used.setdefault(place.segment, []).append(place.row)
-            for number, rows in used.items():
-                self._segments[number].touch(rows)
-            if not damaged:
+        while keys:
+            keys, places = self._index.find(keys)
+            if not keys:
                 break
-            for _, place in damaged:
-                self._segments[place.segment].forget(place.row)
-                self._index.discard(place)
-            log.warning("%d records of the ledger %s are damaged and count as missing", len(damaged), self.path)
-            keys = [key for key, _ in damaged]  # which may have another place
+            values: list[bytes | None] = []
+            for number in np.unique(places["segment"]).tolist():
+                here = places[places["segment"] == number]
+                values += self._segments[number].read(keys[len(values) :][: len(here)], here["offset"], here["length"])
+                self._segments[number].touch(here["row"])
+            found.update((key, value) for key, value in zip(keys, values, strict=True) if value is not None)
+            if None not in values:
+                break
+            damaged = [i for i, value in enumerate(values) if value is None]
+            self._strike_out(places[damaged])
+            keys = [keys[i] for i in damaged]  # which may have another place
         return found
+
+    def _strike_out(self, damaged: Places) -> None:
+        log.warning("%d records of the ledger %s are damaged and count as missing", len(damaged), self.path)
+        for row, number in damaged[["row", "segment"]].tolist():
+            self._segments[number].forget(row)
+        self._index.discard(damaged)
 
     def _refresh(self) -> bool:
         """Learn what other processes have written; return whether there is anything new."""
@@ -173,9 +188,12 @@ class FileLedger:
         return bool(gone)
 
     def _drop_segment(self, number: int) -> None:
-        self._segments.pop(number).close()
-        if number == self._mine:
+        segment = self._segments.pop(number)
+        if number == self._mine:  # the committer may be writing to it right now: see _commit
+            self._orphans.append(segment)
             self._mine = None
+        else:
+            segment.close()
 
     def _add_segment(self, segment: Segment) -> int:
         number = next(self._next_number)
@@ -189,7 +207,7 @@ class FileLedger:
         """Write pairs whose keys nobody has written yet; when this returns they are on disk."""
         with self._lock:
             self._refresh()
-            known = {key for key, _ in self._index.find([key for key, _ in items])}
+            known = set(self._index.find([key for key, _ in items])[0])
             fresh = [item for item in items if item[0] not in known]
             if not fresh:
                 return
@@ -201,6 +219,8 @@ class FileLedger:
             self._give_up_own()  # after a failed fsync nothing is known of the file: the next attempt looks again
             raise
         with self._lock:
+            if self._mine != number:
+                raise LedgerError(f"{str(segment.path)!r} was deleted while it was written")
             self._index.add(number, entries, rows)
         if segment.end >= ROLL_NBYTES:
             self._give_up_own()
@@ -215,7 +235,7 @@ class FileLedger:
 
     def _adoptable(self) -> Iterator[int]:
         for number, segment in self._segments.items():
-            if segment.end < ROLL_NBYTES and segment.try_lock():
+            if segment.is_writable and segment.end < ROLL_NBYTES and segment.try_lock():
                 try:
                     segment.repair()
                 except BaseException:

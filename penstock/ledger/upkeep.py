@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from penstock.errors import LedgerError
 from penstock.ledger.record import ENTRY_NBYTES, Entries, ends
-from penstock.ledger.segment import ROLL_NBYTES, DamagedHeaderError, Segment, segment_paths
+from penstock.ledger.segment import HEADER_NBYTES, ROLL_NBYTES, DamagedHeaderError, Segment, segment_paths
 
+_USED_NBYTES = 4
 _COPIED_AT_ONCE = 4096
 
 
@@ -61,8 +62,8 @@ class _Content:
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """What each record takes, its entry in the index included."""
-        return ends(self.entries) - self.entries["offset"].astype(np.int64) + 2 * ENTRY_NBYTES
+        """What each record takes in all three files."""
+        return ends(self.entries) - self.entries["offset"].astype(np.int64) + 2 * ENTRY_NBYTES + _USED_NBYTES
 
 
 def ledger_folder(cache_dir: str | os.PathLike[str]) -> Path:
@@ -106,7 +107,8 @@ def prune(path: Path, now_s: float, max_nbytes: int | None = None, max_age_s: fl
         keeps = [each.last_used >= oldest_s for each in free]
         if max_nbytes is not None:
             in_use = sum(int(each.sizes.sum()) for each in contents if not each.is_free)
-            keeps = _most_recently_used(free, keeps, max_nbytes - in_use)
+            headers = HEADER_NBYTES * (len(contents) + 1)
+            keeps = _most_recently_used(free, keeps, max_nbytes - in_use - headers)
         _rewrite(path, [(each, keep) for each, keep in zip(free, keeps, strict=True) if not keep.all()])
         num_kept = sum(int(keep.sum()) for keep in keeps)
         num_removed = sum(len(keep) for keep in keeps) - num_kept

@@ -63,3 +63,18 @@ def test_the_example_of_the_page_on_processors_runs(tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         assert "3 ** 3 = ?" in result.stdout
         assert {each.body["temperature"] for each in server.requests} == {0.0, 0.3}
+
+
+def test_the_example_of_the_page_on_finished_work_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "DURABLE.md").read_text()
+    script = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "b'4'\n"

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,17 @@ def test_what_another_writes_is_seen_once_it_is_flushed(tmp_path: Path) -> None:
     assert writer.get(list(mine)) == mine
     writer.close()
     assert reader.get(keys_of(range(300))) == {key: value_of(key) for key in keys_of(range(300))}
+    reader.close()
+
+
+def test_a_value_reaches_the_disk_by_itself(tmp_path: Path) -> None:
+    """Another ledger sees only what is on disk."""
+    key, writer, reader = key_of(b"k"), open_ledger(tmp_path), open_ledger(tmp_path)
+    put_at = time.monotonic()
+    writer.put(key, b"v")
+    while not reader.get([key]):
+        assert time.monotonic() < put_at + 5, "promised within 0.1 s; a busy machine may take longer"
+    writer.close()
     reader.close()
 
 
@@ -189,6 +201,8 @@ def test_wrong_uses_are_refused(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path / "a")
     with pytest.raises(InvalidArgumentError, match="keys of 16 bytes"):
         ledger.put(b"short", b"v")
+    with pytest.raises(InvalidArgumentError, match="keys of 16 bytes"):
+        ledger.get([key_of(b"k"), b"short"])
     ledger.close()
     ledger.close()
     with pytest.raises(LedgerError, match="is closed"):
