@@ -68,7 +68,7 @@ class _Content:
 
 def ledger_folder(cache_dir: str | os.PathLike[str]) -> Path:
     """Return where the shared ledger of a ``cache_dir`` is; a folder that is a ledger itself is taken as one."""
-    folder = Path(cache_dir)
+    folder = Path(cache_dir).expanduser()
     return folder if segment_paths(folder) else folder / "ledger"
 
 
