@@ -34,7 +34,7 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 	$(BIN)/python -m pytest -q tests/architecture
 
 test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
-	$(BIN)/python -m pytest -q -m ray tests/runners tests/udf
+	$(BIN)/python -m pytest -q -m ray tests/runners tests/udf tests/llm tests/seeds
 	$(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) penstock tests
 
 format: $(DEV)  ## Format and fix what can be fixed
