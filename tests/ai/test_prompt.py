@@ -255,6 +255,40 @@ def test_a_conversation_is_sent_as_one(server: ModelServer) -> None:
             for m in seen.body["messages"]] == [(m["role"], m["content"]) for m in talk]  # fmt: skip
 
 
+TALK_WITH_TOOLS = [
+    {"role": "user", "content": "How is it?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": name, "type": "function", "function": {"name": "weather", "arguments": f'{{"city": "{city}"}}'}}
+            for name, city in (("call_1", "Bergen"), ("call_2", "Rome"))
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+    {"role": "tool", "tool_call_id": "call_2", "content": "sun"},
+    {"role": "user", "content": "Thanks."},
+]
+
+
+@APIS
+def test_a_conversation_keeps_its_tool_calls(server: ModelServer, chat: bool) -> None:
+    assert ask([TALK_WITH_TOOLS], use_chat_completions=chat) == ["Thanks."]
+    (seen,) = server.requests
+    if chat:
+        called = seen.body["messages"][1]
+        assert called == {key: TALK_WITH_TOOLS[1][key] for key in ("role", "content", "tool_calls")}
+    else:
+        called, other = seen.body["input"][1:3]
+        assert called == {
+            "type": "function_call",
+            "call_id": "call_1",
+            "name": "weather",
+            "arguments": '{"city": "Bergen"}',
+        }
+        assert other["call_id"] == "call_2"
+
+
 def test_templates_by_format_and_by_func(server: ModelServer) -> None:
     @ps.func
     def built(question: str, words: int) -> str:

@@ -157,7 +157,11 @@ def test_an_answer_function_can_give_up_calling_tools(server: ModelServer) -> No
     server.change(answer=lambda request: faults.CallTools([("f", "{not json")]))
     call = chat(server).body["choices"][0]["message"]["tool_calls"][0]
     assert call["function"]["arguments"] == "{not json"
-    messages = [{"role": "user", "content": "x"}, {"role": "assistant"}, {"role": "tool", "content": "done"}]
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "done"},
+    ]
     assert said(chat(server, messages=messages)) == "done"
 
 

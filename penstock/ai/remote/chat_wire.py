@@ -127,10 +127,17 @@ def _messages(turn: UserTurn | ModelTurn | ToolTurn) -> list[dict[str, Any]]:
     match turn:
         case UserTurn(parts):
             return [{"role": "user", "content": [_part(part) for part in parts]}]
-        case ModelTurn(text, raw=raw):
+        case ModelTurn(raw=dict(raw)):
             kept = ("role", "content", "tool_calls", "refusal")
-            said = {name: raw[name] for name in kept if raw.get(name) is not None} if raw else {"content": text}
-            return [{"role": "assistant", **said}]
+            return [{"role": "assistant", **{name: raw[name] for name in kept if raw.get(name) is not None}}]
+        case ModelTurn(text, calls):
+            said: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text}
+            if calls:
+                said["tool_calls"] = [
+                    {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
+                    for each in calls
+                ]
+            return [said]
         case ToolTurn(results):
             return [{"role": "tool", "tool_call_id": each.call.id, "content": each.content} for each in results]
 

@@ -160,8 +160,15 @@ def _items(turn: UserTurn | ModelTurn | ToolTurn) -> list[dict[str, Any]]:
     match turn:
         case UserTurn(parts):
             return [{"role": "user", "content": [_part(part) for part in parts]}]
-        case ModelTurn(text, raw=raw):
-            return list(raw) if raw else [{"role": "assistant", "content": text}]
+        case ModelTurn(raw=list(raw)) if raw:
+            return list(raw)
+        case ModelTurn(text, calls):
+            said: list[dict[str, Any]] = [{"role": "assistant", "content": text}] if text or not calls else []
+            called = [
+                {"type": "function_call", "call_id": each.id, "name": each.name, "arguments": each.arguments}
+                for each in calls
+            ]
+            return said + called
         case ToolTurn(results):
             return [
                 {"type": "function_call_output", "call_id": each.call.id, "output": each.content} for each in results
