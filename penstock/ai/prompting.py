@@ -94,6 +94,14 @@ class Exchange:
         if answer.refusal:
             raise ContentFilteredError(f"the model declined to answer: {answer.refusal}")
         self.to_run = ()
+        if answer.tool_calls:
+            self._show_calls(answer)
+            return
+        if not answer.text and answer.finish_reason == "length":
+            raise InvalidAnswerError(
+                "the model reached its longest output before it wrote anything, as models do that think first; allow "
+                "more by max_output_tokens=, or less thought by reasoning="
+            )
         try:
             self.value = answer.text if self._form.output is None else self._form.output.parse(answer.text)
             self.request = None
@@ -124,6 +132,17 @@ class Exchange:
             "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
             "reasoning": last.reasoning,
         }
+
+    def _show_calls(self, answer: Generation) -> None:
+        """End with calls of functions that nobody can run here: ``usage`` shows them, else they are an error."""
+        if not self._form.has_usage:
+            names = ", ".join(dict.fromkeys(call.name for call in answer.tool_calls))
+            raise InvalidAnswerError(
+                f"the model called {names} and gave no answer; functions that are to be run go into tool_functions=, "
+                "and usage=True gives the calls themselves, in tool_calls"
+            )
+        self.value = answer.text or None if self._form.output is None else None
+        self.request = None
 
     def _ask_again(self, answer: Generation, error: InvalidAnswerError) -> None:
         if answer.finish_reason == "length":

@@ -26,6 +26,7 @@ from penstock.functions import file, format, prompt
 from penstock.testing import ModelRequest, ModelServer, faults
 
 APIS = pytest.mark.parametrize("chat", [False, True], ids=["responses", "chat"])
+REMOTE_TOOLS = pytest.mark.parametrize(("chat", "form"), [(False, None), (True, None), (True, list[str])])
 
 
 @pytest.fixture
@@ -152,6 +153,19 @@ def test_structured_answers_are_structs(server: ModelServer, chat: bool) -> None
     assert schema["strict"] is True
 
 
+def test_extra_fields_are_merged_into_objects(server: ModelServer) -> None:
+    ask(["a"], return_format=Part, extra_body={"text": {"verbosity": "low"}, "reasoning": {"summary": "auto"}},
+        reasoning={"effort": "low"})  # fmt: skip
+    ask(["a"], return_format=Part, extra_body={"response_format": {"json_schema": {"strict": False}}},
+        use_chat_completions=True)  # fmt: skip
+    responses, chat = (seen.body for seen in server.requests)
+    assert responses["text"]["verbosity"] == "low"
+    assert responses["text"]["format"]["name"] == "Part"
+    assert responses["reasoning"] == {"effort": "low", "summary": "auto"}
+    form = chat["response_format"]["json_schema"]
+    assert (form["name"], form["strict"]) == ("Part", False)
+
+
 @APIS
 def test_an_invalid_answer_is_asked_for_again(server: ModelServer, chat: bool) -> None:
     server.change(faults=[faults.InvalidAnswer('{"name": 1}', first=1)])
@@ -188,6 +202,21 @@ def test_tool_functions_run_until_there_is_an_answer(server: ModelServer, chat: 
     assert "sunny in Paris" in found["value"]
     assert [call["result"] for call in found["tool_calls"]] == ["sunny in Paris", "sunny in Rome"] * 2
     assert server.num_requests == 3
+
+
+@REMOTE_TOOLS
+def test_calls_that_nobody_runs_are_an_error_or_shown(server: ModelServer, chat: bool, form: Any) -> None:
+    server.change(faults=[faults.CallTools([("weather", {"city": "Paris"})])])
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    function = {"name": "weather", "parameters": parameters}
+    tool = {"type": "function", "function": function} if chat else {"type": "function", **function}
+    options: dict[str, Any] = {"tools": [tool], "use_chat_completions": chat, "return_format": form}
+    with pytest.raises(UdfError, match="called weather.*tool_functions=.*usage=True"):
+        ask(["?"], **options)
+    (found,) = ask(["?"], usage=True, **options)
+    assert found["value"] is None
+    assert found["tool_calls"] == [{"name": "weather", "arguments": '{"city":"Paris"}', "result": None}]
+    assert server.num_requests == 2
 
 
 def test_tools_that_fail_are_told_to_the_model(server: ModelServer) -> None:
