@@ -304,7 +304,7 @@ def _classified(
         target=BatchLabels,
         return_dtype=DataType.string(),
         method="classify",
-        init_args=(model,),
+        init_args=(model, labels),
         check=kind.check,
         policy=options.policy,
         is_batch=True,

@@ -54,12 +54,16 @@ def test_responses_without_an_answer(output: Any, fields: Any, error: type[Excep
         ({"content": None}, "stop", {}, InvalidAnswerError, "no content"),
         ({"content": [{"type": "image"}]}, "stop", {}, InvalidAnswerError, "no content"),
         ({"content": "par"}, "error", {}, ProviderUnavailableError, "no reason given"),
-        ({"content": "par"}, "stop", {"error": {"message": "upstream died"}}, ProviderUnavailableError, "upstream died"),
+        (
+            {"content": "par"},
+            "stop",
+            {"error": {"message": "upstream died"}},
+            ProviderUnavailableError,
+            "upstream died",
+        ),
     ],
 )
-def test_messages_without_an_answer(
-    message: Any, reason: str, fields: Any, error: type[Exception], words: str
-) -> None:
+def test_messages_without_an_answer(message: Any, reason: str, fields: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         chat(message, reason, **fields)
 
