@@ -129,6 +129,7 @@ class Prompter(Model):
     """Answers requests: one at a time if ``generate`` is async, else a batch."""
 
     takes_options: bool = False  # those of single requests, ``Request.options``; where not, they are refused
+    takes_tools: bool = True  # ``Request.tools``; where not, they are refused when the plan is built
 
     def generate(self, request: Any) -> Any:
         """Return the answers to a request, ``request.num_answers`` of them.

@@ -82,7 +82,7 @@ def test_an_empty_text_is_an_answer() -> None:
 )
 def test_tokens_that_are_spent_on_thoughts_are_not_spent_again(answer: Generation) -> None:
     exchange = Exchange(PromptForm(), Request((UserTurn((Text("?"),)),)))
-    with pytest.raises(InvalidAnswerError, match="max_output_tokens="):
+    with pytest.raises(InvalidAnswerError, match=r"max_output_tokens="):
         exchange.take(answer)
     assert exchange.take(response(SAID, **SPENT)) is None  # a part of an answer is one
     assert exchange.value == "Yes."

@@ -118,9 +118,9 @@ def test_what_is_no_answer(given: Any, words: str) -> None:
 
 
 def test_too_few_answers() -> None:
-    with pytest.raises(UdfError, match="returned 1 answers; request.num_answers is 3"):
+    with pytest.raises(UdfError, match=r"returned 1 answers; request\.num_answers is 3"):
         asked(Scripted("A"), n=3)
-    with pytest.raises(UdfError, match="returned 1 answers; request.num_answers is 3"):
+    with pytest.raises(UdfError, match=r"returned 1 answers; request\.num_answers is 3"):
         asked(Scripted([["A"]], is_async=False), n=3)
 
 

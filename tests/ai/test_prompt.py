@@ -211,7 +211,7 @@ def test_calls_that_nobody_runs_are_an_error_or_shown(server: ModelServer, chat:
     function = {"name": "weather", "parameters": parameters}
     tool = {"type": "function", "function": function} if chat else {"type": "function", **function}
     options: dict[str, Any] = {"tools": [tool], "use_chat_completions": chat, "return_format": form}
-    with pytest.raises(UdfError, match="called weather.*tool_functions=.*usage=True"):
+    with pytest.raises(UdfError, match=r"called weather.*tool_functions=.*usage=True"):
         ask(["?"], **options)
     (found,) = ask(["?"], usage=True, **options)
     assert found["value"] is None
@@ -362,6 +362,7 @@ def test_a_write_leaves_failed_rows_beside_it(server: ModelServer, tmp_path: Pat
         ({"system_message": 5}, r"system_message"),
         ({"return_format": 5}, r"return_format"),
         ({"max_errors": 5}, r"on_error"),
+        ({"batch_api": True}, r"batch_api is not there yet"),
     ],
 )
 def test_mistakes_are_told_at_once(server: ModelServer, options: dict[str, Any], words: str) -> None:
