@@ -35,7 +35,7 @@ class BatchLabels:
         return PartialColumn(to_arrow_array(labels, DataType.string(), what="label"), failures)
 
     def _picked(self, values: Sequence[Any]) -> Sequence[Any]:
-        found = self._model.classify(values) if values else ()
+        found: Any = self._model.classify(values) if values else ()
         if isinstance(found, str) or not isinstance(found, Sequence | np.ndarray) or len(found) != len(values):
             got = f"{len(found)} labels" if isinstance(found, list | tuple | np.ndarray) else type(found).__name__
             raise InvalidAnswerError(

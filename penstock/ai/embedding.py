@@ -29,7 +29,7 @@ def embedding_column(vectors: Iterable[NDArray | None], dimensions: int) -> pa.A
 
 
 def checked_vectors(found: Any, num_inputs: int, model: Embedder) -> NDArray:
-    """Return what a model gave as an array of float32; one of another shape is an error that names the model's class."""
+    """Return what a model gave as an array of float32; another shape is an error that names the model's class."""
     wanted = (num_inputs, model.dimensions)
     try:
         vectors = np.asarray(found, np.float32)
@@ -38,7 +38,8 @@ def checked_vectors(found: Any, num_inputs: int, model: Embedder) -> NDArray:
         vectors, got = None, f"a {type(found).__name__} that is no array of numbers"
     if vectors is None or vectors.shape != wanted:
         raise InvalidAnswerError(
-            f"{type(model).__name__}.embed was given {num_inputs} inputs and returned {got}; return one of shape {wanted}"
+            f"{type(model).__name__}.embed was given {num_inputs} inputs and returned {got}; return one of shape "
+            f"{wanted}"
         )
     return vectors
 

@@ -330,6 +330,22 @@ def test_templates_by_format_and_by_func(server: ModelServer) -> None:
     assert found.to_pydict() == {"a": ["Q: Why?"], "b": ["Why? In 5 words."]}
 
 
+def test_an_expression_is_computed_once_and_two_are_two_samples(server: ModelServer) -> None:
+    df = ps.from_pydict({"q": ["a"]})
+    one = prompt(ps.col("q"), model="m", temperature=1)
+    df.select(one.alias("a"), one.alias("b")).collect()
+    assert server.num_requests == 1
+    df.select(*(prompt(ps.col("q"), model="m", temperature=1).alias(name) for name in "ab")).collect()
+    assert server.num_requests == 3
+
+
+def test_lists_that_ask_nothing_are_row_errors(server: ModelServer) -> None:
+    talks = [[{"role": "system", "content": "Be brief."}], [], None]
+    df = ps.from_pydict({"q": talks}).select(prompt(ps.col("q"), model="m", on_error="null")).collect()
+    assert df.to_pydict()["q"] == [None] * 3
+    assert df.errors().to_pydict()["error_type"] == ["RequestRefusedError"] * 2
+
+
 def test_a_query_of_two_prompts_shares_a_loop(server: ModelServer) -> None:
     df = ps.from_pydict({"q": [f"{i}" for i in range(50)]})
     df = df.with_column("a", prompt(ps.col("q"), model="m"))
