@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StageInfo:
-    """A stage as people see it; ``total_rows`` is None where it cannot be known ahead."""
+    """A stage as people see it; ``total_rows`` is None where it cannot be known ahead.
+
+    A stage that writes gives a record for each file; ``writes`` is the stage whose rows they hold, which people count.
+    """
 
     index: int
     name: str
     total_rows: int | None = None
+    writes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

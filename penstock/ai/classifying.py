@@ -5,26 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from penstock.ai.provider import Classifier, loaded
-from penstock.types import DataType, Series, to_arrow_array
+from penstock.errors import InvalidAnswerError
+from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
 
 class BatchLabels:
     """Labels by a classifier that is given a batch at a time."""
 
-    def __init__(self, model: Classifier) -> None:
+    def __init__(self, model: Classifier, known: Sequence[str]) -> None:
         self._model = loaded(model)
+        self._known = frozenset(known)
 
-    def classify(self, column: Series) -> pa.Array:
+    def classify(self, column: Series) -> PartialColumn:
         values = column.to_pylist()
         rows = [row for row, value in enumerate(values) if value is not None]
         labels: list[str | None] = [None] * len(values)
-        if rows:
-            for row, label in zip(rows, self._model.classify([values[row] for row in rows]), strict=True):
+        failures: dict[int, Exception] = {}
+        for row, label in zip(rows, self._picked([values[row] for row in rows]), strict=True):
+            if isinstance(label, str) and label in self._known:
                 labels[row] = label
-        return to_arrow_array(labels, DataType.string(), what="label")
+            else:
+                failures[row] = InvalidAnswerError(
+                    f"{type(self._model).__name__}.classify returned {label!r}, which is none of the labels: "
+                    f"{', '.join(sorted(self._known))}"
+                )
+        return PartialColumn(to_arrow_array(labels, DataType.string(), what="label"), failures)
+
+    def _picked(self, values: Sequence[Any]) -> Sequence[Any]:
+        found: Any = self._model.classify(values) if values else ()
+        if isinstance(found, str) or not isinstance(found, Sequence | np.ndarray) or len(found) != len(values):
+            got = f"{len(found)} labels" if isinstance(found, list | tuple | np.ndarray) else type(found).__name__
+            raise InvalidAnswerError(
+                f"{type(self._model).__name__}.classify was given {len(values)} inputs and returned {got}; return a "
+                "list with the label of each"
+            )
+        return found.tolist() if isinstance(found, np.ndarray) else found
 
     def close(self) -> Any:
         return self._model.close()

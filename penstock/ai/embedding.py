@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.ai.provider import Embedder, NDArray, loaded
 from penstock.ai.remembering import VectorMemory
 from penstock.ai.remote.http import estimated_tokens
-from penstock.errors import ProviderUnusableError, RequestRefusedError
+from penstock.errors import InvalidAnswerError, ProviderUnusableError, RequestRefusedError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
 LongInput = Literal["truncate", "average"]
@@ -26,6 +26,22 @@ def embedding_column(vectors: Iterable[NDArray | None], dimensions: int) -> pa.A
     """Return one vector a row as a column; None is null."""
     rows = vectors if isinstance(vectors, np.ndarray) else list(vectors)
     return to_arrow_array(rows, DataType.embedding(DataType.float32(), dimensions), what="embedding")
+
+
+def checked_vectors(found: Any, num_inputs: int, model: Embedder) -> NDArray:
+    """Return what a model gave as an array of float32; another shape is an error that names the model's class."""
+    wanted = (num_inputs, model.dimensions)
+    try:
+        vectors = np.asarray(found, np.float32)
+        got = f"an array of shape {vectors.shape}"
+    except (TypeError, ValueError):
+        vectors, got = None, f"a {type(found).__name__} that is no array of numbers"
+    if vectors is None or vectors.shape != wanted:
+        raise InvalidAnswerError(
+            f"{type(model).__name__}.embed was given {num_inputs} inputs and returned {got}; return one of shape "
+            f"{wanted}"
+        )
+    return vectors
 
 
 class BatchEmbeddings:
@@ -46,9 +62,7 @@ class BatchEmbeddings:
         return embedding_column(vectors, self._model.dimensions)
 
     def _embedded(self, values: Sequence[Any]) -> NDArray:
-        found = self._model.embed(values)
-        assert isinstance(found, np.ndarray)
-        return found
+        return checked_vectors(self._model.embed(values), len(values), self._model)
 
     def close(self) -> Any:
         return self._model.close()
@@ -180,7 +194,7 @@ class PackedEmbeddings:
     async def _sent(self, texts: Sequence[str]) -> NDArray:
         found = self._model.embed(texts)
         assert isinstance(found, Awaitable)
-        return await found
+        return checked_vectors(await found, len(texts), self._model)
 
 
 def _is_too_long(error: RequestRefusedError) -> bool:

@@ -19,6 +19,8 @@ CALL_OPTIONS = (
     *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache"),
 )
 
+OF_REQUESTS = ("timeout", "requests_per_minute", "tokens_per_minute")
+
 
 @dataclass(frozen=True)
 class AiOptions:
@@ -27,11 +29,16 @@ class AiOptions:
     policy: Policy
     settings: CallSettings
     rest: Mapping[str, Any]
+    of_requests: tuple[str, ...] = ()  # those that were given and mean something for remote models alone
 
     @staticmethod
     def of(function: str, options: Mapping[str, Any]) -> AiOptions:
         """Take out what is the engine's; what is None counts as not given."""
         given = {name: value for name, value in options.items() if value is not None}
+        if "batch_api" in given:
+            raise InvalidArgumentError(
+                f"{function}: batch_api is not there yet; leave it out, and rows are asked one by one, many at once."
+            )
         taken = {name: given.pop(name) for name in CALL_OPTIONS if name in given}
         for name, least in (("max_retries", 0), ("max_concurrency", 1)):
             if name in taken:
@@ -58,7 +65,15 @@ class AiOptions:
         settings = CallSettings(
             taken.get("max_retries", MAX_RETRIES), taken.get("timeout", TIMEOUT_S), caps, FIRST_DELAY_S, cache
         )
-        return AiOptions(policy, settings, given)
+        return AiOptions(policy, settings, given, tuple(name for name in OF_REQUESTS if name in taken))
+
+    def check_local(self, function: str, model: str) -> None:
+        """Refuse what would do nothing for a model that sends no requests."""
+        for name in self.of_requests:
+            raise InvalidArgumentError(
+                f"{function}: {name} is for requests to remote models, and {model} sends none: it is given batches in "
+                "workers of its own; leave it out."
+            )
 
 
 def check_labels(function: str, labels: Any) -> tuple[str, ...]:

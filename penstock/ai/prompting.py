@@ -94,6 +94,14 @@ class Exchange:
         if answer.refusal:
             raise ContentFilteredError(f"the model declined to answer: {answer.refusal}")
         self.to_run = ()
+        if answer.tool_calls:
+            self._show_calls(answer)
+            return
+        if not answer.text and answer.finish_reason == "length":
+            raise InvalidAnswerError(
+                "the model reached its longest output before it wrote anything, as models do that think first; allow "
+                "more by max_output_tokens=, or less thought by reasoning="
+            )
         try:
             self.value = answer.text if self._form.output is None else self._form.output.parse(answer.text)
             self.request = None
@@ -125,6 +133,17 @@ class Exchange:
             "reasoning": last.reasoning,
         }
 
+    def _show_calls(self, answer: Generation) -> None:
+        """End with calls of functions that nobody can run here: ``usage`` shows them, else they are an error."""
+        if not self._form.has_usage:
+            names = ", ".join(dict.fromkeys(call.name for call in answer.tool_calls))
+            raise InvalidAnswerError(
+                f"the model called {names} and gave no answer; functions that are to be run go into tool_functions=, "
+                "and usage=True gives the calls themselves, in tool_calls"
+            )
+        self.value = answer.text or None if self._form.output is None else None
+        self.request = None
+
     def _ask_again(self, answer: Generation, error: InvalidAnswerError) -> None:
         if answer.finish_reason == "length":
             raise InvalidAnswerError(
@@ -154,6 +173,37 @@ def _sum(values: Any) -> Any:
     return sum(known) if known else None
 
 
+def generations(given: Any, num_answers: int, model: Prompter) -> Sequence[Generation]:
+    """Return what a model gave for a request as its answers. A text stands for an answer, and one for a list of it.
+
+    What is neither is an error that names the class of the model, which the user may have written.
+    """
+    if isinstance(given, str | Generation):
+        given = (given,)
+    name = f"{type(model).__name__}.generate"
+    if not isinstance(given, list | tuple):
+        raise InvalidAnswerError(f"{name} returned {_named(given)} for a request; {_WANTED}")
+    if len(given) < num_answers:
+        raise InvalidAnswerError(f"{name} returned {len(given)} answers; request.num_answers is {num_answers}")
+    answers = [Generation(each) if isinstance(each, str) else each for each in given[:num_answers]]
+    for answer in answers:
+        if not isinstance(answer, Generation):
+            raise InvalidAnswerError(f"{name} returned {_named(answer)} among its answers; {_WANTED}")
+        if not isinstance(answer.text, str):
+            raise InvalidAnswerError(
+                f"{name} returned Generation({_named(answer.text)}); its text is a str, also where there is none to "
+                "give: raise an error then, or set refusal="
+            )
+    return answers
+
+
+_WANTED = "return a list of Generation, request.num_answers of them"
+
+
+def _named(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
 class AsyncPrompts:
     """``prompt`` by a model that is asked a row at a time, many at once."""
 
@@ -166,7 +216,7 @@ class AsyncPrompts:
         if message is None:
             return None
         request = self._form.request(message, options)
-        answers = await self._model.generate(request)
+        answers = generations(await self._model.generate(request), request.num_answers, self._model)
         if self._form.num_answers is None:
             return await self._settled(request, answers[0])
         return list(await asyncio.gather(*(self._settled(request, answer) for answer in answers)))
@@ -178,7 +228,7 @@ class AsyncPrompts:
             if exchange.to_run:
                 exchange.tell(await run_tools(self._form.tools, exchange.to_run))
             assert exchange.request is not None
-            exchange.take((await self._model.generate(exchange.request))[0])
+            exchange.take(generations(await self._model.generate(exchange.request), 1, self._model)[0])
         return exchange.result()
 
     @property
@@ -219,13 +269,37 @@ class BatchPrompts:
         """Return the answers to the values of each row; ``options`` are the rows' own."""
         rows = AnsweredRows(self._form, len(values))
         requests = rows.requests(values, options or [None] * len(values))
-        answers = self._model.generate(list(requests.values()))
-        for row, given in zip(requests, answers, strict=True):
+        for row, given in zip(requests, self._generated(list(requests.values())), strict=True):
             rows.begin(row, requests[row], given)
         while asked := rows.asked():
-            for exchange, given in zip(asked, self._model.generate([each.request for each in asked]), strict=True):
+            answers = self._generated([each.request for each in asked if each.request is not None])
+            for exchange, given in zip(asked, answers, strict=True):
                 rows.take(exchange, given)
         return rows
+
+    def _generated(self, requests: list[Request]) -> list[Sequence[Generation] | Exception]:
+        """Return the answers to each request, or why there are none."""
+        given = self._model.generate(requests) if requests else []
+        name = type(self._model).__name__
+        if not isinstance(given, list | tuple):
+            raise InvalidAnswerError(
+                f"{name}.generate was given {len(requests)} requests and returned {_named(given)}; return a list with "
+                "the answers to each, or make it `async def` to be given one request at a time"
+            )
+        if len(given) != len(requests):
+            raise InvalidAnswerError(
+                f"{name}.generate was given {len(requests)} requests and returned the answers to {len(given)}; return "
+                "a list for each request, or an exception"
+            )
+        found: list[Sequence[Generation] | Exception] = []
+        for request, each in zip(requests, given, strict=True):
+            try:
+                found.append(
+                    each if isinstance(each, Exception) else generations(each, request.num_answers, self._model)
+                )
+            except InvalidAnswerError as exc:
+                found.append(exc)
+        return found
 
     @property
     def takes_options(self) -> bool:

@@ -1,19 +1,27 @@
 """What a provider is, and the models it hands out: picklable objects that a worker loads and calls.
 
-    class Echo(ps.Provider):
-        name = "echo"
+>>> from penstock.ai.provider import Generation, Prompter, Prompting, check_options
+>>> class Echo(ps.Provider):
+...     name = "echo"
+...     def model(self, task):
+...         match task:
+...             case Prompting():
+...                 check_options(task, self.name, ["suffix"])  # refuses what nobody would read, such as a typo
+...                 return EchoPrompter(task.options.get("suffix", ""))
+...             case _:
+...                 return super().model(task)  # says what this provider cannot do
+>>> class EchoPrompter(Prompter):
+...     def __init__(self, suffix):
+...         self.suffix = suffix
+...     async def generate(self, request):  # a plain ``def`` is given a list of requests, and returns a list for each
+...         if request.text is None:
+...             raise ValueError("only texts can be echoed")  # that row's error
+...         return [Generation(request.text + self.suffix) for _ in range(request.num_answers)]
+>>> df = ps.from_pydict({"q": ["a", None]})
+>>> df.select(ps.prompt(ps.col("q"), provider=Echo(), suffix="!", n=2)).to_pydict()
+{'q': [['a!', 'a!'], None]}
 
-        def model(self, task):
-            match task:
-                case Prompting():
-                    return EchoPrompter()
-                case _:
-                    return super().model(task)      # says what this provider cannot do
-
-    class EchoPrompter(Prompter):
-        async def generate(self, request):          # a plain ``def`` is given a list of requests instead
-            return [Generation(request.text)]
-
+``ps.attach_provider(Echo())`` makes ``provider="echo"`` mean it.
 A model is built in the user's process, travels to the workers, and is loaded there.
 """
 
@@ -121,12 +129,14 @@ class Prompter(Model):
     """Answers requests: one at a time if ``generate`` is async, else a batch."""
 
     takes_options: bool = False  # those of single requests, ``Request.options``; where not, they are refused
+    takes_tools: bool = True  # ``Request.tools``; where not, they are refused when the plan is built
 
     def generate(self, request: Any) -> Any:
         """Return the answers to a request, ``request.num_answers`` of them.
 
         An async method is given a ``Request``, many at once, and returns a list of ``Generation``; what it raises is
         that row's error. A plain method is given a list of requests and returns for each such a list, or an exception.
+        Where one answer is wanted, a ``Generation`` or a text may stand for the list.
         """
         raise NotImplementedError
 
@@ -142,7 +152,10 @@ class Embedder(Model):
     max_tokens: int | None = None
 
     def embed(self, inputs: Sequence[Any]) -> NDArray | Awaitable[NDArray]:
-        """Return an array of shape ``(len(inputs), dimensions)``. Inputs are texts, or images as ndarrays; no nulls."""
+        """Return an array of shape ``(len(inputs), dimensions)``, or what NumPy makes one of.
+
+        Inputs are texts, or images as ndarrays; no nulls.
+        """
         raise NotImplementedError
 
 
@@ -150,7 +163,10 @@ class Classifier(Model):
     """Picks one of the task's labels for each input."""
 
     def classify(self, inputs: Sequence[Any]) -> Sequence[str]:
-        """Return the label of each input. Inputs are texts, or images as ndarrays; no nulls."""
+        """Return the label of each input; one that is not among the task's is that row's error.
+
+        Inputs are texts, or images as ndarrays; no nulls.
+        """
         raise NotImplementedError
 
 
@@ -183,4 +199,4 @@ def check_options(task: Task, provider: str, known: Sequence[str]) -> None:
             )
 
 
-__all__ = ["Classifier", "Embedder", "Generation", "Model", "Prompter", "Provider", "Request", "Task"]
+__all__ = ["Classifier", "Embedder", "Generation", "Model", "Prompter", "Provider", "Request", "Task", "check_options"]

@@ -17,7 +17,7 @@ from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, 
 from penstock.execution.cancel import current_cancellation
 from penstock.execution.scheduling import LEAST_FOOTPRINT, Footprint, pick_stage, task_share
 from penstock.execution.stage import CpuSlots, StageState
-from penstock.plan.stages import Read, Stage, Work
+from penstock.plan.stages import Read, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit, Report, Subscriber, Task, WorkerPool
 
 
@@ -112,7 +112,14 @@ class Executor:
         cancellation = current_cancellation.get()
         if cancellation is not None:
             cancellation.on_request(self._cancel)
-        infos = tuple(StageInfo(state.index, state.stage.name) for state in self._stages)
+        infos = tuple(
+            StageInfo(
+                state.index,
+                state.stage.name,
+                writes=state.stage.inputs[0] if isinstance(state.stage.work, WriteOut) else None,
+            )
+            for state in self._stages
+        )
         self._publish(QueryStarted(infos, self._clock()))
         for state in self._stages:
             if state.pool is None and state.gate.is_satisfied:  # limit(0)

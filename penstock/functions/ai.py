@@ -243,6 +243,11 @@ def _prompted(
 
     if not isinstance(model, Prompter):
         raise InvalidArgumentError(f"{name} needs a model that answers prompts; got {type(model).__name__}.")
+    if form.tools and not model.takes_tools:
+        raise InvalidArgumentError(
+            f"{name}: tool_functions are for models that call tools, which those of provider {form.provider!r} do not; "
+            "use another provider, such as 'openai', or leave them out."
+        )
     is_async = inspect.iscoroutinefunction(model.generate)
     spec = UdfSpec(
         name=name,
@@ -304,7 +309,7 @@ def _classified(
         target=BatchLabels,
         return_dtype=DataType.string(),
         method="classify",
-        init_args=(model,),
+        init_args=(model, labels),
         check=kind.check,
         policy=options.policy,
         is_batch=True,
@@ -316,6 +321,7 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> U
     """Return a spec with where it runs: remote models wait on one event loop, others have workers of their own."""
     max_concurrency = options.settings.caps.max_concurrency
     if not is_async:
+        options.check_local(spec.name, type(model).__name__)
         resources = model.resources
         if max_concurrency is not None:
             resources = replace(resources, max_workers=max_concurrency)

@@ -199,7 +199,10 @@ class QueryDisplay:
     def summary(self, error: BaseException | None) -> str:
         """Return the one line that stays."""
         elapsed_s = self._clock() - self._started_s
-        num_rows, nbytes = (self.stages[-1].num_rows, self.stages[-1].nbytes) if self.stages else (0, 0)
+        last = self.stages[-1] if self.stages else None
+        if last is not None and last.info.writes is not None:
+            last = self.stages[last.info.writes]
+        num_rows, nbytes = (last.num_rows, last.nbytes) if last is not None else (0, 0)
         rows = format_count(num_rows, "row")
         num_failed = sum(stage.num_failed for stage in self.stages)
         failed = f"; {format_count(num_failed, 'row')} failed, see errors()" if num_failed else ""

@@ -7,6 +7,9 @@
     faults.ServerError(first_tries=1)              every prompt once; it gets an answer when it is sent again
     faults.Refusal(path="/chat/completions")       one API only
 
+A prompt is what the user said last. A client that complains of an invalid answer says something new, so ``first_tries``
+counts that anew: ``InvalidAnswer(first_tries=1)`` befalls the complaint too. ``first=1`` or ``containing=`` spare it.
+
 Conditions can be joined; counts are of the requests for which the other conditions hold. Of several faults that hold,
 delays add up and the first of another kind decides.
 """
@@ -27,7 +30,7 @@ class Fault:
     share: float = 1.0  # of requests, picked by the seed of the server
     at: int | Sequence[int] | None = None  # the k-th request, or several; from 1
     first: int | None = None
-    first_tries: int | None = None  # of each prompt
+    first_tries: int | None = None  # of each prompt: what the user said last
     containing: str | None = None  # in the prompt
     path: str | None = None  # a part of it
 

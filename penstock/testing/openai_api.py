@@ -45,6 +45,7 @@ class Chat:
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         messages = field(body, "messages", list)
         asked = last_of(messages, "user")
+        check_tool_messages(messages)
         since = messages[asked + 1 :]
         schema = forced = None
         if form := body.get("response_format"):
@@ -146,6 +147,7 @@ class Responses:
         given = field(body, "input", (str, list))
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         asked = last_of(items, "user")
+        check_call_outputs(items, has_history="previous_response_id" in body or "conversation" in body)
         since = items[asked + 1 :]
         results = tuple(as_text(item["output"]) for item in since if item.get("type") == "function_call_output")
         is_call = [item.get("type") == "function_call" for item in since]
@@ -252,6 +254,36 @@ def last_of(messages: list[Any], role: str) -> int:
         if messages[index].get("role") == role:
             return index
     return -1
+
+
+def check_tool_messages(messages: list[Any]) -> None:
+    """Refuse the result of a tool that no message before it called, and a call whose result does not follow."""
+    pending: set[str] = set()
+    for index, message in enumerate(messages):
+        if message.get("role") == "tool":
+            if message.get("tool_call_id") not in pending:
+                raise BadRequestError(
+                    f"Invalid parameter: messages[{index}] with role 'tool' must be a response to a preceding message "
+                    "with 'tool_calls'."
+                )
+            pending.discard(message["tool_call_id"])
+            continue
+        if pending:
+            raise BadRequestError(
+                "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+                f"'tool_call_id'. These did not have response messages: {', '.join(sorted(pending))}"
+            )
+        pending = {call["id"] for call in message.get("tool_calls") or ()}
+
+
+def check_call_outputs(items: list[Any], *, has_history: bool) -> None:
+    """Refuse the output of a function that no item before it called; the calls may be in what the server keeps."""
+    called: set[str] = set()
+    for item in items:
+        if item.get("type") == "function_call":
+            called.add(item["call_id"])
+        elif item.get("type") == "function_call_output" and item["call_id"] not in called and not has_history:
+            raise BadRequestError(f"No tool call found for function call output with call_id {item['call_id']}.")
 
 
 def asked_schema(form: Mapping[str, Any], holder: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -31,7 +31,7 @@ from penstock.ai.conversation import (
 )
 from penstock.ai.messages import attachments
 from penstock.ai.messages.reading import Message, check_message_types, read_message, request_parts
-from penstock.errors import PathNotFoundError, TypeMismatchError
+from penstock.errors import PathNotFoundError, RequestRefusedError, TypeMismatchError
 from penstock.storage.file import AudioFile, File, ImageFile
 from penstock.types import DataType
 
@@ -102,8 +102,12 @@ def test_a_null_makes_the_row_null(values: tuple[Any, ...]) -> None:
     assert parts(*values) is None
 
 
-def test_an_empty_list_alone_asks_nothing() -> None:
-    assert message([]) is None
+def test_lists_that_ask_nothing_are_refused() -> None:
+    with pytest.raises(RequestRefusedError, match="an empty list asks nothing"):
+        message([])
+    with pytest.raises(RequestRefusedError, match="add a message of the user"):
+        message([{"role": "system", "content": "Be brief."}])
+    assert message([], "text") == Message((UserTurn((Text("text"),)),))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])

@@ -26,6 +26,7 @@ from penstock.functions import file, format, prompt
 from penstock.testing import ModelRequest, ModelServer, faults
 
 APIS = pytest.mark.parametrize("chat", [False, True], ids=["responses", "chat"])
+REMOTE_TOOLS = pytest.mark.parametrize(("chat", "form"), [(False, None), (True, None), (True, list[str])])
 
 
 @pytest.fixture
@@ -152,6 +153,19 @@ def test_structured_answers_are_structs(server: ModelServer, chat: bool) -> None
     assert schema["strict"] is True
 
 
+def test_extra_fields_are_merged_into_objects(server: ModelServer) -> None:
+    ask(["a"], return_format=Part, extra_body={"text": {"verbosity": "low"}, "reasoning": {"summary": "auto"}},
+        reasoning={"effort": "low"})  # fmt: skip
+    ask(["a"], return_format=Part, extra_body={"response_format": {"json_schema": {"strict": False}}},
+        use_chat_completions=True)  # fmt: skip
+    responses, chat = (seen.body for seen in server.requests)
+    assert responses["text"]["verbosity"] == "low"
+    assert responses["text"]["format"]["name"] == "Part"
+    assert responses["reasoning"] == {"effort": "low", "summary": "auto"}
+    form = chat["response_format"]["json_schema"]
+    assert (form["name"], form["strict"]) == ("Part", False)
+
+
 @APIS
 def test_an_invalid_answer_is_asked_for_again(server: ModelServer, chat: bool) -> None:
     server.change(faults=[faults.InvalidAnswer('{"name": 1}', first=1)])
@@ -188,6 +202,21 @@ def test_tool_functions_run_until_there_is_an_answer(server: ModelServer, chat: 
     assert "sunny in Paris" in found["value"]
     assert [call["result"] for call in found["tool_calls"]] == ["sunny in Paris", "sunny in Rome"] * 2
     assert server.num_requests == 3
+
+
+@REMOTE_TOOLS
+def test_calls_that_nobody_runs_are_an_error_or_shown(server: ModelServer, chat: bool, form: Any) -> None:
+    server.change(faults=[faults.CallTools([("weather", {"city": "Paris"})])])
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    function = {"name": "weather", "parameters": parameters}
+    tool = {"type": "function", "function": function} if chat else {"type": "function", **function}
+    options: dict[str, Any] = {"tools": [tool], "use_chat_completions": chat, "return_format": form}
+    with pytest.raises(UdfError, match=r"called weather.*tool_functions=.*usage=True"):
+        ask(["?"], **options)
+    (found,) = ask(["?"], usage=True, **options)
+    assert found["value"] is None
+    assert found["tool_calls"] == [{"name": "weather", "arguments": '{"city":"Paris"}', "result": None}]
+    assert server.num_requests == 2
 
 
 def test_tools_that_fail_are_told_to_the_model(server: ModelServer) -> None:
@@ -255,6 +284,40 @@ def test_a_conversation_is_sent_as_one(server: ModelServer) -> None:
             for m in seen.body["messages"]] == [(m["role"], m["content"]) for m in talk]  # fmt: skip
 
 
+TALK_WITH_TOOLS = [
+    {"role": "user", "content": "How is it?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": name, "type": "function", "function": {"name": "weather", "arguments": f'{{"city": "{city}"}}'}}
+            for name, city in (("call_1", "Bergen"), ("call_2", "Rome"))
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+    {"role": "tool", "tool_call_id": "call_2", "content": "sun"},
+    {"role": "user", "content": "Thanks."},
+]
+
+
+@APIS
+def test_a_conversation_keeps_its_tool_calls(server: ModelServer, chat: bool) -> None:
+    assert ask([TALK_WITH_TOOLS], use_chat_completions=chat) == ["Thanks."]
+    (seen,) = server.requests
+    if chat:
+        called = seen.body["messages"][1]
+        assert called == {key: TALK_WITH_TOOLS[1][key] for key in ("role", "content", "tool_calls")}
+    else:
+        called, other = seen.body["input"][1:3]
+        assert called == {
+            "type": "function_call",
+            "call_id": "call_1",
+            "name": "weather",
+            "arguments": '{"city": "Bergen"}',
+        }
+        assert other["call_id"] == "call_2"
+
+
 def test_templates_by_format_and_by_func(server: ModelServer) -> None:
     @ps.func
     def built(question: str, words: int) -> str:
@@ -265,6 +328,22 @@ def test_templates_by_format_and_by_func(server: ModelServer) -> None:
         prompt(format("Q: {}", ps.col("q")), model="m").alias("a"), prompt(built(ps.col("q"), 5), model="m").alias("b")
     )
     assert found.to_pydict() == {"a": ["Q: Why?"], "b": ["Why? In 5 words."]}
+
+
+def test_an_expression_is_computed_once_and_two_are_two_samples(server: ModelServer) -> None:
+    df = ps.from_pydict({"q": ["a"]})
+    one = prompt(ps.col("q"), model="m", temperature=1)
+    df.select(one.alias("a"), one.alias("b")).collect()
+    assert server.num_requests == 1
+    df.select(*(prompt(ps.col("q"), model="m", temperature=1).alias(name) for name in "ab")).collect()
+    assert server.num_requests == 3
+
+
+def test_lists_that_ask_nothing_are_row_errors(server: ModelServer) -> None:
+    talks = [[{"role": "system", "content": "Be brief."}], [], None]
+    df = ps.from_pydict({"q": talks}).select(prompt(ps.col("q"), model="m", on_error="null")).collect()
+    assert df.to_pydict()["q"] == [None] * 3
+    assert df.errors().to_pydict()["error_type"] == ["RequestRefusedError"] * 2
 
 
 def test_a_query_of_two_prompts_shares_a_loop(server: ModelServer) -> None:
@@ -299,6 +378,7 @@ def test_a_write_leaves_failed_rows_beside_it(server: ModelServer, tmp_path: Pat
         ({"system_message": 5}, r"system_message"),
         ({"return_format": 5}, r"return_format"),
         ({"max_errors": 5}, r"on_error"),
+        ({"batch_api": True}, r"batch_api is not there yet"),
     ],
 )
 def test_mistakes_are_told_at_once(server: ModelServer, options: dict[str, Any], words: str) -> None:

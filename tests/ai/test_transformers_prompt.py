@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+import penstock as ps
+from penstock import functions
 from penstock.ai.conversation import Generation, Image, ModelTurn, Request, Text, UserTurn
 from penstock.ai.local.generation import TransformersPrompter
 from penstock.ai.local.transformers import TransformersProvider
@@ -18,6 +20,10 @@ from penstock.errors import InvalidArgumentError, RequestRefusedError
 from tests.ai.local_models import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, save_llama
 
 TEXTS = ["Hello", "a much longer prompt than the other ones are", "x", "What is it?"]
+
+
+def weather(city: str) -> str:
+    return f"rain in {city}"
 
 
 def prompter(model: str, **options: Any) -> TransformersPrompter:
@@ -136,12 +142,36 @@ def test_a_model_of_texts_refuses_images(llama: str) -> None:
     [
         ({"temprature": 1}, "Did you mean 'temperature'"),
         ({"max_output_tokens": 0}, "a number of tokens"),
+        ({"max_output_tokens": True}, "a number of tokens"),
         ({"stop": [""]}, "stop is a text or a list of texts"),
+        ({"temperature": "hot"}, "temperature is a number of 0 or more; got 'hot'"),
+        ({"temperature": -0.5}, "temperature is a number of 0 or more"),
+        ({"top_p": 1.5}, "top_p is a number above 0 and up to 1; got 1.5"),
+        ({"top_k": 2.5}, "top_k is a whole number"),
+        ({"seed": "x"}, "seed is a whole number"),
+        ({"repetition_penalty": 0}, "repetition_penalty is a number above 0"),
+        ({"max_length": 0}, "max_length is a number of tokens"),
+        ({"device": "tpu"}, "device is one of cpu, cuda.*; got 'tpu'"),
+        ({"device": "cuda:x"}, "such as 'cuda:1'; got 'cuda:x'"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, Any], message: str, llama: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         prompter(llama, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout": 600}, "timeout is for requests to remote models"),
+        ({"requests_per_minute": 60}, "requests_per_minute is for requests to remote models"),
+        ({"tokens_per_minute": 60}, "tokens_per_minute is for requests to remote models"),
+        ({"tool_functions": [weather]}, "tool_functions are for models that call tools"),
+    ],
+)
+def test_what_is_for_other_models_is_refused_with_the_plan(options: dict[str, Any], message: str, llama: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        functions.prompt(ps.col("q"), provider="transformers", model=llama, **options)
 
 
 def test_requests_may_have_options_of_their_own(llama: str) -> None:

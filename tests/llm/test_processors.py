@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.ai.provider import Generation, Prompter, Request, Task
 from penstock.ai.registry import detach_providers
-from penstock.errors import AuthenticationError, InvalidArgumentError, MissingExtraError, UdfError
+from penstock.errors import AuthenticationError, InvalidArgumentError, UdfError
 from penstock.llm import (
     HttpRequestProcessorConfig,
     OpenAIProcessorConfig,
@@ -363,9 +363,9 @@ def test_mistakes_are_refused_when_it_is_built(make: Any, message: str) -> None:
         make()
 
 
-def test_vllm_in_this_process_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_in_this_process_says_how_to_serve_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PENSTOCK_VLLM_BASE_URL", raising=False)
-    with pytest.raises(MissingExtraError, match=r'pip install "penstock\[vllm\]"'):
+    with pytest.raises(InvalidArgumentError, match=r"in this process yet; serve .*base_url= or PENSTOCK_VLLM_BASE_URL"):
         build_processor(vLLMEngineProcessorConfig(model_source="m"))
 
 

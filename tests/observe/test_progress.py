@@ -15,15 +15,26 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TextIO
 
 import pytest
 from rich.cells import cell_len
 
+import penstock as ps
 import penstock.observe.progress as progress_module
 from penstock.config import config
 from penstock.errors import QueryCancelledError
-from penstock.events import BundleProduced, QueryFinished, QueryStarted, RowError, RowsFailed, StageFinished, StageInfo
+from penstock.events import (
+    BundleProduced,
+    Event,
+    QueryFinished,
+    QueryStarted,
+    RowError,
+    RowsFailed,
+    StageFinished,
+    StageInfo,
+)
 from penstock.observe.progress import Progress, StageCount, stage_lines
 
 STAGES = (StageInfo(0, "Scan", 1000), StageInfo(1, "Map(Predictor)"))
@@ -167,6 +178,24 @@ def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
     progress.on_event(FINISHED)
     assert terminal.screen() == ["✓ 1,000 rows in 4.0 s (250 rows/s, 2.0 MB)"]
     assert terminal.received.rstrip().count("\x1b[?25h") == 1  # the cursor is back
+
+
+def test_a_write_counts_the_rows_that_it_wrote(
+    terminal: FakeTerminal, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not its records of files."""
+    events: list[Event] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "on_event", lambda self, event: events.append(event))
+        patch.setattr(sys, "stderr", terminal.stream)
+        ps.range(1500).where(ps.col("id") >= 0).write_parquet(str(tmp_path / "out"))
+    progress = Progress(terminal.stream, clock=clock, interval_s=None, is_enabled=True)
+    for event in events:
+        if isinstance(event, QueryFinished):
+            clock.now_s += 3
+            progress.refresh()
+        progress.on_event(event)
+    assert terminal.screen() == ["✓ 1,500 rows in 3.0 s (500 rows/s, 12.0 kB)"]
 
 
 def test_rows_that_failed_are_counted(terminal: FakeTerminal, clock: Clock) -> None:

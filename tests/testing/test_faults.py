@@ -153,11 +153,22 @@ def test_the_users_function_decides(server: ModelServer) -> None:
     assert len(seen) == 5
 
 
+def test_tries_are_of_what_the_user_said_last(server: ModelServer) -> None:
+    server.change(faults=[faults.InvalidAnswer("no", first_tries=1)])
+    assert [said(chat(server, "a")), said(chat(server, "a"))] == ["no", "a"]
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "no"}, {"role": "user", "content": "b"}]
+    assert said(chat(server, messages=talk)) == "no"
+
+
 def test_an_answer_function_can_give_up_calling_tools(server: ModelServer) -> None:
     server.change(answer=lambda request: faults.CallTools([("f", "{not json")]))
     call = chat(server).body["choices"][0]["message"]["tool_calls"][0]
     assert call["function"]["arguments"] == "{not json"
-    messages = [{"role": "user", "content": "x"}, {"role": "assistant"}, {"role": "tool", "content": "done"}]
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "done"},
+    ]
     assert said(chat(server, messages=messages)) == "done"
 
 

@@ -14,6 +14,7 @@ from penstock.ai.provider import Task
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.expr.udf import BatchSize, Resources
 
+DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "npu")
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 OPTIONS = (
     *("batch_size", "concurrency", "device", "dtype", "gpus", "revision", "trust_remote_code", "attn_implementation"),
@@ -42,7 +43,7 @@ class Checkpoint:
         return Checkpoint(
             name,
             options.get("revision"),
-            options.get("device"),
+            checked_device(task.function, options.get("device")),
             dtype,
             bool(options.get("trust_remote_code", False)),
             options.get("attn_implementation"),
@@ -104,6 +105,18 @@ class Checkpoint:
             return getattr(transformers, auto_class).from_pretrained(
                 str(self.folder() / subfolder), trust_remote_code=self.trust_remote_code, **options
             )
+
+
+def checked_device(function: str, device: Any) -> str | None:
+    """Return the name of a device, which torch is asked for in the worker."""
+    if device is None:
+        return None
+    kind, _, number = str(device).partition(":")
+    if kind not in DEVICES or (":" in str(device) and not number.isdecimal()):
+        raise InvalidArgumentError(
+            f"{function}: device is one of {', '.join(DEVICES)}, or with a number such as 'cuda:1'; got {device!r}"
+        )
+    return str(device)
 
 
 def resources_of(task: Task) -> Resources:

@@ -6,7 +6,8 @@ is as large as the memory for what the model keeps of its tokens allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,9 @@ class Sampling:
     @staticmethod
     def of(options: Mapping[str, Any]) -> Sampling:
         given = {name: value for name, value in options.items() if name in ROW_OPTIONS and value is not None}
-        rest = tuple(sorted((name, given[name]) for name in given if name not in (*LIMITS, "stop")))
+        rest = tuple(
+            sorted((name, _checked_number(name, given[name])) for name in given if name not in (*LIMITS, "stop"))
+        )
         return Sampling(_checked_limit(given), _checked_stop(given), rest)
 
     def changed(self, options: Mapping[str, Any] | None) -> Sampling:
@@ -64,11 +67,12 @@ class TransformersPrompter(Prompter):
     """Continues conversations with a causal language model, or one that sees images too."""
 
     takes_options = True
+    takes_tools = False
 
     def __init__(self, checkpoint: Checkpoint, task: Prompting) -> None:
         checkpoint.config()  # so that a name that means nothing is an error now
         self._checkpoint = checkpoint
-        self._max_length = task.options.get("max_length")
+        self._max_length = _checked_number("max_length", task.options.get("max_length"))
         self._sampling = Sampling.of(task.options)
         self.resources = resources_of(task)
         self.batch_size = batch_size_of(task)
@@ -232,9 +236,29 @@ class TransformersPrompter(Prompter):
 def _checked_limit(options: Mapping[str, Any]) -> int:
     given = [options[name] for name in LIMITS if options.get(name) is not None]
     limit = given[0] if given else MAX_OUTPUT_TOKENS
-    if not isinstance(limit, int) or limit < 1:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InvalidArgumentError(f"prompt: max_output_tokens is a number of tokens; got {limit!r}")
     return limit
+
+
+NUMBERS: dict[str, tuple[type, Callable[[Any], bool], str]] = {
+    "temperature": (float, lambda value: 0 <= value < math.inf, "a number of 0 or more"),
+    "top_p": (float, lambda value: 0 < value <= 1, "a number above 0 and up to 1"),
+    "top_k": (int, lambda value: value >= 0, "a whole number of 0 or more"),
+    "seed": (int, lambda value: 0 <= value < 2**63, "a whole number of 0 or more"),
+    "repetition_penalty": (float, lambda value: 0 < value < math.inf, "a number above 0"),
+    "max_length": (int, lambda value: value >= 1, "a number of tokens, 1 or more"),
+}
+
+
+def _checked_number(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    kind, is_fitting, words = NUMBERS[name]
+    kinds = int | np.integer if kind is int else int | float | np.integer | np.floating
+    if isinstance(value, bool) or not isinstance(value, kinds) or not is_fitting(value):
+        raise InvalidArgumentError(f"prompt: {name} is {words}; got {value!r}")
+    return kind(value)
 
 
 def _checked_stop(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -5,7 +5,8 @@
     bytes, File                      by their content: images, PDF, sound and video as they are, text as text
     [{"role": ..., "content": ...}]  a conversation, see ``dialogue``
 
-A null among the values makes the whole row null, as it does in SQL: no call is made for it.
+A null among the values makes the whole row null, as it does in SQL: no call is made for it. An empty list, and a
+conversation in which only the system speaks, are that row's error.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from penstock.ai.conversation import Part, Text, Turn, UserTurn
 from penstock.ai.messages.attachments import ACCEPTED, part_of_bytes, part_of_file, part_of_pil, part_of_pixels
 from penstock.ai.messages.dialogue import dialogue_turns, is_dialogue, is_plain_dialogue
-from penstock.errors import TypeMismatchError
+from penstock.errors import RequestRefusedError, TypeMismatchError
 from penstock.storage.file import File
 from penstock.types import DataType
 from penstock.types.encode import is_pil_image
@@ -86,7 +87,13 @@ def message_of(values: Sequence[Any]) -> Message | None:
         systems += told.systems
     if parts:
         turns.append(UserTurn(tuple(parts)))
-    return Message(tuple(turns), "\n\n".join(systems) or None) if turns else None
+    if not turns:
+        raise RequestRefusedError(
+            "prompt: a conversation has a system message and nobody asks anything; add a message of the user."
+            if systems
+            else "prompt: an empty list asks nothing; give null for rows that are not to be asked."
+        )
+    return Message(tuple(turns), "\n\n".join(systems) or None)
 
 
 def parts_of(values: Sequence[Any]) -> tuple[Part, ...] | None:

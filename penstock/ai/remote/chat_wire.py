@@ -20,7 +20,9 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Task, check_options
+from penstock.ai.remote.bodies import merged
 from penstock.ai.remote.wire import ApiCall, audio_format, check_row_options, data_url, encoded, field_of, usage_of
+from penstock.errors import InvalidAnswerError, ProviderUnavailableError
 
 # Options whose names are the API's own.
 PASSED_ON = (
@@ -35,7 +37,7 @@ ROW_OPTIONS = OPTIONS[:-1]
 
 @dataclass(frozen=True)
 class ChatWire:
-    """``POST /chat/completions``. ``body`` is what is the same for all rows, ``extra_body`` has the last word."""
+    """``POST /chat/completions``. ``body`` is what is the same for all rows, ``extra_body`` is merged into it."""
 
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
@@ -58,7 +60,7 @@ class ChatWire:
         if request.options:
             check_row_options(request.options, ROW_OPTIONS)
             body |= fields_of(request.options)
-            extra_body = {**extra_body, **(request.options.get("extra_body") or {})}
+            extra_body = merged(extra_body, request.options.get("extra_body"))
         if request.num_answers > 1:
             body["n"] = request.num_answers
         if request.output is not None:
@@ -69,28 +71,37 @@ class ChatWire:
                 for tool in request.tools
             ]
             body["tools"] = [*body.get("tools", ()), *({"type": "function", "function": each} for each in functions)]
-        return ApiCall("/chat/completions", body | dict(extra_body))
+        return ApiCall("/chat/completions", merged(body, extra_body) if extra_body else body)
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         input_tokens, output_tokens, cached_tokens = usage_of(
             body.get("usage"), "prompt_tokens", "completion_tokens", "prompt_tokens_details"
         )
         found = []
+        if not body.get("choices") and body.get("error"):
+            raise _failed(body["error"])
         for choice in field_of(body, "choices", list):
             message = field_of(choice, "message", dict)
             reason = choice.get("finish_reason")
+            if reason == "error" or choice.get("error"):
+                raise _failed(choice.get("error"))
             refusal = message.get("refusal")
             if reason == "content_filter" and not refusal:
                 refusal = "the provider's content filter stopped the answer"
+            text, calls = _text(message.get("content")), message.get("tool_calls") or ()
+            if text is None and not (calls or refusal or reason == "length"):
+                raise InvalidAnswerError(
+                    f"the answer's message has no content, no tool calls and no refusal; finish_reason is {reason!r}"
+                )
             found.append(
                 Generation(
-                    text=_text(message.get("content")),
+                    text=text or "",
                     model=body.get("model"),
                     input_tokens=input_tokens,
                     output_tokens=output_tokens,
                     cached_tokens=cached_tokens,
                     finish_reason=reason,
-                    tool_calls=tuple(_tool_call(each) for each in message.get("tool_calls") or ()),
+                    tool_calls=tuple(map(_tool_call, calls)),
                     reasoning=message.get("reasoning_content") or message.get("reasoning"),
                     refusal=refusal,
                     raw=message,
@@ -112,10 +123,18 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _text(content: Any) -> str:
+def _failed(error: Any) -> ProviderUnavailableError:
+    """Return the error of a server that failed after it had said 200, as OpenRouter does when a model's host fails."""
+    message = error.get("message") if isinstance(error, Mapping) else error
+    return ProviderUnavailableError(f"the server failed while it answered: {message or 'no reason given'}")
+
+
+def _text(content: Any) -> str | None:
+    """Return the text of a content; None where there is none, for a text may be empty."""
     if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
+        return content
+    texts = [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
+    return "".join(texts) if texts else None
 
 
 def _tool_call(given: Mapping[str, Any]) -> ToolCall:
@@ -127,10 +146,17 @@ def _messages(turn: UserTurn | ModelTurn | ToolTurn) -> list[dict[str, Any]]:
     match turn:
         case UserTurn(parts):
             return [{"role": "user", "content": [_part(part) for part in parts]}]
-        case ModelTurn(text, raw=raw):
+        case ModelTurn(raw=dict(raw)):
             kept = ("role", "content", "tool_calls", "refusal")
-            said = {name: raw[name] for name in kept if raw.get(name) is not None} if raw else {"content": text}
-            return [{"role": "assistant", **said}]
+            return [{"role": "assistant", **{name: raw[name] for name in kept if raw.get(name) is not None}}]
+        case ModelTurn(text, calls):
+            said: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text}
+            if calls:
+                said["tool_calls"] = [
+                    {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
+                    for each in calls
+                ]
+            return [said]
         case ToolTurn(results):
             return [{"role": "tool", "tool_call_id": each.call.id, "content": each.content} for each in results]
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.provider import Task, check_options
+from penstock.ai.remote.bodies import merged
 from penstock.ai.remote.chat_wire import ROW_OPTIONS, fields_of
 from penstock.ai.remote.wire import ApiCall, check_row_options, field_of, usage_of
 from penstock.errors import InvalidArgumentError
@@ -15,7 +16,7 @@ from penstock.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class CompletionsWire:
-    """``POST /completions``. ``body`` is what is the same for all rows, ``extra_body`` has the last word."""
+    """``POST /completions``. ``body`` is what is the same for all rows, ``extra_body`` is merged into it."""
 
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
@@ -36,10 +37,10 @@ class CompletionsWire:
         if request.options:
             check_row_options(request.options, ROW_OPTIONS)
             body |= _fields(request.options)
-            extra_body = {**extra_body, **(request.options.get("extra_body") or {})}
+            extra_body = merged(extra_body, request.options.get("extra_body"))
         if request.num_answers > 1:
             body["n"] = request.num_answers
-        return ApiCall("/completions", body | dict(extra_body))
+        return ApiCall("/completions", merged(body, extra_body) if extra_body else body)
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         input_tokens, output_tokens, cached_tokens = usage_of(

@@ -20,8 +20,9 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Task, check_options
+from penstock.ai.remote.bodies import merged
 from penstock.ai.remote.wire import ApiCall, audio_format, check_row_options, data_url, encoded, field_of, usage_of
-from penstock.errors import InvalidArgumentError, ProviderUnavailableError
+from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError, RequestRefusedError
 
 PASSED_ON = (
     *("temperature", "top_p", "max_output_tokens", "parallel_tool_calls", "tool_choice", "service_tier", "user"),
@@ -46,7 +47,7 @@ FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 @dataclass(frozen=True)
 class ResponsesWire:
-    """``POST /responses``. ``body`` is what is the same for all rows, ``extra_body`` has the last word."""
+    """``POST /responses``. ``body`` is what is the same for all rows, ``extra_body`` is merged into it."""
 
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
@@ -66,7 +67,7 @@ class ResponsesWire:
             _refuse_chat_only("a request", request.options)
             check_row_options(request.options, ROW_OPTIONS)
             body |= _fields(request.options)
-            extra_body = {**extra_body, **(request.options.get("extra_body") or {})}
+            extra_body = merged(extra_body, request.options.get("extra_body"))
         if request.system:
             body["instructions"] = request.system
         if request.output is not None:
@@ -84,11 +85,10 @@ class ResponsesWire:
                 for tool in request.tools
             ]
             body["tools"] = [*body.get("tools", ()), *functions]
-        return ApiCall("/responses", body | dict(extra_body))
+        return ApiCall("/responses", merged(body, extra_body) if extra_body else body)
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
-        if body.get("status") == "failed":
-            raise ProviderUnavailableError(f"the response failed: {body.get('error') or 'no reason given'}")
+        _check_status(body)
         output = field_of(body, "output", list)
         input_tokens, output_tokens, cached_tokens = usage_of(
             body.get("usage"), "input_tokens", "output_tokens", "input_tokens_details"
@@ -102,12 +102,18 @@ class ResponsesWire:
             finish_reason=_finish_reason(body),
             raw=output,
         )
+        has_text = False
         for item in output:
-            _add(answer, item)
+            has_text |= _add(answer, item)
         if answer.tool_calls:
             answer.finish_reason = "tool_calls"
         if answer.finish_reason == "content_filter" and not answer.refusal:
             answer.refusal = "the provider's content filter stopped the answer"
+        if not (has_text or answer.tool_calls or answer.refusal or answer.finish_reason == "length"):
+            kinds = ", ".join(str(item.get("type")) for item in output) or "none"
+            raise InvalidAnswerError(
+                f"the response has no text, no call of a function and no refusal; its items are: {kinds}"
+            )
         return [answer]
 
 
@@ -139,29 +145,57 @@ def _finish_reason(body: Mapping[str, Any]) -> str:
     return FINISH.get(reason, reason)
 
 
-def _add(answer: Generation, item: Mapping[str, Any]) -> None:
-    """Add what an output item says to an answer; kinds that are not known, such as searches, are the server's own."""
+def _check_status(body: Mapping[str, Any]) -> None:
+    match body.get("status"):
+        case "failed":
+            raise ProviderUnavailableError(f"the response failed: {body.get('error') or 'no reason given'}")
+        case "queued" | "in_progress" if body.get("background"):
+            raise RequestRefusedError(
+                "background=True gives a response that is fetched later, which prompt does not do; leave it out."
+            )
+        case "queued" | "in_progress" | "cancelled" as status:
+            raise InvalidAnswerError(f"the response has status {status!r}, so there is no answer yet")
+
+
+def _add(answer: Generation, item: Mapping[str, Any]) -> bool:
+    """Add what an output item says to an answer, and say whether that was a text, which may be empty.
+
+    Kinds that are not known, such as searches, are the server's own.
+    """
+    has_text = False
     match item.get("type"):
         case "message":
             for part in field_of(item, "content", list):
                 if part.get("type") == "refusal":
                     answer.refusal = part.get("refusal") or "the model declined"
-                else:
-                    answer.text += part.get("text") or ""
+                elif part.get("type") == "output_text":
+                    answer.text += field_of(part, "text", str, "a part of the response")
+                    has_text = True
+                elif text := part.get("text"):
+                    answer.text += text
+                    has_text = True
         case "function_call":
             call = ToolCall(field_of(item, "call_id", str), field_of(item, "name", str), item.get("arguments") or "{}")
             answer.tool_calls += (call,)
         case "reasoning":
             summary = "\n".join(part.get("text", "") for part in item.get("summary") or ())
             answer.reasoning = f"{answer.reasoning or ''}{summary}" or None
+    return has_text
 
 
 def _items(turn: UserTurn | ModelTurn | ToolTurn) -> list[dict[str, Any]]:
     match turn:
         case UserTurn(parts):
             return [{"role": "user", "content": [_part(part) for part in parts]}]
-        case ModelTurn(text, raw=raw):
-            return list(raw) if raw else [{"role": "assistant", "content": text}]
+        case ModelTurn(raw=list(raw)) if raw:
+            return list(raw)
+        case ModelTurn(text, calls):
+            said: list[dict[str, Any]] = [{"role": "assistant", "content": text}] if text or not calls else []
+            called = [
+                {"type": "function_call", "call_id": each.id, "name": each.name, "arguments": each.arguments}
+                for each in calls
+            ]
+            return said + called
         case ToolTurn(results):
             return [
                 {"type": "function_call_output", "call_id": each.call.id, "output": each.content} for each in results

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from penstock.ai.provider import Model, Task
 from penstock.ai.remote.api import ApiPrompter
 from penstock.ai.remote.completions_wire import CompletionsWire
 from penstock.ai.remote.openai import OpenAIProvider
-from penstock.errors import InvalidArgumentError, MissingExtraError
+from penstock.errors import InvalidArgumentError
 
 VARIABLE = "PENSTOCK_VLLM_BASE_URL"
 SERVED = f"serve the model (`vllm serve MODEL`) and give its address by base_url= or {VARIABLE}"
@@ -49,8 +48,6 @@ class VllmProvider(OpenAIProvider):
 
     def _no_engine(self, task: Task) -> Exception:
         feature = f"{task.function} with provider {self.name!r}"
-        if importlib.util.find_spec("vllm") is None:
-            return MissingExtraError("vllm", "vllm", feature)
         return InvalidArgumentError(f"{feature} cannot run the engine in this process yet; {SERVED}.")
 
 

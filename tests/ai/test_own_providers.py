@@ -1,0 +1,182 @@
+"""Providers that users write: what their models may return, and what is said of what they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.ai.provider import (
+    Classifier,
+    Embedder,
+    Generation,
+    Model,
+    Prompter,
+    Prompting,
+    Task,
+    TextClassification,
+    TextEmbedding,
+)
+from penstock.errors import UdfError
+from penstock.functions import classify_text, embed_text, prompt
+
+
+class Scripted(ps.Provider):
+    """Its models return what they are given here."""
+
+    name = "scripted"
+
+    def __init__(self, given: Any, is_async: bool = True) -> None:
+        self.given, self.is_async = given, is_async
+
+    def model(self, task: Task) -> Model:
+        match task:
+            case Prompting():
+                return OneAnswer(self.given) if self.is_async else AllAnswers(self.given)
+            case TextEmbedding():
+                return AsyncVectors(self.given) if self.is_async else Vectors(self.given)
+            case TextClassification():
+                return Labels(self.given)
+            case _:
+                return super().model(task)
+
+
+class OneAnswer(Prompter):
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    async def generate(self, request: Any) -> Any:
+        return self.given
+
+
+class AllAnswers(Prompter):
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def generate(self, request: Any) -> Any:
+        return self.given
+
+
+class Vectors(Embedder):
+    dimensions = 2
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def embed(self, inputs: Sequence[Any]) -> Any:
+        return self.given
+
+
+class AsyncVectors(Embedder):
+    dimensions = 2
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    async def embed(self, inputs: Sequence[Any]) -> Any:
+        return self.given
+
+
+class Labels(Classifier):
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def classify(self, inputs: Sequence[Any]) -> Any:
+        return self.given
+
+
+def asked(provider: ps.Provider, num_rows: int = 1, **options: Any) -> list[Any]:
+    df = ps.from_pydict({"q": ["a"] * num_rows})
+    found: list[Any] = df.select(prompt(ps.col("q"), provider=provider, **options)).to_pydict()["q"]
+    return found
+
+
+@pytest.mark.parametrize("given", ["A", Generation("A"), ["A"], (Generation("A"),), [Generation("A"), Generation("B")]])
+def test_answers_in_other_forms(given: Any) -> None:
+    assert asked(Scripted(given)) == ["A"]
+    assert asked(Scripted([given, given], is_async=False), 2) == ["A", "A"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "returned None for a request; return a list of Generation"),
+        (5, "returned a int for a request"),
+        ([], "returned 0 answers; request.num_answers is 1"),
+        ([5], "returned a int among its answers"),
+        ([Generation(None)], r"returned Generation\(None\)"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_answer(given: Any, words: str) -> None:
+    with pytest.raises(UdfError, match=f"OneAnswer.generate {words}"):
+        asked(Scripted(given))
+    with pytest.raises(UdfError, match=f"AllAnswers.generate {words}"):
+        asked(Scripted([given], is_async=False))
+
+
+def test_too_few_answers() -> None:
+    with pytest.raises(UdfError, match=r"returned 1 answers; request\.num_answers is 3"):
+        asked(Scripted("A"), n=3)
+    with pytest.raises(UdfError, match=r"returned 1 answers; request\.num_answers is 3"):
+        asked(Scripted([["A"]], is_async=False), n=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [(None, "given 2 requests and returned None"), ([["A"]], "given 2 requests and returned the answers to 1")],
+)
+def test_a_batch_of_another_length(given: Any, words: str) -> None:
+    with pytest.raises(UdfError, match=f"AllAnswers.generate was {words}"):
+        asked(Scripted(given, is_async=False), 2)
+
+
+def test_a_bad_answer_of_a_batch_is_that_rows_error() -> None:
+    df = ps.from_pydict({"q": ["a", "b"]})
+    df = df.select(prompt(ps.col("q"), provider=Scripted(["A", None], is_async=False), on_error="null")).collect()
+    assert df.to_pydict()["q"] == ["A", None]
+    assert df.errors().to_pydict()["error_type"] == ["InvalidAnswerError"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    "given", [[[1, 2], [3, 4]], [np.array([1, 2]), np.array([3, 4])], np.array([[1.0, 2], [3, 4]])]
+)
+def test_vectors_in_other_forms(given: Any, is_async: bool) -> None:
+    df = ps.from_pydict({"t": ["a", "b"]})
+    found = df.select(embed_text(ps.col("t"), provider=Scripted(given, is_async))).to_pydict()["t"]
+    assert np.array(found).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([[1, 2]], r"an array of shape \(1, 2\); return one of shape \(2, 2\)"),
+        (np.zeros((2, 3)), r"an array of shape \(2, 3\)"),
+        ([[1], [2, 3]], "a list that is no array of numbers"),
+        (None, r"an array of shape \(\)"),
+    ],
+)
+def test_what_is_no_vector(given: Any, words: str, is_async: bool) -> None:
+    df = ps.from_pydict({"t": ["a", "b"]})
+    with pytest.raises(UdfError, match=f"Vectors.embed was given 2 inputs and returned {words}"):
+        df.select(embed_text(ps.col("t"), provider=Scripted(given, is_async))).collect()
+
+
+def test_a_label_that_is_none_is_that_rows_error() -> None:
+    df = ps.from_pydict({"t": ["a", None, "b"]})
+    labels = Scripted(["good", "terrible"])
+    df = df.select(classify_text(ps.col("t"), ["good", "bad"], provider=labels, on_error="null")).collect()
+    assert df.to_pydict()["t"] == ["good", None, None]
+    (error,) = df.errors().to_pylist()
+    assert "returned 'terrible', which is none of the labels: bad, good" in error["message"]
+
+
+@pytest.mark.parametrize(("given", "words"), [(["good"], "1 labels"), ("good", "str"), (None, "NoneType")])
+def test_labels_of_another_number(given: Any, words: str) -> None:
+    df = ps.from_pydict({"t": ["a", "b"]})
+    with pytest.raises(UdfError, match=f"Labels.classify was given 2 inputs and returned {words}"):
+        df.select(classify_text(ps.col("t"), ["good", "bad"], provider=Scripted(given))).collect()
