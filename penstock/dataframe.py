@@ -1006,7 +1006,8 @@ def _drawn(plan: Plan) -> str:
 
 
 def _subscribers() -> list[Subscriber]:
-    if not (get_config().progress and sys.stderr.isatty()):
+    is_seen = "IPython" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())  # else rich is not loaded
+    if not (is_seen and get_config().progress):
         return []
     from penstock.observe.progress import Progress
 

@@ -14,6 +14,7 @@ import sys
 import termios
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -448,3 +449,27 @@ print("after")
             assert screen == ["warned", summary]
         else:
             assert screen == ["printed", "warned", summary, "after"]
+
+
+def test_a_notebook_sees_the_progress_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython is not among what the tests install, so its two functions that are used are stood in for."""
+    drawn: list[str] = []
+
+    class Handle:
+        def update(self, data: dict[str, str], raw: bool) -> None:
+            drawn.append(data["text/plain"])
+
+    ipython, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=True)  # type: ignore[attr-defined]
+    display.display = lambda *args, **kwargs: Handle()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+
+    @ps.func
+    def slow(x: int) -> int:
+        time.sleep(0.015)
+        return x
+
+    ps.range(60).select(slow(ps.col("id"))).collect()  # longer than what is drawn from
+    assert any("slow" in text for text in drawn)
+    assert "60 rows" in drawn[-1]
