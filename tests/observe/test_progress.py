@@ -470,6 +470,6 @@ def test_a_notebook_sees_the_progress_of_a_query(monkeypatch: pytest.MonkeyPatch
         time.sleep(0.015)
         return x
 
-    ps.range(60).select(slow(ps.col("id"))).collect()  # longer than what is drawn from
+    ps.range(200).select(slow(ps.col("id"))).collect()  # longer than what is drawn from
     assert any("slow" in text for text in drawn)
-    assert "60 rows" in drawn[-1]
+    assert "200 rows" in drawn[-1]
