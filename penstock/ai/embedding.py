@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from penstock.ai.remote.http import estimated_tokens
 from penstock.errors import ProviderUnusableError, RequestRefusedError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
+Answer = TypeVar("Answer")
 LongInput = Literal["truncate", "average"]
 LETTERS_PER_TOKEN = 4
 SHORTER = 0.75  # what is left of a text that was refused as too long
@@ -89,9 +90,7 @@ class PackedEmbeddings:
                     if self._memory is not None:
                         self._memory.put(self._memory.key(piece.text), vector)
 
-        async with asyncio.TaskGroup() as group:
-            for packed in self._packed(self._unknown(pieces, add)):
-                group.create_task(send(packed))
+        await _together(send(packed) for packed in self._packed(self._unknown(pieces, add)))
         num_pieces = np.bincount([piece.row for piece in pieces], minlength=len(texts)) if pieces else ()
         for row, vector in enumerate(sums):
             if row in failures:
@@ -154,7 +153,7 @@ class PackedEmbeddings:
                 return [await self._alone(packed[0], exc, failures)]
             middle = len(packed) // 2
             halves = [self._vectors(part, failures) for part in (packed[:middle], packed[middle:])]
-            return list(itertools.chain.from_iterable(await asyncio.gather(*halves)))
+            return list(itertools.chain.from_iterable(await _together(halves)))
         except Exception as exc:
             failures.update((piece.row, exc) for piece in packed)
             return [None] * len(packed)
@@ -181,6 +180,16 @@ class PackedEmbeddings:
         found = self._model.embed(texts)
         assert isinstance(found, Awaitable)
         return await found
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+    """Return what calls give; the first that fails stops the others, and its error is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 def _is_too_long(error: RequestRefusedError) -> bool:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import penstock as ps
 from penstock.ai.registry import find_provider
-from penstock.errors import AuthenticationError, InvalidArgumentError
+from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
 from penstock.functions import classify_image, classify_text, embed_text, prompt
 from penstock.secret import Secret, hidden, known_secrets, tell_secrets
 from penstock.testing import ModelServer, faults
@@ -150,6 +150,24 @@ def test_a_bad_text_fails_alone(server: ModelServer) -> None:
     df = df.with_column("v", embed_text(ps.col("t"), provider="openai", dimensions=8, on_error="null")).collect()
     assert [row["t"] for row in df.to_pylist() if row["v"] is None] == ["text 17"]
     assert df.errors().count_rows() == 1
+
+
+def test_a_refused_key_ends_embedding_too(server: ModelServer) -> None:
+    df = ps.from_pydict({"t": [f"text {i}" for i in range(600)]})
+    df = df.select(embed_text(ps.col("t"), provider="openai", dimensions=8, on_error="null"))
+    server.change(faults=[faults.HttpError(401, f"Incorrect API key: {KEY}")])
+    with pytest.raises(AuthenticationError, match=r"api_key="):
+        df.collect()
+    server.change(faults=[faults.RateLimited(code="insufficient_quota")])
+    with pytest.raises(QuotaExceededError, match=r"add credit"):
+        df.collect()
+
+
+def test_nobody_there_to_embed(monkeypatch: pytest.MonkeyPatch, unused_port: int) -> None:
+    monkeypatch.setattr("penstock.ai.options.FIRST_DELAY_S", 0.01)
+    ps.set_provider("ollama", base_url=f"http://127.0.0.1:{unused_port}/v1")
+    with pytest.raises(UnreachableError, match=r"ollama serve"):
+        ps.from_pydict({"t": ["a"]}).select(embed_text(ps.col("t"), dimensions=8)).collect()
 
 
 @pytest.mark.parametrize("long_input", ["truncate", "average"])
