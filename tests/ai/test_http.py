@@ -20,8 +20,9 @@ from penstock.errors import (
     UdfError,
     UnreachableError,
 )
-from penstock.functions import prompt
+from penstock.functions import embed_text, prompt
 from penstock.testing import Limits, ModelServer, faults
+from tests.ai.conftest import RawServer
 
 QUESTIONS = [f"What is {number}?" for number in range(40)]
 APIS = pytest.mark.parametrize("chat", [False, True], ids=["responses", "chat"])
@@ -199,3 +200,29 @@ def test_tokens_of_all_forms_are_read() -> None:
 def test_tokens_are_estimated() -> None:
     assert estimated_tokens("") == 1
     assert estimated_tokens("日本語の文章") >= 4
+
+
+# --- bodies that only some servers send -------------------------------------------------------------------------------
+
+
+def embedded(texts: list[str], **options: Any) -> list[list[float]]:
+    df = ps.from_pydict({"t": texts}).select(embed_text(ps.col("t"), model="m", dimensions=2, **options))
+    return [list(vector) for vector in df.to_pydict()["t"]]
+
+
+@pytest.mark.parametrize("indices", [[0, 0, 0], [None] * 3, [7, 7, 7], [0, 1, 2], [2, 0, 1]], ids=str)
+def test_vectors_go_to_their_texts(raw_server: RawServer, indices: list[Any]) -> None:
+    is_order = indices != [2, 0, 1]
+    data = [{"index": i, "embedding": [at if is_order else i, 0]} for at, i in enumerate(indices)]
+    raw_server.say({"data": data})
+    assert embedded(["a", "b", "c"]) == [[0, 0], [1, 0], [2, 0]]
+    raw_server.say({"data": [{"embedding": each["embedding"]} for each in data]})
+    assert embedded(["a", "b", "c"])[0] == data[0]["embedding"]
+
+
+@pytest.mark.parametrize("indices", [[0, 0, 1], [1, 2, 3], [0, None, 2], ["0", "2", "1"], [-1, 0, 1]], ids=str)
+def test_vectors_of_nobody_knows_whom(raw_server: RawServer, indices: list[Any]) -> None:
+    raw_server.say({"data": [{"index": i, "embedding": [1, 0]} for i in indices]})
+    with pytest.raises(UdfError, match="whose is whose"):
+        embedded(["a", "b", "c"], max_retries=1)
+    assert len(raw_server.requests) == 2
