@@ -226,3 +226,86 @@ def test_vectors_of_nobody_knows_whom(raw_server: RawServer, indices: list[Any])
     with pytest.raises(UdfError, match="whose is whose"):
         embedded(["a", "b", "c"], max_retries=1)
     assert len(raw_server.requests) == 2
+
+
+VECTOR = {"index": 0, "embedding": [1.0, 2.0]}
+GOOD = {"choices": [{"message": {"content": "fine"}}], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        [VECTOR],
+        [VECTOR] * 3,
+        [{"embedding": [1.0]}] * 2,
+        [{"embedding": [1.0]}, {"embedding": [1.0, 2.0]}],
+        [{"embedding": [None, None]}] * 2,
+        [{"embedding": ["a", "b"]}] * 2,
+        [{"embedding": [[1.0], [1.0, 2.0]]}] * 2,
+        [{"embedding": "!!!!"}] * 2,
+        [{"embedding": "AAA="}] * 2,
+        ["x", "y"],
+        5,
+    ],
+    ids=str,
+)
+def test_bad_vectors_are_asked_for_again(raw_server: RawServer, data: Any) -> None:
+    raw_server.say({"data": data}, {"data": [VECTOR, VECTOR]})
+    assert embedded(["a", "b"]) == [[1, 2], [1, 2]]
+    raw_server.say({"data": data})
+    with pytest.raises(UdfError) as raised:
+        embedded(["a", "b"], max_retries=1)
+    assert isinstance(raised.value.__cause__, InvalidAnswerError)
+    assert len(raw_server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"choices": []},
+        {"choices": ["x"]},
+        {"choices": [{"message": {"content": 5}}]},
+        {"choices": [{"message": {"tool_calls": ["x"]}}]},
+        {"choices": None},
+        {},
+        [],
+        "x",
+    ],
+    ids=str,
+)
+def test_bad_answers_are_asked_for_again(raw_server: RawServer, body: Any) -> None:
+    raw_server.say(body, GOOD)
+    assert asked(["a"], use_chat_completions=True).to_pydict()["a"] == ["fine"]
+    assert len(raw_server.requests) == 2
+
+
+@pytest.mark.parametrize("output", [["x"], [{"type": "message", "content": ["x"]}], [{"type": "message"}], {}], ids=str)
+def test_bad_responses_are_asked_for_again(raw_server: RawServer, output: Any) -> None:
+    raw_server.say({"status": "completed", "output": output})
+    with pytest.raises(UdfError) as raised:
+        asked(["a"], max_retries=1).collect()
+    assert isinstance(raised.value.__cause__, InvalidAnswerError)
+    assert len(raw_server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": "5", "input_tokens": "5", "output_tokens": 3},
+        {"prompt_tokens": 1.5, "total_tokens": [], "prompt_tokens_details": []},
+        {"prompt_tokens": None, "prompt_tokens_details": {"cached_tokens": {}}},
+        [1],
+        "many",
+        7,
+    ],
+    ids=str,
+)
+def test_odd_counts_of_tokens_do_not_matter(raw_server: RawServer, usage: Any) -> None:
+    raw_server.say({**GOOD, "usage": usage})
+    (found,) = asked(["a"], use_chat_completions=True, usage=True).to_pydict()["a"]
+    assert found["value"] == "fine"
+    assert found["input_tokens"] is None
+    ps.set_provider("anthropic", base_url=raw_server.url, api_key="sk-test-1234")
+    raw_server.say({"content": [{"type": "text", "text": "fine"}], "usage": usage})
+    assert asked(["a"], provider="anthropic").to_pydict()["a"] == ["fine"]

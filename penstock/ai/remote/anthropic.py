@@ -46,7 +46,7 @@ from penstock.ai.remote.bodies import (
     version_of,
 )
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
+from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_of
 from penstock.errors import InvalidArgumentError
 
 BASE_URL = "https://api.anthropic.com"
@@ -151,14 +151,15 @@ class MessagesWire:
         blocks = field_of(body, "content", list, "Anthropic's answer")
         reason = body.get("stop_reason")
         usage = body.get("usage") or {}
-        cached = usage.get("cache_read_input_tokens") or 0
-        fresh = (usage.get("input_tokens") or 0) + (usage.get("cache_creation_input_tokens") or 0)
+        cached = count_of(usage, "cache_read_input_tokens") or 0
+        given = count_of(usage, "input_tokens")
+        fresh = (given or 0) + (count_of(usage, "cache_creation_input_tokens") or 0)
         return [
             Generation(
                 text="".join(_texts(blocks, "text", "text")),
                 model=body.get("model") or self.model,
-                input_tokens=fresh + cached if "input_tokens" in usage else None,
-                output_tokens=usage.get("output_tokens"),
+                input_tokens=None if given is None else fresh + cached,
+                output_tokens=count_of(usage, "output_tokens"),
                 cached_tokens=cached if usage else None,
                 finish_reason=FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None,
                 tool_calls=tuple(_tool_calls(blocks)),

@@ -51,7 +51,7 @@ from penstock.ai.remote.bodies import (
     version_of,
 )
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
+from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError
 
 BASE_URL = "https://generativelanguage.googleapis.com"
@@ -266,9 +266,9 @@ def _declaration(tool: Any) -> dict[str, Any]:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+def _usage(usage: Any) -> dict[str, Any]:
     def total(*names: str) -> int | None:
-        counts = [usage[name] for name in names if isinstance(usage.get(name), int)]
+        counts = [count for name in names if (count := count_of(usage, name)) is not None]
         return sum(counts) if counts else None
 
     return {

@@ -15,10 +15,11 @@ import orjson
 from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, limiter_for
 from penstock.ai.limits.rate_headers import read_hints
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
-from penstock.ai.remote.wire import ApiCall, Endpoint
+from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_or_none
 from penstock.errors import (
     AuthenticationError,
     InvalidAnswerError,
+    PenstockError,
     ProviderError,
     ProviderUnavailableError,
     QuotaExceededError,
@@ -119,7 +120,7 @@ class ApiClient:
                 raise self._refusal(response.status, raw, headers)
             body = self._body(raw)
             used_tokens = tokens_used(body)
-            answer = read(body)
+            answer = self._understood(body, read)
             outcome = "ok"
             return answer, time.perf_counter() - started
         except RateLimitedError:
@@ -157,6 +158,17 @@ class ApiClient:
             code = body["error"].get("code")
             raise self._refusal(code if isinstance(code, int) else 502, raw, {})
         return body
+
+    def _understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
+        """Return what a body says. Servers err in more ways than a reader foresees, so whatever it stumbles over counts."""
+        try:
+            return read(body)
+        except PenstockError:
+            raise
+        except Exception as exc:
+            raise InvalidAnswerError(
+                f"{self._name} answered in a form that is not understood: {type(exc).__name__}: {hidden(str(exc))}"
+            ) from exc
 
     @property
     def _remedy(self) -> str:
@@ -297,15 +309,12 @@ def _shortened(raw: bytes) -> str:
 
 def tokens_used(body: Any) -> int | None:
     """Return the tokens that a call took, as any of the usual bodies tells."""
-    if not isinstance(body, dict):
-        return None
-    usage = body.get("usage") or body.get("usageMetadata")
-    if not isinstance(usage, dict):
-        return None
-    total = usage.get("total_tokens", usage.get("totalTokenCount"))
-    if total is None:
-        total = (usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0)
-    return total if isinstance(total, int) else None
+    usage = field_or_none(body, "usage") or field_or_none(body, "usageMetadata")
+    for name in ("total_tokens", "totalTokenCount"):
+        if (total := count_of(usage, name)) is not None:
+            return total
+    parts = [count_of(usage, name) for name in ("input_tokens", "output_tokens")]
+    return sum(part or 0 for part in parts) if any(part is not None for part in parts) else None
 
 
 def _connection_errors() -> tuple[type[BaseException], ...]:
