@@ -309,3 +309,33 @@ def test_odd_counts_of_tokens_do_not_matter(raw_server: RawServer, usage: Any) -
     ps.set_provider("anthropic", base_url=raw_server.url, api_key="sk-test-1234")
     raw_server.say({"content": [{"type": "text", "text": "fine"}], "usage": usage})
     assert asked(["a"], provider="anthropic").to_pydict()["a"] == ["fine"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"message": "so not", "code": 400}, RequestRefusedError),
+        ({"message": "so not", "code": "400"}, RequestRefusedError),
+        ({"message": "so not", "code": None, "type": "invalid_request_error"}, RequestRefusedError),
+        ({"message": "so not", "code": "model_not_found"}, RequestRefusedError),
+        ({"message": "so not", "code": 0, "status": "INVALID_ARGUMENT"}, RequestRefusedError),
+        ({"message": "so not", "type": "authentication_error"}, AuthenticationError),
+        ({"message": "so not", "type": "insufficient_quota", "code": "insufficient_quota"}, QuotaExceededError),
+    ],
+    ids=str,
+)
+def test_an_error_that_calls_itself_200_is_final(raw_server: RawServer, error: Any, kind: type[Exception]) -> None:
+    raw_server.say({"error": error})
+    with pytest.raises((UdfError, kind), match="so not") as raised:
+        asked(["a"]).collect()
+    assert isinstance(raised.value.__cause__ or raised.value, kind)
+    assert len(raw_server.requests) == 1
+
+
+@pytest.mark.parametrize("error", ["model is loading", {"message": "model is loading"}, {"code": 503}, 5], ids=str)
+def test_an_error_that_calls_itself_200_may_pass(raw_server: RawServer, error: Any) -> None:
+    raw_server.say({"error": error}, GOOD)
+    assert asked(["a"], use_chat_completions=True).to_pydict()["a"] == ["fine"]
+    raw_server.say({"error": error})
+    with pytest.raises(UdfError, match="model is loading" if "loading" in str(error) else "50[23]"):
+        asked(["a"], max_retries=0).collect()

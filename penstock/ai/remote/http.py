@@ -44,6 +44,19 @@ fails. Neither counts as one of its retries: the one says to come back, the othe
 STRANGER_TRIES = 3  # at an address that has never answered
 MAX_TOLD = 500  # characters of a server's own words in an error
 
+STATUSES = {
+    **dict.fromkeys(("invalid_request_error", "invalid_argument", "badrequesterror", "bad_request_error"), 400),
+    **dict.fromkeys(("invalid_prompt", "context_length_exceeded", "content_policy_violation"), 400),
+    **dict.fromkeys(("failed_precondition", "unsupported_parameter", "unsupported_value"), 400),
+    **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthenticated", "api_key_invalid"), 401),
+    **dict.fromkeys(("permission_error", "permission_denied"), 403),
+    **dict.fromkeys(("not_found_error", "notfounderror", "not_found", "model_not_found"), 404),
+    "request_too_large": 413,
+    **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "resource_exhausted"), 429),
+    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached"), 429),
+}
+"""What the kinds of errors mean that providers name, for those that come without a status."""
+
 _reached: set[str] = set()  # base URLs that have answered this process
 
 
@@ -154,9 +167,8 @@ class ApiClient:
             raise InvalidAnswerError(f"{self._name} answered with malformed JSON: {_shortened(raw)!r}") from exc
         if not isinstance(body, dict):
             raise InvalidAnswerError(f"{self._name} answered with {type(body).__name__}, not with an object")
-        if body.get("error") and isinstance(body["error"], dict):  # some gateways say 200 and mean something else
-            code = body["error"].get("code")
-            raise self._refusal(code if isinstance(code, int) else 502, raw, {})
+        if error := body.get("error"):  # some gateways say 200 and mean something else
+            raise self._refusal(status_meant(error), raw, {})
         return body
 
     def _understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
@@ -284,6 +296,21 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
         error.retry_after_s = read_hints(headers, time.time()).retry_after_s
         return error
     return RequestRefusedError(told)
+
+
+def status_meant(error: Any) -> int:
+    """Return the status that an error in the body of a 200 should have had: by its code, else by its kind.
+
+    What says neither may pass, as a model that is being loaded does.
+
+    >>> status_meant({"code": "400"}), status_meant({"type": "authentication_error"}), status_meant("loading")
+    (400, 401, 502)
+    """
+    words = [field_or_none(error, name) for name in ("code", "status", "type")]
+    for word in words:
+        if str(word).isdecimal() and 400 <= int(word) < 600:
+            return int(word)
+    return next((STATUSES[word.lower()] for word in words if str(word).lower() in STATUSES), 502)
 
 
 def _told(raw: bytes) -> tuple[str, str | None]:
