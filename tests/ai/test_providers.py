@@ -16,7 +16,8 @@ from penstock.ai.registry import find_provider
 from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
 from penstock.functions import classify_image, classify_text, embed_text, prompt
 from penstock.secret import Secret, hidden, known_secrets, tell_secrets
-from penstock.testing import ModelServer, faults
+from penstock.testing import EmbeddingLimits, ModelServer, faults
+from penstock.testing.embeddings import embedding
 
 KEY = "sk-very-secret-5678"
 QUESTIONS = [f"number {i}" for i in range(40)]
@@ -180,6 +181,31 @@ def test_long_texts(server: ModelServer, long_input: Any) -> None:
     assert sum(map(len, sent)) >= (len(words) if long_input == "average" else 20_000)
     if long_input == "truncate":
         assert len(sent) <= 6
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["", "cache"])
+def test_all_of_a_dense_text_counts(server: ModelServer, tmp_path: Path, keeps: bool) -> None:
+    server.change(embedding_limits=EmbeddingLimits(max_input_tokens=100))
+    text = "".join(chr(0x4E00 + i) for i in range(1000))
+    df = ps.from_pydict({"t": [text, "short"]})
+    with ps.config(cache_dir=str(tmp_path) if keeps else ""):
+        cut, averaged = (
+            df.select(embed_text(ps.col("t"), provider="openai", dimensions=16, long_input=each)).to_pydict()["t"]
+            for each in ("truncate", "average")
+        )
+    parts = [text[at : at + 250] for at in range(0, 1000, 250)]
+    expected = np.sum([embedding(part, 16) for part in parts], axis=0)
+    np.testing.assert_allclose(averaged[0], expected / np.linalg.norm(expected), atol=1e-5)
+    assert not np.allclose(cut[0], averaged[0])
+    np.testing.assert_array_equal(cut[1], averaged[1])
+
+
+def test_a_text_that_is_refused_for_good(server: ModelServer) -> None:
+    server.change(faults=[faults.HttpError(400, "bad token", containing="zz")])
+    df = ps.from_pydict({"t": ["z" * 8000, "fine"]})
+    df = df.with_column("v", embed_text(ps.col("t"), provider="openai", dimensions=8, on_error="null", long_input="average"))
+    assert [row is None for row in df.to_pydict()["v"]] == [True, False]
+    assert server.num_requests < 12
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
