@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -339,3 +341,98 @@ def test_an_error_that_calls_itself_200_may_pass(raw_server: RawServer, error: A
     raw_server.say({"error": error})
     with pytest.raises(UdfError, match="model is loading" if "loading" in str(error) else "50[23]"):
         asked(["a"], max_retries=0).collect()
+
+
+# --- redirects, keys in errors, proxies -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_keys_do_not_follow_a_redirect(
+    raw_server: RawServer, start_server: Callable[[], RawServer], status: int
+) -> None:
+    other = start_server()
+    other.say(GOOD)
+    target = f"http://joe:hunter2@127.0.0.1:{other.port}/v1/steal?code=abc"
+    raw_server.say(b"", status=status, headers={"Location": target})
+    with pytest.raises(UdfError, match=f"sends requests on to http://127.0.0.1:{other.port}/v1/steal") as raised:
+        asked(["a"]).collect()
+    assert isinstance(raised.value.__cause__, RequestRefusedError)
+    assert "hunter2" not in str(raised.value)
+    assert not other.requests
+    assert len(raw_server.requests) == 1
+
+
+@pytest.mark.parametrize("form", ['{{"error": {{"message": "{}"}}}}', "<html>{}</html>", '"{}"'])
+def test_a_key_is_hidden_before_words_are_cut(raw_server: RawServer, form: str) -> None:
+    for before in range(480, 500, 3):
+        raw_server.say(form.format("." * before + "sk-test-1234").encode(), status=400)
+        with pytest.raises(UdfError) as raised:
+            asked(["a"]).collect()
+        assert "sk-t" not in str(raised.value)
+
+
+@pytest.fixture
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+def test_proxies_of_the_environment(
+    raw_server: RawServer, start_server: Callable[[], RawServer], no_proxy: pytest.MonkeyPatch, variable: str
+) -> None:
+    proxy = start_server()
+    raw_server.say(GOOD)
+    proxy.say(GOOD)
+    no_proxy.setenv(variable, f"http://joe:hunter%32@127.0.0.1:{proxy.port}")
+    asked(["a"], use_chat_completions=True).collect()
+    (request,) = proxy.requests
+    assert request.path == f"{raw_server.url}/chat/completions"
+    assert request.headers["Authorization"] == "Bearer sk-test-1234"
+    assert request.headers["Proxy-Authorization"] == "Basic am9lOmh1bnRlcjI="
+    no_proxy.setenv("NO_PROXY", "127.0.0.1")
+    asked(["a"], use_chat_completions=True).collect()
+    assert (len(proxy.requests), len(raw_server.requests)) == (1, 1)
+
+
+def test_a_netrc_file_leaves_the_key_alone(
+    raw_server: RawServer, start_server: Callable[[], RawServer], no_proxy: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login joe password hunter2\n")
+    netrc.chmod(0o600)
+    proxy = start_server()
+    proxy.say(GOOD)
+    no_proxy.setenv("NETRC", str(netrc))
+    no_proxy.setenv("http_proxy", f"127.0.0.1:{proxy.port}")
+    asked(["a"], use_chat_completions=True).collect()
+    assert proxy.requests[0].headers["Authorization"] == "Bearer sk-test-1234"
+
+
+def test_a_proxy_of_another_kind(raw_server: RawServer, no_proxy: pytest.MonkeyPatch) -> None:
+    no_proxy.setenv("all_proxy", "socks5://joe:hunter2@127.0.0.1:9")
+    with pytest.raises(UnreachableError, match="NO_PROXY=127.0.0.1") as raised:
+        asked(["a"]).collect()
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("provider", "end", "path"),
+    [
+        ("openai", "/v1", "/v1/responses"),
+        ("openai", "/v1/", "/v1/responses"),
+        ("anthropic", "", "/v1/messages"),
+        ("anthropic", "/v1/", "/v1/messages"),
+        ("google", "/v1beta", "/v1beta/models/gpt-5:generateContent"),
+    ],
+)
+def test_the_query_of_an_address_goes_with_every_request(
+    raw_server: RawServer, provider: str, end: str, path: str
+) -> None:
+    raw_server.say({"error": "no"}, status=400)
+    url = raw_server.url.removesuffix("/v1")
+    ps.set_provider(provider, base_url=f" {url}{end}?api-version=2024-06", api_key="k")
+    asked(["a"], on_error="null").collect()
+    assert [request.path for request in raw_server.requests] == [f"{path}?api-version=2024-06"]

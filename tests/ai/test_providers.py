@@ -13,8 +13,11 @@ from pydantic import BaseModel
 
 import penstock as ps
 from penstock.ai.registry import find_provider
+from penstock.ai.remote.http import _Session
+from penstock.ai.remote.openai import OpenAIProvider
 from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
 from penstock.functions import classify_image, classify_text, embed_text, prompt
+from penstock.llm import HttpRequestProcessorConfig, OpenAIProcessorConfig
 from penstock.secret import Secret, hidden, known_secrets, tell_secrets
 from penstock.testing import EmbeddingLimits, ModelServer, faults
 from penstock.testing.embeddings import embedding
@@ -282,3 +285,86 @@ def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     tell_secrets(told)
     assert pickle.loads(packed).reveal() == "ghi-456-jkl"
     assert hidden("key ghi-456-jkl!") == "key ***!"
+
+
+def test_keys_in_headers_are_keys(model_server: ModelServer) -> None:
+    headers = {"api-key": KEY, "Authorization": f"Bearer {KEY}", "X-Team": "blue"}
+    provider = OpenAIProvider(base_url=model_server.openai_url, api_key="none", headers=headers)
+    df = ps.from_pydict({"q": ["a"]}).with_column("a", prompt(ps.col("q"), model="m", provider=provider))
+    assert df.to_pydict()["a"] == ["a"]
+    sent = {name.lower(): value for name, value in model_server.requests[-1].headers.items()}
+    assert (sent["api-key"], sent["x-team"]) == (KEY, "blue")
+    config = OpenAIProcessorConfig(model="m", headers=headers, api_key=KEY)
+    server = HttpRequestProcessorConfig(url="http://localhost", headers=headers)
+    for thing in (provider, df, config, server):
+        assert KEY not in f"{thing!r} {thing}"
+        assert KEY.encode() not in cloudpickle.dumps(thing)
+    model_server.change(faults=[faults.HttpError(400, f"what is {KEY}?")])
+    with pytest.raises(Exception, match=r"what is \*\*\*") as raised:
+        df.collect()
+    assert KEY not in str(raised.value)
+
+
+def test_a_provider_that_is_made_by_hand_hides_its_key() -> None:
+    provider = OpenAIProvider(api_key=KEY)
+    assert provider.api_key == Secret(KEY)
+    assert KEY not in repr(provider)
+    assert KEY.encode() not in pickle.dumps(provider)
+
+
+def test_a_saved_plan_takes_its_key_from_the_environment(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    df = ps.from_pydict({"q": ["a"]}).with_column("a", prompt(ps.col("q"), model="m", provider="openai"))
+    saved = cloudpickle.dumps(df)
+    monkeypatch.setattr("penstock.secret._revealed", {})
+    again = pickle.loads(saved)
+    with pytest.raises(AuthenticationError, match="set OPENAI_API_KEY"):
+        again.collect()
+    assert not _Session._by_loop
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-another-9012\n")
+    assert again.to_pydict()["a"] == ["a"]
+    assert "Bearer sk-another-9012" in server.requests[-1].headers.values()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"api_key": ""}, "api_key is empty"),
+        ({"api_key": " \n"}, "api_key is empty"),
+        ({"api_key": "sk-abc "}, "spaces at its ends"),
+        ({"api_key": "sk-\nabc"}, "control characters"),
+        ({"api_key": "ключ"}, "not ASCII"),
+        ({"api_key": 5}, "api_key is a text or a Secret; got int"),
+        ({"api_key": Secret("sk-\tabc")}, "control characters"),
+        ({"base_url": 5}, "base_url is a text such as 'https://host/v1'; got int"),
+        ({"base_url": None}, "got NoneType"),
+        ({"base_url": "localhost:8000/v1"}, "does not begin with http://"),
+        ({"base_url": "htp://x/v1"}, "does not begin with http://"),
+        ({"base_url": "http://"}, "does not begin with http://"),
+        ({"base_url": "http://x:99999"}, "does not begin with http://"),
+        ({"base_url": "http://joe:hunter2@host/v1"}, "api_key="),
+        ({"base_url": "joe:hunter2@host/v1"}, "api_key="),
+        ({"headers": ["a"]}, "headers is a dict"),
+        ({"headers": "a"}, "headers is a dict"),
+        ({"headers": {"X-A": "a\nb"}}, "control characters"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
+def test_mistaken_keys_and_addresses(provider: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words) as raised:
+        ps.set_provider(provider, **{"api_key": "k", **options})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_what_the_environment_says_is_checked_too(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
+    monkeypatch.setenv("OPENAI_BASE_URL", model_server.openai_url)
+    ps.from_pydict({"q": ["a"]}).select(prompt(ps.col("q"), model="m")).collect()
+    assert f"Bearer {KEY}" in model_server.requests[-1].headers.values()
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://joe:hunter2@host")
+    with pytest.raises(InvalidArgumentError, match="before '@'"):
+        prompt(ps.col("q"), model="m")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://host")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-\x01")
+    with pytest.raises(InvalidArgumentError, match="OPENAI_API_KEY is no key"):
+        prompt(ps.col("q"), model="m")

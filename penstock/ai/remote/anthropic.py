@@ -31,6 +31,7 @@ from penstock.ai.conversation import (
 )
 from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.provider import ImageClassification, Model, Prompting, Task, TextClassification
+from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.api import ApiPrompter
 from penstock.ai.remote.bodies import (
     base64_of,
@@ -104,7 +105,7 @@ class AnthropicProvider(RemoteProvider):
         headers = {"anthropic-version": wire.api_version, **dict(self.headers)}
         return Endpoint(
             provider=self.name,
-            base_url=base_url.rstrip("/").removesuffix("/v1"),
+            base_url=without_end(checked_address(base_url), "/v1"),
             key=self.key(),
             key_header=("x-api-key", "{}"),
             headers=tuple(headers.items()),

@@ -37,6 +37,7 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
+from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
 from penstock.ai.remote.bodies import (
     base64_of,
@@ -119,7 +120,7 @@ class GoogleProvider(RemoteProvider):
         base_url = self.base_url or os.environ.get("GOOGLE_GEMINI_BASE_URL") or BASE_URL
         return Endpoint(
             provider=self.name,
-            base_url=base_url.rstrip("/").removesuffix("/v1beta"),
+            base_url=without_end(checked_address(base_url), "/v1beta"),
             key=self.key(),
             key_header=("x-goog-api-key", "{}"),
             headers=self.headers,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ import orjson
 from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, limiter_for
 from penstock.ai.limits.rate_headers import read_hints
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
+from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_or_none
 from penstock.errors import (
     AuthenticationError,
@@ -27,7 +27,7 @@ from penstock.errors import (
     RequestRefusedError,
     UnreachableError,
 )
-from penstock.secret import hidden
+from penstock.secret import Secret, hidden
 
 if TYPE_CHECKING:
     import aiohttp
@@ -70,18 +70,27 @@ class ApiClient:
         self._limiter: Limiter | None = None
         self._session: _Session | None = None
         self._headers: Mapping[str, str] = {}
+        self._proxy: dict[str, Any] = {}
         self._urls: dict[str, Any] = {}
 
     def open(self) -> None:
         """Get ready on the running loop."""
         endpoint = self._endpoint
-        self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
-        self._session = _Session.shared()
-        headers = {"Content-Type": "application/json", **dict(endpoint.headers)}
+        headers = {"Content-Type": "application/json"}
+        headers |= {name: value.reveal() if isinstance(value, Secret) else value for name, value in endpoint.headers}
         if endpoint.key is not None:
             name, form = endpoint.key_header
             headers[name] = form.format(endpoint.key.reveal())
-        self._headers = self._session.as_headers(headers)
+        self._proxy = {}
+        if (proxy := proxy_for(endpoint.base_url)) is not None:
+            self._proxy["proxy"] = proxy.url
+            if proxy.authorization is not None:  # a tunnel is asked for before the request, which says it itself else
+                is_tunnel = endpoint.base_url.lower().startswith("https:")
+                told = self._proxy.setdefault("proxy_headers", {}) if is_tunnel else headers
+                told["Proxy-Authorization"] = proxy.authorization
+        self._headers = _Session.as_headers(headers)
+        self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
+        self._session = _Session.shared()  # last, as whoever fails before has nothing to close
 
     async def close(self) -> None:
         session, self._session, self._limiter = self._session, None, None
@@ -154,17 +163,21 @@ class ApiClient:
         if url is None:
             import yarl
 
-            base = self._endpoint.base_url
-            url = self._urls[path] = yarl.URL(base.rstrip("/") + path if path else base)
+            url = self._urls[path] = yarl.URL(joined(self._endpoint.base_url, path))
         return await self._session.client.post(
-            url, data=data, headers=self._headers, timeout=self._session.timeout(self._settings.timeout_s)
+            url,
+            data=data,
+            headers=self._headers,
+            timeout=self._session.timeout(self._settings.timeout_s),
+            allow_redirects=False,
+            **self._proxy,
         )
 
     def _body(self, raw: bytes) -> dict[str, Any]:
         try:
             body = orjson.loads(raw)
         except orjson.JSONDecodeError as exc:
-            raise InvalidAnswerError(f"{self._name} answered with malformed JSON: {_shortened(raw)!r}") from exc
+            raise InvalidAnswerError(f"{self._name} answered with malformed JSON: {shortened(raw)!r}") from exc
         if not isinstance(body, dict):
             raise InvalidAnswerError(f"{self._name} answered with {type(body).__name__}, not with an object")
         if error := body.get("error"):  # some gateways say 200 and mean something else
@@ -192,7 +205,14 @@ class ApiClient:
         return f"{self._endpoint.provider} ({self._model})"
 
     def _refusal(self, status: int, raw: bytes, headers: Mapping[str, str]) -> ProviderError:
-        return error_for_status(status, raw, headers, self._name, self._endpoint.base_url)
+        base_url = self._endpoint.base_url
+        if 300 <= status < 400:
+            return RequestRefusedError(
+                f"{self._name}, {status}: {shown(base_url)} sends requests on to "
+                f"{shown(headers.get('Location', ''), base_url)}. Keys are not handed on: if you trust that server, "
+                "give its address as base_url=."
+            )
+        return error_for_status(status, raw, headers, self._name, shown(base_url))
 
     def _lost(self, exc: BaseException) -> ProviderError:
         import aiohttp
@@ -202,7 +222,7 @@ class ApiClient:
         if isinstance(exc, aiohttp.ClientConnectorError):
             if self._endpoint.base_url in _reached:
                 return _NobodyThereError(f"{self._name} cannot be reached any more: {exc}")
-            return _StrangerError(f"{self._name} cannot be reached at {self._endpoint.base_url}: {exc}")
+            return _StrangerError(f"{self._name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
         return ProviderUnavailableError(f"{self._name} broke off: {type(exc).__name__}: {exc}")
 
 
@@ -228,7 +248,7 @@ class _Session:
         self.client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=any(os.environ.get(name) for name in _PROXY_VARIABLES),
+            trust_env=False,  # it would put what .netrc says in the place of the key; proxies are ours to find
         )
 
     @classmethod
@@ -259,9 +279,6 @@ class _Session:
         if not self._num_users:
             del self._by_loop[self._loop]
             await self.client.close()
-
-
-_PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
 
 def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:
@@ -318,20 +335,22 @@ def _told(raw: bytes) -> tuple[str, str | None]:
     try:
         error: Any = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return _shortened(raw) or "(no reason given)", None
+        return shortened(raw) or "(no reason given)", None
     if isinstance(error, list) and error:
         error = error[0]
     if isinstance(error, dict):
         error = error.get("error", error)
     if not isinstance(error, dict):
-        return hidden(str(error)[:MAX_TOLD]), None
+        return shortened(str(error)), None
     reasons = [d.get("reason") for d in error.get("details") or () if isinstance(d, dict)]
     code = next((each for each in (*reasons, error.get("code"), error.get("type")) if isinstance(each, str)), None)
-    return hidden(str(error.get("message") or error)[:MAX_TOLD]), code
+    return shortened(str(error.get("message") or error)), code
 
 
-def _shortened(raw: bytes) -> str:
-    return hidden(raw[:MAX_TOLD].decode("utf-8", "replace").strip())
+def shortened(words: bytes | str) -> str:
+    """Return the beginning of what a server says. Keys are hidden before it is cut, as half a key is not recognised."""
+    text = words if isinstance(words, str) else words.decode("utf-8", "replace")
+    return hidden(text.strip())[:MAX_TOLD]
 
 
 def tokens_used(body: Any) -> int | None:

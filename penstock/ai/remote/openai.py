@@ -20,6 +20,7 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
+from penstock.ai.remote.addresses import checked_address
 from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
 from penstock.ai.remote.chat_wire import ChatWire
 from penstock.ai.remote.responses_wire import ResponsesWire
@@ -56,9 +57,8 @@ class OpenAIProvider(RemoteProvider):
 
     def endpoint(self) -> Endpoint:
         """Return the server; without a key there is none, where one is needed."""
-        return Endpoint(
-            self.name, self._base_url(), self.key(), headers=self.headers, if_unreachable=self.if_unreachable
-        )
+        address = checked_address(self._base_url())
+        return Endpoint(self.name, address, self.key(), headers=self.headers, if_unreachable=self.if_unreachable)
 
     def _base_url(self) -> str:
         return self.base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL

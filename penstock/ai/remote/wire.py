@@ -20,7 +20,7 @@ class Endpoint:
     base_url: str
     key: Secret | None = None
     key_header: tuple[str, str] = ("Authorization", "Bearer {}")
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str | Secret], ...] = ()
     if_unreachable: str = ""  # what to do where nobody answers there
 
 
