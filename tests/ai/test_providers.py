@@ -250,6 +250,43 @@ def test_what_is_no_provider(model_server: ModelServer) -> None:
         prompt(ps.col("q"), provider=5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"reasoning": {"summary": "auto"}, "use_chat_completions": True}, "a dict with effort, with Chat Completions"),
+        ({"reasoning": {"effrt": "low"}}, "a dict with effort, summary"),
+        ({"reasoning": {"max_tokens": 500}}, "a dict with effort, summary"),
+        ({"reasoning": {"effort": "lots"}}, "'lots' is not known"),
+        ({"reasoning_effort": "lots"}, "'lots' is not known"),
+        ({"reasoning": 5}, "takes an effort"),
+        ({"tools": "web_search"}, "tools= takes the provider's own tools as dicts"),
+        ({"tools": [len]}, "tool_functions="),
+        ({"extra_body": "x"}, "extra_body= takes a dict"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("chat", [False, True])
+def test_options_are_checked_when_the_plan_is_built(
+    server: ModelServer, options: dict[str, Any], words: str, chat: bool
+) -> None:
+    words = words.replace(", summary", "") if chat else words
+    with pytest.raises(InvalidArgumentError, match=words):
+        prompt(ps.col("q"), model="m", provider="openai", **{"use_chat_completions": chat, **options})
+
+
+@pytest.mark.parametrize("provider", ["openai", "google"])
+@pytest.mark.parametrize("size", [0, "x", 1.5, True])
+def test_mistaken_batch_sizes(server: ModelServer, provider: str, size: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="batch_size must be a whole number"):
+        embed_text(ps.col("t"), provider=provider, batch_size=size)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+def test_mistaken_extra_bodies(server: ModelServer, provider: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="extra_body= takes a dict"):
+        prompt(ps.col("q"), model="m", provider=provider, extra_body="x")
+
+
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 

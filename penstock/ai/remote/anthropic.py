@@ -37,6 +37,7 @@ from penstock.ai.remote.bodies import (
     base64_of,
     cannot_read,
     check_prompt_options,
+    extra_body_of,
     max_tokens_of,
     merged,
     object_of,
@@ -122,6 +123,7 @@ class MessagesWire:
     def __post_init__(self) -> None:
         check_prompt_options("anthropic", self.model, self.options, KNOWN, REFUSED)
         tools_of(self.options)
+        extra_body_of(self.options)
         _ = self._fields  # what is wrong with the options is said now
 
     @property
@@ -146,7 +148,7 @@ class MessagesWire:
         ]
         if tools := [*tools_of(self.options), *functions]:
             body["tools"] = tools
-        return ApiCall("/v1/messages", merged(body, self.options.get("extra_body")))
+        return ApiCall("/v1/messages", merged(body, extra_body_of(self.options)))
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         blocks = field_of(body, "content", list, "Anthropic's answer")

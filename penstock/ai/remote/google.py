@@ -41,7 +41,9 @@ from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
 from penstock.ai.remote.bodies import (
     base64_of,
+    batch_size_of,
     check_prompt_options,
+    extra_body_of,
     max_tokens_of,
     merged,
     object_of,
@@ -108,7 +110,7 @@ class GoogleProvider(RemoteProvider):
             case TextEmbedding():
                 check_options(task, self.name, ("batch_size",))
                 model = self.model_name(task)
-                size = min(task.options.get("batch_size", MAX_EMBEDDING_INPUTS), MAX_EMBEDDING_INPUTS)
+                size = batch_size_of(task, MAX_EMBEDDING_INPUTS, MAX_EMBEDDING_INPUTS)
                 wire = GoogleEmbeddings(model, task.dimensions, size)
                 dimensions = embedding_dimensions(model, task.dimensions)
                 return ApiEmbedder(self.endpoint(), wire, model, dimensions, task.settings)
@@ -141,6 +143,7 @@ class GenerateWire:
     def __post_init__(self) -> None:
         check_prompt_options("google", self.model, self.options, KNOWN, REFUSED)
         tools_of(self.options)
+        extra_body_of(self.options)
         _ = self._config  # what is wrong with the options is said now
 
     @cached_property
@@ -168,7 +171,7 @@ class GenerateWire:
             body["tools"] = tools
         if config:
             body["generationConfig"] = config
-        return ApiCall(_path(self.model, "generateContent"), merged(body, self.options.get("extra_body")))
+        return ApiCall(_path(self.model, "generateContent"), merged(body, extra_body_of(self.options)))
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         model = body.get("modelVersion") or self.model

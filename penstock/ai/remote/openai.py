@@ -22,6 +22,7 @@ from penstock.ai.provider import (
 )
 from penstock.ai.remote.addresses import checked_address
 from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
+from penstock.ai.remote.bodies import batch_size_of, extra_body_of
 from penstock.ai.remote.chat_wire import ChatWire
 from penstock.ai.remote.responses_wire import ResponsesWire
 from penstock.ai.remote.server import RemoteProvider
@@ -73,11 +74,9 @@ class OpenAIProvider(RemoteProvider):
     def _embedder(self, task: TextEmbedding) -> ApiEmbedder:
         check_options(task, self.name, ("batch_size", "extra_body", "user"))
         name = self.model_name(task)
-        options = dict(task.options)
-        wire = OpenAIEmbeddings(
-            name, task.dimensions, min(options.pop("batch_size", ITEMS_A_CALL), MAX_ITEMS),
-            {**({"user": options["user"]} if "user" in options else {}), **(options.get("extra_body") or {})},
-        )  # fmt: skip
+        user = {"user": task.options["user"]} if "user" in task.options else {}
+        size = batch_size_of(task, ITEMS_A_CALL, MAX_ITEMS)
+        wire = OpenAIEmbeddings(name, task.dimensions, size, {**user, **extra_body_of(task.options)})
         return ApiEmbedder(self.endpoint(), wire, name, task.dimensions or DIMENSIONS.get(name), task.settings)
 
 
