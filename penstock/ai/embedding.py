@@ -165,7 +165,9 @@ class PackedEmbeddings:
             failures.update((piece.row, exc) for piece in packed)
             return []
 
-    async def _alone(self, piece: _Piece, error: RequestRefusedError, failures: dict[int, Exception]) -> list[_Embedded]:
+    async def _alone(
+        self, piece: _Piece, error: RequestRefusedError, failures: dict[int, Exception]
+    ) -> list[_Embedded]:
         """Return the vectors of a text that was refused, of less of it if that was why: our count of tokens is a guess.
 
         Its parts are sent one after the other, so that a text that is refused for another reason costs few calls.
@@ -186,8 +188,10 @@ class PackedEmbeddings:
         if self._long_input == "truncate":
             return [replace(piece, text=text[: int(len(text) * SHORTER)])]
         middle = len(text) // 2
-        return [replace(piece, text=half, weight=piece.weight * len(half) / len(text))
-                for half in (text[:middle], text[middle:])]
+        return [
+            replace(piece, text=half, weight=piece.weight * len(half) / len(text))
+            for half in (text[:middle], text[middle:])
+        ]
 
     async def _sent(self, packed: Sequence[_Piece]) -> list[_Embedded]:
         vectors = self._model.embed([piece.text for piece in packed])

@@ -192,7 +192,9 @@ class JsonClient(ApiClient):
         try:
             return orjson.loads(raw)
         except orjson.JSONDecodeError as exc:
-            raise InvalidAnswerError(f"{self._name} answered with something other than JSON: {shortened(raw)!r}") from exc
+            raise InvalidAnswerError(
+                f"{self._name} answered with something other than JSON: {shortened(raw)!r}"
+            ) from exc
 
 
 class HttpService(Model):

@@ -411,9 +411,18 @@ def test_a_netrc_file_leaves_the_key_alone(
     assert proxy.requests[0].headers["Authorization"] == "Bearer sk-test-1234"
 
 
+def test_a_proxy_that_is_not_there(raw_server: RawServer, no_proxy: pytest.MonkeyPatch, unused_port: int) -> None:
+    raw_server.say(GOOD)
+    asked(["a"], use_chat_completions=True).collect()
+    no_proxy.setenv("http_proxy", f"http://joe:hunter2@127.0.0.1:{unused_port}")
+    with pytest.raises(UnreachableError, match=str(unused_port)) as raised:
+        asked(["a"], max_retries=0).collect()
+    assert "hunter2" not in str(raised.value)
+
+
 def test_a_proxy_of_another_kind(raw_server: RawServer, no_proxy: pytest.MonkeyPatch) -> None:
     no_proxy.setenv("all_proxy", "socks5://joe:hunter2@127.0.0.1:9")
-    with pytest.raises(UnreachableError, match="NO_PROXY=127.0.0.1") as raised:
+    with pytest.raises(UnreachableError, match=r"NO_PROXY=127\.0\.0\.1") as raised:
         asked(["a"]).collect()
     assert "hunter2" not in str(raised.value)
 

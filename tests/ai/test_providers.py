@@ -206,7 +206,9 @@ def test_all_of_a_dense_text_counts(server: ModelServer, tmp_path: Path, keeps: 
 def test_a_text_that_is_refused_for_good(server: ModelServer) -> None:
     server.change(faults=[faults.HttpError(400, "bad token", containing="zz")])
     df = ps.from_pydict({"t": ["z" * 8000, "fine"]})
-    df = df.with_column("v", embed_text(ps.col("t"), provider="openai", dimensions=8, on_error="null", long_input="average"))
+    df = df.with_column(
+        "v", embed_text(ps.col("t"), provider="openai", dimensions=8, on_error="null", long_input="average")
+    )
     assert [row is None for row in df.to_pydict()["v"]] == [True, False]
     assert server.num_requests < 12
 

@@ -20,24 +20,24 @@ def checked_address(url: Any, what: str = "base_url") -> str:
     """
     if not isinstance(url, str):
         raise InvalidArgumentError(f"{what} is a text such as 'https://host/v1'; got {type(url).__name__}.")
-    url = url.strip()
-    before_query = url.partition("?")[0]
-    if "@" in (before_query.partition("//")[2].partition("/")[0] if "//" in url else before_query):
+    address: str = url.strip()
+    before_query = address.partition("?")[0]
+    if "@" in (before_query.partition("//")[2].partition("/")[0] if "//" in address else before_query):
         raise InvalidArgumentError(
             f"{what} has a user name or a password before '@'. Addresses are shown in errors and logs: give a key by "
             "api_key=, other credentials by headers=."
         )
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(address)
         is_complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_complete = False
-    if not is_complete or not url.isprintable() or " " in url:
+    if not is_complete or not address.isprintable() or " " in address:
         raise InvalidArgumentError(
             f"{what}={hidden(before_query)!r} does not begin with http:// or https:// and a host, as "
             "'http://localhost:8000/v1' does."
         )
-    return url
+    return address
 
 
 def without_end(url: str, end: str) -> str:

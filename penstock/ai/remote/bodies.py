@@ -77,7 +77,7 @@ def reasoning_of(options: Mapping[str, Any]) -> tuple[str | None, int | None, bo
 
 
 def effort_of(options: Mapping[str, Any], api: str, known: Sequence[str]) -> dict[str, Any]:
-    """Return what ``reasoning`` or ``reasoning_effort`` says to OpenAI's APIs, of which each takes the ``known`` fields.
+    """Return what ``reasoning`` or ``reasoning_effort`` says to one of OpenAI's APIs, which takes the ``known`` fields.
 
     >>> effort_of({"reasoning": "low"}, "Chat Completions", ("effort",))
     {'effort': 'low'}

@@ -59,7 +59,7 @@ class ChatWire:
         if request.options:
             check_row_options(request.options, ROW_OPTIONS)
             body |= fields_of(request.options)
-            extra_body = {**extra_body, **(request.extra_body_of(options))}
+            extra_body = {**extra_body, **extra_body_of(request.options)}
         if request.num_answers > 1:
             body["n"] = request.num_answers
         if request.output is not None:

@@ -37,7 +37,7 @@ class CompletionsWire:
         if request.options:
             check_row_options(request.options, ROW_OPTIONS)
             body |= _fields(request.options)
-            extra_body = {**extra_body, **(request.extra_body_of(options))}
+            extra_body = {**extra_body, **extra_body_of(request.options)}
         if request.num_answers > 1:
             body["n"] = request.num_answers
         return ApiCall("/completions", body | dict(extra_body))

@@ -57,7 +57,7 @@ STATUSES = {
 }
 """What the kinds of errors mean that providers name, for those that come without a status."""
 
-_reached: set[str] = set()  # base URLs that have answered this process
+_reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, by the proxy on the way
 
 
 class ApiClient:
@@ -112,7 +112,7 @@ class ApiClient:
                 began = began or time.monotonic()
                 is_free = isinstance(exc, RateLimitedError | _NobodyThereError)
                 num_failures += not is_free
-                if isinstance(exc, _StrangerError) and num_failures >= STRANGER_TRIES:
+                if isinstance(exc, _StrangerError) and num_failures >= min(STRANGER_TRIES, self._settings.max_retries + 1):
                     raise UnreachableError(f"{exc}. {self._remedy}") from exc
                 if num_failures > self._settings.max_retries or time.monotonic() - began > PATIENCE_S:
                     raise
@@ -137,7 +137,7 @@ class ApiClient:
                 response.close()
                 raise
             headers = response.headers
-            _reached.add(self._endpoint.base_url)
+            _reached.add(self._way)
             if not 200 <= response.status < 300:
                 raise self._refusal(response.status, raw, headers)
             body = self._body(raw)
@@ -185,7 +185,7 @@ class ApiClient:
         return body
 
     def _understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
-        """Return what a body says. Servers err in more ways than a reader foresees, so whatever it stumbles over counts."""
+        """Return what a body says; whatever a reader stumbles over is the server's fault, and asked for again."""
         try:
             return read(body)
         except PenstockError:
@@ -194,6 +194,10 @@ class ApiClient:
             raise InvalidAnswerError(
                 f"{self._name} answered in a form that is not understood: {type(exc).__name__}: {hidden(str(exc))}"
             ) from exc
+
+    @property
+    def _way(self) -> tuple[str, str | None]:
+        return self._endpoint.base_url, self._proxy.get("proxy")
 
     @property
     def _remedy(self) -> str:
@@ -220,7 +224,7 @@ class ApiClient:
         if isinstance(exc, TimeoutError):
             return ProviderUnavailableError(f"{self._name} gave no answer within {self._settings.timeout_s:g} s")
         if isinstance(exc, aiohttp.ClientConnectorError):
-            if self._endpoint.base_url in _reached:
+            if self._way in _reached:
                 return _NobodyThereError(f"{self._name} cannot be reached any more: {exc}")
             return _StrangerError(f"{self._name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
         return ProviderUnavailableError(f"{self._name} broke off: {type(exc).__name__}: {exc}")

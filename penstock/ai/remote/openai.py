@@ -148,7 +148,9 @@ def _places(indices: Sequence[Any]) -> Sequence[int]:
     if all(index == indices[0] for index in indices):
         return range(len(indices))
     if not all(type(index) is int for index in indices) or sorted(indices) != list(range(len(indices))):
-        raise InvalidAnswerError(f"the answer numbers its {len(indices)} vectors in a way that leaves open whose is whose")
+        raise InvalidAnswerError(
+            f"the answer numbers its {len(indices)} vectors in a way that leaves open whose is whose"
+        )
     return sorted(range(len(indices)), key=indices.__getitem__)
 
 

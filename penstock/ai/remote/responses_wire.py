@@ -69,7 +69,7 @@ class ResponsesWire:
             _refuse_chat_only("a request", request.options)
             check_row_options(request.options, ROW_OPTIONS)
             body |= _fields(request.options)
-            extra_body = {**extra_body, **(request.extra_body_of(options))}
+            extra_body = {**extra_body, **extra_body_of(request.options)}
         if request.system:
             body["instructions"] = request.system
         if request.output is not None:
