@@ -112,7 +112,8 @@ class ApiClient:
                 began = began or time.monotonic()
                 is_free = isinstance(exc, RateLimitedError | _NobodyThereError)
                 num_failures += not is_free
-                if isinstance(exc, _StrangerError) and num_failures >= min(STRANGER_TRIES, self._settings.max_retries + 1):
+                tries = min(STRANGER_TRIES, self._settings.max_retries + 1)
+                if isinstance(exc, _StrangerError) and num_failures >= tries:
                     raise UnreachableError(f"{exc}. {self._remedy}") from exc
                 if num_failures > self._settings.max_retries or time.monotonic() - began > PATIENCE_S:
                     raise
