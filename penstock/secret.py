@@ -29,15 +29,18 @@ class Secret:
         self._variable = variable
         _revealed[self._fingerprint] = value
 
+    @property
+    def variable(self) -> str | None:
+        """The environment variable that has the key too."""
+        return self._variable
+
     def reveal(self) -> str:
         """Return the key itself, for the one who sends it."""
         if (value := _revealed.get(self._fingerprint)) is not None:
             return value
         if self._variable and (value := os.environ.get(self._variable)):
-            return value
-        remedy = (
-            f"set {self._variable}" if self._variable else "make the DataFrame again, or give the key by environment"
-        )
+            return value.rstrip("\r\n")
+        remedy = f"set {self._variable}" if self._variable else "make the DataFrame again with the key"
         raise AuthenticationError(f"This plan was saved without its API key, as keys are never saved; {remedy}.")
 
     def __repr__(self) -> str:

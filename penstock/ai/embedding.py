@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,11 @@ from penstock.ai.remote.http import estimated_tokens
 from penstock.errors import InvalidAnswerError, ProviderUnusableError, RequestRefusedError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
+Answer = TypeVar("Answer")
 LongInput = Literal["truncate", "average"]
 LETTERS_PER_TOKEN = 4
 SHORTER = 0.75  # what is left of a text that was refused as too long
+SHORTEST = 64  # letters; fewer are too long for no model
 
 
 def embedding_column(vectors: Iterable[NDArray | None], dimensions: int) -> pa.Array:
@@ -77,6 +79,9 @@ class _Piece:
     weight: float = 1.0
 
 
+_Embedded = tuple[_Piece, NDArray]
+
+
 class PackedEmbeddings:
     """Embeddings by a remote model. A call holds as many texts as the provider takes; a bad one fails alone."""
 
@@ -91,26 +96,22 @@ class PackedEmbeddings:
         pieces = [piece for row, text in enumerate(texts) if text is not None for piece in self._pieces(row, text)]
         failures: dict[int, Exception] = {}
         sums: list[NDArray | None] = [None] * len(texts)
+        num_parts = [0] * len(texts)
 
         def add(piece: _Piece, vector: NDArray) -> None:
             share, before = vector * np.float32(piece.weight), sums[piece.row]
             sums[piece.row] = share if before is None else before + share
+            num_parts[piece.row] += 1
 
         async def send(packed: Sequence[_Piece]) -> None:
-            for piece, vector in zip(packed, await self._vectors(packed, failures), strict=True):
-                if vector is not None:
-                    add(piece, vector)
-                    if self._memory is not None:
-                        self._memory.put(self._memory.key(piece.text), vector)
+            for piece, vector in await self._vectors(packed, failures):
+                add(piece, vector)
 
-        async with asyncio.TaskGroup() as group:
-            for packed in self._packed(self._unknown(pieces, add)):
-                group.create_task(send(packed))
-        num_pieces = np.bincount([piece.row for piece in pieces], minlength=len(texts)) if pieces else ()
+        await _together(send(packed) for packed in self._packed(self._unknown(pieces, add)))
         for row, vector in enumerate(sums):
             if row in failures:
                 sums[row] = None
-            elif vector is not None and num_pieces[row] > 1:
+            elif vector is not None and num_parts[row] > 1:
                 sums[row] = vector / max(float(np.linalg.norm(vector)), 1e-12)
         return PartialColumn(embedding_column(sums, self._model.dimensions), failures)
 
@@ -133,14 +134,19 @@ class PackedEmbeddings:
 
     def _unknown(self, pieces: Sequence[_Piece], add: Callable[[_Piece, NDArray], None]) -> list[_Piece]:
         """Return the pieces that are to be sent; those that were before are added at once."""
+        known = self._known(pieces)
+        for piece, vector in known:
+            add(piece, vector)
+        found = {piece.text for piece, _ in known}
+        return [piece for piece in pieces if piece.text not in found]
+
+    def _known(self, pieces: Sequence[_Piece]) -> list[_Embedded]:
+        """Return the vectors that are remembered."""
         if self._memory is None:
-            return list(pieces)
+            return []
         keys = [self._memory.key(piece.text) for piece in pieces]
         known = self._memory.get(keys)
-        for piece, key in zip(pieces, keys, strict=True):
-            if key in known:
-                add(piece, known[key])
-        return [piece for piece, key in zip(pieces, keys, strict=True) if key not in known]
+        return [(piece, known[key]) for piece, key in zip(pieces, keys, strict=True) if key in known]
 
     def _packed(self, pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
         """Yield what goes into one call each."""
@@ -157,44 +163,68 @@ class PackedEmbeddings:
         if packed:
             yield packed
 
-    async def _vectors(self, packed: Sequence[_Piece], failures: dict[int, Exception]) -> list[NDArray | None]:
-        """Return the vector of each piece. A call that is refused is halved until the text at fault stands alone."""
+    async def _vectors(self, packed: Sequence[_Piece], failures: dict[int, Exception]) -> list[_Embedded]:
+        """Return the vectors of pieces. A call that is refused is halved until the text at fault stands alone."""
         try:
-            return list(await self._sent([piece.text for piece in packed]))
+            return await self._sent(packed)
         except ProviderUnusableError:
             raise
         except RequestRefusedError as exc:
             if len(packed) == 1:
-                return [await self._alone(packed[0], exc, failures)]
+                return await self._alone(packed[0], exc, failures)
             middle = len(packed) // 2
             halves = [self._vectors(part, failures) for part in (packed[:middle], packed[middle:])]
-            return list(itertools.chain.from_iterable(await asyncio.gather(*halves)))
+            return list(itertools.chain.from_iterable(await _together(halves)))
         except Exception as exc:
             failures.update((piece.row, exc) for piece in packed)
-            return [None] * len(packed)
+            return []
 
-    async def _alone(self, piece: _Piece, error: RequestRefusedError, failures: dict[int, Exception]) -> NDArray | None:
-        """Return the vector of a text that was refused, shorter if that was why: our count of tokens is a guess."""
-        text, limit = piece.text, self._max_input_tokens
-        try:
-            while limit is not None and len(text) > limit and _is_too_long(error):
-                text = text[: int(len(text) * SHORTER)]
-                try:
-                    return np.asarray((await self._sent([text]))[0])
-                except RequestRefusedError as exc:
-                    error = exc
-        except ProviderUnusableError:
-            raise
-        except Exception as exc:
-            failures[piece.row] = exc
-            return None
-        failures[piece.row] = error
-        return None
+    async def _alone(
+        self, piece: _Piece, error: RequestRefusedError, failures: dict[int, Exception]
+    ) -> list[_Embedded]:
+        """Return the vectors of a text that was refused, of less of it if that was why: our count of tokens is a guess.
 
-    async def _sent(self, texts: Sequence[str]) -> NDArray:
-        found = self._model.embed(texts)
-        assert isinstance(found, Awaitable)
-        return checked_vectors(await found, len(texts), self._model)
+        Its parts are sent one after the other, so that a text that is refused for another reason costs few calls.
+        """
+        if len(piece.text) <= SHORTEST or not _is_too_long(error):
+            failures[piece.row] = error
+            return []
+        found: list[_Embedded] = []
+        for part in self._less(piece):
+            found += self._known([part]) or await self._vectors([part], failures)
+            if piece.row in failures:
+                return []
+        return found
+
+    def _less(self, piece: _Piece) -> list[_Piece]:
+        """Return what to send of a text that is too long: its beginning, or its halves."""
+        text = piece.text
+        if self._long_input == "truncate":
+            return [replace(piece, text=text[: int(len(text) * SHORTER)])]
+        middle = len(text) // 2
+        return [
+            replace(piece, text=half, weight=piece.weight * len(half) / len(text))
+            for half in (text[:middle], text[middle:])
+        ]
+
+    async def _sent(self, packed: Sequence[_Piece]) -> list[_Embedded]:
+        vectors = self._model.embed([piece.text for piece in packed])
+        assert isinstance(vectors, Awaitable)
+        found = list(zip(packed, checked_vectors(await vectors, len(packed), self._model), strict=True))
+        if self._memory is not None:
+            for piece, vector in found:
+                self._memory.put(self._memory.key(piece.text), vector)
+        return found
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+    """Return what calls give; the first that fails stops the others, and its error is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 def _is_too_long(error: RequestRefusedError) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.ai.prompting import AsyncPrompts, BatchPrompts, PromptForm
 from penstock.ai.provider import Model, Prompter, loaded
-from penstock.ai.remote.http import ApiClient
+from penstock.ai.remote.http import ApiClient, shortened
 from penstock.ai.remote.wire import ApiCall
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnusableError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
@@ -192,7 +192,9 @@ class JsonClient(ApiClient):
         try:
             return orjson.loads(raw)
         except orjson.JSONDecodeError as exc:
-            raise InvalidAnswerError(f"{self._name} answered with something other than JSON: {raw[:200]!r}") from exc
+            raise InvalidAnswerError(
+                f"{self._name} answered with something other than JSON: {shortened(raw)!r}"
+            ) from exc
 
 
 class HttpService(Model):

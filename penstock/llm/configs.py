@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.ai.options import AiOptions
+from penstock.ai.remote.addresses import checked_address
+from penstock.ai.remote.server import checked_headers, checked_key
 from penstock.errors import InvalidArgumentError
 from penstock.secret import Secret
 from penstock.udf.options import check_whole, refusing_unknown
@@ -89,12 +91,16 @@ class OpenAIProcessorConfig(GenerationConfig):
     model: str
     base_url: str | None = None
     api_key: str | Secret | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, Any] = field(default_factory=dict, repr=False)
     use_chat_completions: bool = False
 
     def __post_init__(self) -> None:
         check_text(type(self).__name__, "model", self.model)
         check_mapping(type(self).__name__, "headers", self.headers)
+        object.__setattr__(self, "headers", dict(checked_headers(self.headers)))
+        object.__setattr__(self, "api_key", checked_key(self.api_key, "OPENAI_API_KEY"))
+        if self.base_url:
+            object.__setattr__(self, "base_url", checked_address(self.base_url))
         super().__post_init__()
 
 
@@ -131,9 +137,9 @@ class HttpRequestProcessorConfig(ProcessorConfig):
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_text(name, "url", self.url)
-        if not self.url.startswith(("http://", "https://")):
-            raise InvalidArgumentError(f"{name}: url={self.url!r} does not begin with http:// or https://.")
+        object.__setattr__(self, "url", checked_address(self.url, f"{name}: url"))
         check_mapping(name, "headers", self.headers or {})
+        object.__setattr__(self, "headers", dict(checked_headers(self.headers or {})))
         if self.session_factory is not None:
             raise InvalidArgumentError(
                 f"{name}: session_factory is not taken, as all requests share one pool of connections; "
@@ -196,6 +202,9 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
             )
         chosen = self.model or self.model_source
         check_text(name, "model", chosen)
+        object.__setattr__(self, "api_key", checked_key(self.api_key))
+        if self.base_url:
+            object.__setattr__(self, "base_url", checked_address(self.base_url))
         for option in ("model", "model_source"):
             object.__setattr__(self, option, chosen)
         for option in ("engine_kwargs", "runtime_env", "placement_group_config"):

@@ -43,12 +43,10 @@ from penstock.llm.configs import (
     TransformersProcessorConfig,
     vLLMEngineProcessorConfig,
 )
-from penstock.secret import Secret
 from penstock.types import DataType
 
 log = logging.getLogger("penstock.llm")
 
-KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 NOT_SERVED = ("logprobs", "prompt_logprobs")
 """Sampling parameters of vLLM whose results nobody would see."""
 
@@ -190,8 +188,9 @@ def _vllm(config: vLLMEngineProcessorConfig) -> VllmProvider:
             f"vLLMEngineProcessorConfig: a processor generates; for task_type={config.task_type!r} use "
             "embed_text or classify_text."
         )
-    key = Secret(config.api_key) if isinstance(config.api_key, str) else config.api_key
-    return VllmProvider(base_url=config.base_url or "", api_key=key, use_completions=not config.has_chat_template)
+    return VllmProvider(
+        base_url=config.base_url or "", api_key=config.api_key, use_completions=not config.has_chat_template
+    )
 
 
 def vllm_options(params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -229,10 +228,5 @@ def _http(config: HttpRequestProcessorConfig) -> UdfSpec:
 
 
 def _endpoint(config: HttpRequestProcessorConfig) -> Endpoint:
-    """Return the server; of the headers the one with the key is kept as a secret."""
-    headers = {str(name): str(value) for name, value in (config.headers or {}).items()}
-    secret = next((name for name in headers if name.lower() in KEY_HEADERS), None)
-    key = None if secret is None else Secret(headers.pop(secret))
-    return Endpoint(
-        "http", config.url, key, (secret or "", "{}"), tuple(headers.items()), "Check url=, and the network."
-    )
+    headers = tuple((config.headers or {}).items())
+    return Endpoint("http", config.url, headers=headers, if_unreachable="Check url=, and the network.")

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from penstock.errors import UdfError
+from penstock.errors import ProviderUnusableError, UdfError
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.ownership import unshared
@@ -23,6 +23,8 @@ def built_target(spec: UdfSpec | BatchSpec) -> tuple[Callable[..., Any], Any]:
         return spec.target, None
     try:
         instance = spec.target(*spec.init_args, **dict(spec.init_kwargs))
+    except ProviderUnusableError:  # a key that is missing says so itself, and how to give it
+        raise
     except CALL_FAILURES as exc:
         name = spec.target.__name__
         raise UdfError(f"{name}() failed when a worker built its instance: {type(exc).__name__}: {exc}") from exc

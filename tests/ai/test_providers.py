@@ -13,10 +13,14 @@ from pydantic import BaseModel
 
 import penstock as ps
 from penstock.ai.registry import find_provider
-from penstock.errors import AuthenticationError, InvalidArgumentError
+from penstock.ai.remote.http import _Session
+from penstock.ai.remote.openai import OpenAIProvider
+from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
 from penstock.functions import classify_image, classify_text, embed_text, prompt
+from penstock.llm import HttpRequestProcessorConfig, OpenAIProcessorConfig
 from penstock.secret import Secret, hidden, known_secrets, tell_secrets
-from penstock.testing import ModelServer, faults
+from penstock.testing import EmbeddingLimits, ModelServer, faults
+from penstock.testing.embeddings import embedding
 
 KEY = "sk-very-secret-5678"
 QUESTIONS = [f"number {i}" for i in range(40)]
@@ -152,6 +156,24 @@ def test_a_bad_text_fails_alone(server: ModelServer) -> None:
     assert df.errors().count_rows() == 1
 
 
+def test_a_refused_key_ends_embedding_too(server: ModelServer) -> None:
+    df = ps.from_pydict({"t": [f"text {i}" for i in range(600)]})
+    df = df.select(embed_text(ps.col("t"), provider="openai", dimensions=8, on_error="null"))
+    server.change(faults=[faults.HttpError(401, f"Incorrect API key: {KEY}")])
+    with pytest.raises(AuthenticationError, match=r"api_key="):
+        df.collect()
+    server.change(faults=[faults.RateLimited(code="insufficient_quota")])
+    with pytest.raises(QuotaExceededError, match=r"add credit"):
+        df.collect()
+
+
+def test_nobody_there_to_embed(monkeypatch: pytest.MonkeyPatch, unused_port: int) -> None:
+    monkeypatch.setattr("penstock.ai.options.FIRST_DELAY_S", 0.01)
+    ps.set_provider("ollama", base_url=f"http://127.0.0.1:{unused_port}/v1")
+    with pytest.raises(UnreachableError, match=r"ollama serve"):
+        ps.from_pydict({"t": ["a"]}).select(embed_text(ps.col("t"), dimensions=8)).collect()
+
+
 @pytest.mark.parametrize("long_input", ["truncate", "average"])
 def test_long_texts(server: ModelServer, long_input: Any) -> None:
     words = "word " * 30_000
@@ -162,6 +184,33 @@ def test_long_texts(server: ModelServer, long_input: Any) -> None:
     assert sum(map(len, sent)) >= (len(words) if long_input == "average" else 20_000)
     if long_input == "truncate":
         assert len(sent) <= 6
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["", "cache"])
+def test_all_of_a_dense_text_counts(server: ModelServer, tmp_path: Path, keeps: bool) -> None:
+    server.change(embedding_limits=EmbeddingLimits(max_input_tokens=100))
+    text = "".join(chr(0x4E00 + i) for i in range(1000))
+    df = ps.from_pydict({"t": [text, "short"]})
+    with ps.config(cache_dir=str(tmp_path) if keeps else ""):
+        cut, averaged = (
+            df.select(embed_text(ps.col("t"), provider="openai", dimensions=16, long_input=each)).to_pydict()["t"]
+            for each in ("truncate", "average")
+        )
+    parts = [text[at : at + 250] for at in range(0, 1000, 250)]
+    expected = np.sum([embedding(part, 16) for part in parts], axis=0)
+    np.testing.assert_allclose(averaged[0], expected / np.linalg.norm(expected), atol=1e-5)
+    assert not np.allclose(cut[0], averaged[0])
+    np.testing.assert_array_equal(cut[1], averaged[1])
+
+
+def test_a_text_that_is_refused_for_good(server: ModelServer) -> None:
+    server.change(faults=[faults.HttpError(400, "bad token", containing="zz")])
+    df = ps.from_pydict({"t": ["z" * 8000, "fine"]})
+    df = df.with_column(
+        "v", embed_text(ps.col("t"), provider="openai", dimensions=8, on_error="null", long_input="average")
+    )
+    assert [row is None for row in df.to_pydict()["v"]] == [True, False]
+    assert server.num_requests < 12
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -203,6 +252,43 @@ def test_what_is_no_provider(model_server: ModelServer) -> None:
         prompt(ps.col("q"), provider=5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"reasoning": {"summary": "auto"}, "use_chat_completions": True}, "a dict with effort, with Chat Completions"),
+        ({"reasoning": {"effrt": "low"}}, "a dict with effort, summary"),
+        ({"reasoning": {"max_tokens": 500}}, "a dict with effort, summary"),
+        ({"reasoning": {"effort": "lots"}}, "'lots' is not known"),
+        ({"reasoning_effort": "lots"}, "'lots' is not known"),
+        ({"reasoning": 5}, "takes an effort"),
+        ({"tools": "web_search"}, "tools= takes the provider's own tools as dicts"),
+        ({"tools": [len]}, "tool_functions="),
+        ({"extra_body": "x"}, "extra_body= takes a dict"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("chat", [False, True])
+def test_options_are_checked_when_the_plan_is_built(
+    server: ModelServer, options: dict[str, Any], words: str, chat: bool
+) -> None:
+    words = words.replace(", summary", "") if chat else words
+    with pytest.raises(InvalidArgumentError, match=words):
+        prompt(ps.col("q"), model="m", provider="openai", **{"use_chat_completions": chat, **options})
+
+
+@pytest.mark.parametrize("provider", ["openai", "google"])
+@pytest.mark.parametrize("size", [0, "x", 1.5, True])
+def test_mistaken_batch_sizes(server: ModelServer, provider: str, size: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="batch_size must be a whole number"):
+        embed_text(ps.col("t"), provider=provider, batch_size=size)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+def test_mistaken_extra_bodies(server: ModelServer, provider: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="extra_body= takes a dict"):
+        prompt(ps.col("q"), model="m", provider=provider, extra_body="x")
+
+
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
@@ -238,3 +324,86 @@ def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     tell_secrets(told)
     assert pickle.loads(packed).reveal() == "ghi-456-jkl"
     assert hidden("key ghi-456-jkl!") == "key ***!"
+
+
+def test_keys_in_headers_are_keys(model_server: ModelServer) -> None:
+    headers = {"api-key": KEY, "Authorization": f"Bearer {KEY}", "X-Team": "blue"}
+    provider = OpenAIProvider(base_url=model_server.openai_url, api_key="none", headers=headers)
+    df = ps.from_pydict({"q": ["a"]}).with_column("a", prompt(ps.col("q"), model="m", provider=provider))
+    assert df.to_pydict()["a"] == ["a"]
+    sent = {name.lower(): value for name, value in model_server.requests[-1].headers.items()}
+    assert (sent["api-key"], sent["x-team"]) == (KEY, "blue")
+    config = OpenAIProcessorConfig(model="m", headers=headers, api_key=KEY)
+    server = HttpRequestProcessorConfig(url="http://localhost", headers=headers)
+    for thing in (provider, df, config, server):
+        assert KEY not in f"{thing!r} {thing}"
+        assert KEY.encode() not in cloudpickle.dumps(thing)
+    model_server.change(faults=[faults.HttpError(400, f"what is {KEY}?")])
+    with pytest.raises(Exception, match=r"what is \*\*\*") as raised:
+        df.collect()
+    assert KEY not in str(raised.value)
+
+
+def test_a_provider_that_is_made_by_hand_hides_its_key() -> None:
+    provider = OpenAIProvider(api_key=KEY)
+    assert provider.api_key == Secret(KEY)
+    assert KEY not in repr(provider)
+    assert KEY.encode() not in pickle.dumps(provider)
+
+
+def test_a_saved_plan_takes_its_key_from_the_environment(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    df = ps.from_pydict({"q": ["a"]}).with_column("a", prompt(ps.col("q"), model="m", provider="openai"))
+    saved = cloudpickle.dumps(df)
+    monkeypatch.setattr("penstock.secret._revealed", {})
+    again = pickle.loads(saved)
+    with pytest.raises(AuthenticationError, match="set OPENAI_API_KEY"):
+        again.collect()
+    assert not _Session._by_loop
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-another-9012\n")
+    assert again.to_pydict()["a"] == ["a"]
+    assert "Bearer sk-another-9012" in server.requests[-1].headers.values()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"api_key": ""}, "api_key is empty"),
+        ({"api_key": " \n"}, "api_key is empty"),
+        ({"api_key": "sk-abc "}, "spaces at its ends"),
+        ({"api_key": "sk-\nabc"}, "control characters"),
+        ({"api_key": "ключ"}, "not ASCII"),
+        ({"api_key": 5}, "api_key is a text or a Secret; got int"),
+        ({"api_key": Secret("sk-\tabc")}, "control characters"),
+        ({"base_url": 5}, "base_url is a text such as 'https://host/v1'; got int"),
+        ({"base_url": None}, "got NoneType"),
+        ({"base_url": "localhost:8000/v1"}, "does not begin with http://"),
+        ({"base_url": "htp://x/v1"}, "does not begin with http://"),
+        ({"base_url": "http://"}, "does not begin with http://"),
+        ({"base_url": "http://x:99999"}, "does not begin with http://"),
+        ({"base_url": "http://joe:hunter2@host/v1"}, "api_key="),
+        ({"base_url": "joe:hunter2@host/v1"}, "api_key="),
+        ({"headers": ["a"]}, "headers is a dict"),
+        ({"headers": "a"}, "headers is a dict"),
+        ({"headers": {"X-A": "a\nb"}}, "control characters"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
+def test_mistaken_keys_and_addresses(provider: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words) as raised:
+        ps.set_provider(provider, **{"api_key": "k", **options})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_what_the_environment_says_is_checked_too(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
+    monkeypatch.setenv("OPENAI_BASE_URL", model_server.openai_url)
+    ps.from_pydict({"q": ["a"]}).select(prompt(ps.col("q"), model="m")).collect()
+    assert f"Bearer {KEY}" in model_server.requests[-1].headers.values()
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://joe:hunter2@host")
+    with pytest.raises(InvalidArgumentError, match="before '@'"):
+        prompt(ps.col("q"), model="m")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://host")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-\x01")
+    with pytest.raises(InvalidArgumentError, match="OPENAI_API_KEY is no key"):
+        prompt(ps.col("q"), model="m")

@@ -31,11 +31,13 @@ from penstock.ai.conversation import (
 )
 from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.provider import ImageClassification, Model, Prompting, Task, TextClassification
+from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.api import ApiPrompter
 from penstock.ai.remote.bodies import (
     base64_of,
     cannot_read,
     check_prompt_options,
+    extra_body_of,
     max_tokens_of,
     merged,
     object_of,
@@ -46,7 +48,7 @@ from penstock.ai.remote.bodies import (
     version_of,
 )
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
+from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_of
 from penstock.errors import InvalidArgumentError
 
 BASE_URL = "https://api.anthropic.com"
@@ -104,7 +106,7 @@ class AnthropicProvider(RemoteProvider):
         headers = {"anthropic-version": wire.api_version, **dict(self.headers)}
         return Endpoint(
             provider=self.name,
-            base_url=base_url.rstrip("/").removesuffix("/v1"),
+            base_url=without_end(checked_address(base_url), "/v1"),
             key=self.key(),
             key_header=("x-api-key", "{}"),
             headers=tuple(headers.items()),
@@ -121,6 +123,7 @@ class MessagesWire:
     def __post_init__(self) -> None:
         check_prompt_options("anthropic", self.model, self.options, KNOWN, REFUSED)
         tools_of(self.options)
+        extra_body_of(self.options)
         _ = self._fields  # what is wrong with the options is said now
 
     @property
@@ -145,20 +148,21 @@ class MessagesWire:
         ]
         if tools := [*tools_of(self.options), *functions]:
             body["tools"] = tools
-        return ApiCall("/v1/messages", merged(body, self.options.get("extra_body")))
+        return ApiCall("/v1/messages", merged(body, extra_body_of(self.options)))
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         blocks = field_of(body, "content", list, "Anthropic's answer")
         reason = body.get("stop_reason")
         usage = body.get("usage") or {}
-        cached = usage.get("cache_read_input_tokens") or 0
-        fresh = (usage.get("input_tokens") or 0) + (usage.get("cache_creation_input_tokens") or 0)
+        cached = count_of(usage, "cache_read_input_tokens") or 0
+        given = count_of(usage, "input_tokens")
+        fresh = (given or 0) + (count_of(usage, "cache_creation_input_tokens") or 0)
         return [
             Generation(
                 text="".join(_texts(blocks, "text", "text")),
                 model=body.get("model") or self.model,
-                input_tokens=fresh + cached if "input_tokens" in usage else None,
-                output_tokens=usage.get("output_tokens"),
+                input_tokens=None if given is None else fresh + cached,
+                output_tokens=count_of(usage, "output_tokens"),
                 cached_tokens=cached if usage else None,
                 finish_reason=FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None,
                 tool_calls=tuple(_tool_calls(blocks)),

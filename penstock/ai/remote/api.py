@@ -148,14 +148,23 @@ class ApiEmbedder(Embedder):
             await asyncio.to_thread(self.memory.close)
 
     async def embed(self, inputs: Sequence[str]) -> NDArray:
+        def read(body: Mapping[str, Any]) -> NDArray:
+            return _counted(self._wire.read(body), len(inputs), self.dimensions)
+
         tokens = sum(map(estimated_tokens, inputs))
-        vectors, _ = await self._client.ask(self._wire.call(inputs), self._wire.read, tokens)
-        if vectors.shape != (len(inputs), self.dimensions):
-            raise InvalidAnswerError(
-                f"{len(inputs)} texts were sent; {vectors.shape[0]} vectors of {vectors.shape[1]} numbers came back, "
-                f"not as many of {self.dimensions}"
-            )
+        vectors, _ = await self._client.ask(self._wire.call(inputs), read, tokens)
         return vectors
+
+
+def _counted(vectors: NDArray, num_texts: int, dimensions: int | None = None) -> NDArray:
+    """Return vectors that are as many, and as long, as they must be."""
+    count, length = vectors.shape
+    if count != num_texts or not length or (dimensions is not None and length != dimensions):
+        as_many = "not as many" if dimensions is None else f"not as many of {dimensions}"
+        raise InvalidAnswerError(
+            f"{num_texts} texts were sent; {count} vectors of {length} numbers came back, {as_many}"
+        )
+    return vectors
 
 
 _dimensions: dict[tuple[str, str], int] = {}
@@ -172,7 +181,7 @@ def probed(key: tuple[str, str], make_client: Callable[[], ApiClient], wire: Emb
             client = make_client()
             client.open()
             try:
-                vectors, _ = await client.ask(wire.call(["dimensions"]), wire.read)
+                vectors, _ = await client.ask(wire.call(["dimensions"]), lambda body: _counted(wire.read(body), 1))
                 return int(vectors.shape[1])
             finally:
                 await client.close()

@@ -10,8 +10,9 @@ from typing import Any
 
 from penstock.ai.conversation import Audio, Document, Image
 from penstock.ai.forms.structured import OutputFormat
-from penstock.ai.provider import Prompting, check_options
+from penstock.ai.provider import Prompting, Task, check_options
 from penstock.errors import InvalidArgumentError, RequestRefusedError
+from penstock.udf.options import check_whole
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """How much a model thinks before it answers; each provider knows some of them, and the nearest is taken."""
@@ -73,6 +74,44 @@ def reasoning_of(options: Mapping[str, Any]) -> tuple[str | None, int | None, bo
     if effort is not None and budget is not None:
         raise InvalidArgumentError("reasoning= takes an effort or a number of tokens, not both.")
     return effort, budget, bool(reasoning.get("summary"))
+
+
+def effort_of(options: Mapping[str, Any], api: str, known: Sequence[str]) -> dict[str, Any]:
+    """Return what ``reasoning`` or ``reasoning_effort`` says to one of OpenAI's APIs, which takes the ``known`` fields.
+
+    >>> effort_of({"reasoning": "low"}, "Chat Completions", ("effort",))
+    {'effort': 'low'}
+    """
+    given: Any = options.get("reasoning")
+    given = options.get("reasoning_effort") if given is None else given
+    if given is None:
+        return {}
+    fields = {"effort": given} if isinstance(given, str) else given
+    if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(known):
+        raise InvalidArgumentError(
+            f"reasoning= takes an effort, or a dict with {', '.join(known)}, with {api}; got {given!r}. "
+            "Fields of a server's own go into extra_body={'reasoning': ...}."
+        )
+    if fields.get("effort") is not None and fields["effort"] not in EFFORTS:
+        raise InvalidArgumentError(
+            f"reasoning effort {fields['effort']!r} is not known; use one of {', '.join(EFFORTS)}."
+        )
+    return dict(fields)
+
+
+def extra_body_of(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields that the user adds to every body."""
+    extra = options.get("extra_body")
+    if extra is not None and (not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra)):
+        raise InvalidArgumentError(f"extra_body= takes a dict of fields that are added to the body; got {extra!r}.")
+    return extra or {}
+
+
+def batch_size_of(task: Task, usual: int, most: int) -> int:
+    """Return how many texts go into one call."""
+    size = task.options.get("batch_size", usual)
+    check_whole(task.function, "batch_size", size, 1)
+    return min(int(size), most)
 
 
 def merged(body: Mapping[str, Any], extra: Mapping[str, Any] | None) -> dict[str, Any]:

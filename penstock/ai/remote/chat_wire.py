@@ -20,7 +20,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Task, check_options
-from penstock.ai.remote.bodies import merged
+from penstock.ai.remote.bodies import effort_of, extra_body_of, merged, tools_of
 from penstock.ai.remote.wire import ApiCall, audio_format, check_row_options, data_url, encoded, field_of, usage_of
 from penstock.errors import InvalidAnswerError, ProviderUnavailableError
 
@@ -46,7 +46,7 @@ class ChatWire:
     @staticmethod
     def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ChatWire:
         check_options(task, provider, OPTIONS)
-        return ChatWire({"model": model, **fields_of(options)}, options.get("extra_body") or {})
+        return ChatWire({"model": model, **fields_of(options)}, extra_body_of(options))
 
     def call(self, request: Request) -> ApiCall:
         messages = [{"role": "system", "content": request.system}] if request.system else []
@@ -60,7 +60,7 @@ class ChatWire:
         if request.options:
             check_row_options(request.options, ROW_OPTIONS)
             body |= fields_of(request.options)
-            extra_body = merged(extra_body, request.options.get("extra_body"))
+            extra_body = merged(extra_body, extra_body_of(request.options))
         if request.num_answers > 1:
             body["n"] = request.num_answers
         if request.output is not None:
@@ -114,12 +114,10 @@ class ChatWire:
 def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what options are in a body, but for those of ``extra_body``."""
     body = {RENAMED.get(name, name): options[name] for name in (*PASSED_ON, *RENAMED) if name in options}
-    if "reasoning_effort" in options:
-        body["reasoning_effort"] = options["reasoning_effort"]
-    if (reasoning := options.get("reasoning")) is not None:
-        body["reasoning_effort"] = reasoning["effort"] if isinstance(reasoning, Mapping) else reasoning
-    if options.get("tools"):
-        body["tools"] = list(options["tools"])
+    if (effort := effort_of(options, "Chat Completions", ("effort",)).get("effort")) is not None:
+        body["reasoning_effort"] = effort
+    if tools := tools_of(options):
+        body["tools"] = tools
     return body
 
 

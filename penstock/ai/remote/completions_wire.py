@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.provider import Task, check_options
-from penstock.ai.remote.bodies import merged
+from penstock.ai.remote.bodies import extra_body_of, merged
 from penstock.ai.remote.chat_wire import ROW_OPTIONS, fields_of
 from penstock.ai.remote.wire import ApiCall, check_row_options, field_of, usage_of
 from penstock.errors import InvalidArgumentError
@@ -25,7 +25,7 @@ class CompletionsWire:
     @staticmethod
     def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> CompletionsWire:
         check_options(task, provider, ROW_OPTIONS)
-        return CompletionsWire({"model": model, **_fields(options)}, options.get("extra_body") or {})
+        return CompletionsWire({"model": model, **_fields(options)}, extra_body_of(options))
 
     def call(self, request: Request) -> ApiCall:
         if request.text is None or request.system or request.tools or request.output is not None:
@@ -37,7 +37,7 @@ class CompletionsWire:
         if request.options:
             check_row_options(request.options, ROW_OPTIONS)
             body |= _fields(request.options)
-            extra_body = merged(extra_body, request.options.get("extra_body"))
+            extra_body = merged(extra_body, extra_body_of(request.options))
         if request.num_answers > 1:
             body["n"] = request.num_answers
         return ApiCall("/completions", merged(body, extra_body) if extra_body else body)

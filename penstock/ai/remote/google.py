@@ -37,10 +37,13 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
+from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
 from penstock.ai.remote.bodies import (
     base64_of,
+    batch_size_of,
     check_prompt_options,
+    extra_body_of,
     max_tokens_of,
     merged,
     object_of,
@@ -51,7 +54,7 @@ from penstock.ai.remote.bodies import (
     version_of,
 )
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
+from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError
 
 BASE_URL = "https://generativelanguage.googleapis.com"
@@ -107,7 +110,7 @@ class GoogleProvider(RemoteProvider):
             case TextEmbedding():
                 check_options(task, self.name, ("batch_size",))
                 model = self.model_name(task)
-                size = min(task.options.get("batch_size", MAX_EMBEDDING_INPUTS), MAX_EMBEDDING_INPUTS)
+                size = batch_size_of(task, MAX_EMBEDDING_INPUTS, MAX_EMBEDDING_INPUTS)
                 wire = GoogleEmbeddings(model, task.dimensions, size)
                 dimensions = embedding_dimensions(model, task.dimensions)
                 return ApiEmbedder(self.endpoint(), wire, model, dimensions, task.settings)
@@ -119,7 +122,7 @@ class GoogleProvider(RemoteProvider):
         base_url = self.base_url or os.environ.get("GOOGLE_GEMINI_BASE_URL") or BASE_URL
         return Endpoint(
             provider=self.name,
-            base_url=base_url.rstrip("/").removesuffix("/v1beta"),
+            base_url=without_end(checked_address(base_url), "/v1beta"),
             key=self.key(),
             key_header=("x-goog-api-key", "{}"),
             headers=self.headers,
@@ -140,6 +143,7 @@ class GenerateWire:
     def __post_init__(self) -> None:
         check_prompt_options("google", self.model, self.options, KNOWN, REFUSED)
         tools_of(self.options)
+        extra_body_of(self.options)
         _ = self._config  # what is wrong with the options is said now
 
     @cached_property
@@ -167,7 +171,7 @@ class GenerateWire:
             body["tools"] = tools
         if config:
             body["generationConfig"] = config
-        return ApiCall(_path(self.model, "generateContent"), merged(body, self.options.get("extra_body")))
+        return ApiCall(_path(self.model, "generateContent"), merged(body, extra_body_of(self.options)))
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         model = body.get("modelVersion") or self.model
@@ -266,9 +270,9 @@ def _declaration(tool: Any) -> dict[str, Any]:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+def _usage(usage: Any) -> dict[str, Any]:
     def total(*names: str) -> int | None:
-        counts = [usage[name] for name in names if isinstance(usage.get(name), int)]
+        counts = [count for name in names if (count := count_of(usage, name)) is not None]
         return sum(counts) if counts else None
 
     return {

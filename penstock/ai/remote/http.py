@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -15,10 +14,12 @@ import orjson
 from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, limiter_for
 from penstock.ai.limits.rate_headers import read_hints
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
-from penstock.ai.remote.wire import ApiCall, Endpoint
+from penstock.ai.remote.addresses import joined, proxy_for, shown
+from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_or_none
 from penstock.errors import (
     AuthenticationError,
     InvalidAnswerError,
+    PenstockError,
     ProviderError,
     ProviderUnavailableError,
     QuotaExceededError,
@@ -26,7 +27,7 @@ from penstock.errors import (
     RequestRefusedError,
     UnreachableError,
 )
-from penstock.secret import hidden
+from penstock.secret import Secret, hidden
 
 if TYPE_CHECKING:
     import aiohttp
@@ -43,7 +44,20 @@ fails. Neither counts as one of its retries: the one says to come back, the othe
 STRANGER_TRIES = 3  # at an address that has never answered
 MAX_TOLD = 500  # characters of a server's own words in an error
 
-_reached: set[str] = set()  # base URLs that have answered this process
+STATUSES = {
+    **dict.fromkeys(("invalid_request_error", "invalid_argument", "badrequesterror", "bad_request_error"), 400),
+    **dict.fromkeys(("invalid_prompt", "context_length_exceeded", "content_policy_violation"), 400),
+    **dict.fromkeys(("failed_precondition", "unsupported_parameter", "unsupported_value"), 400),
+    **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthenticated", "api_key_invalid"), 401),
+    **dict.fromkeys(("permission_error", "permission_denied"), 403),
+    **dict.fromkeys(("not_found_error", "notfounderror", "not_found", "model_not_found"), 404),
+    "request_too_large": 413,
+    **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "resource_exhausted"), 429),
+    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached"), 429),
+}
+"""What the kinds of errors mean that providers name, for those that come without a status."""
+
+_reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, by the proxy on the way
 
 
 class ApiClient:
@@ -56,18 +70,27 @@ class ApiClient:
         self._limiter: Limiter | None = None
         self._session: _Session | None = None
         self._headers: Mapping[str, str] = {}
+        self._proxy: dict[str, Any] = {}
         self._urls: dict[str, Any] = {}
 
     def open(self) -> None:
         """Get ready on the running loop."""
         endpoint = self._endpoint
-        self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
-        self._session = _Session.shared()
-        headers = {"Content-Type": "application/json", **dict(endpoint.headers)}
+        headers = {"Content-Type": "application/json"}
+        headers |= {name: value.reveal() if isinstance(value, Secret) else value for name, value in endpoint.headers}
         if endpoint.key is not None:
             name, form = endpoint.key_header
             headers[name] = form.format(endpoint.key.reveal())
-        self._headers = self._session.as_headers(headers)
+        self._proxy = {}
+        if (proxy := proxy_for(endpoint.base_url)) is not None:
+            self._proxy["proxy"] = proxy.url
+            if proxy.authorization is not None:  # a tunnel is asked for before the request, which says it itself else
+                is_tunnel = endpoint.base_url.lower().startswith("https:")
+                told = self._proxy.setdefault("proxy_headers", {}) if is_tunnel else headers
+                told["Proxy-Authorization"] = proxy.authorization
+        self._headers = _Session.as_headers(headers)
+        self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
+        self._session = _Session.shared()  # last, as whoever fails before has nothing to close
 
     async def close(self) -> None:
         session, self._session, self._limiter = self._session, None, None
@@ -89,7 +112,8 @@ class ApiClient:
                 began = began or time.monotonic()
                 is_free = isinstance(exc, RateLimitedError | _NobodyThereError)
                 num_failures += not is_free
-                if isinstance(exc, _StrangerError) and num_failures >= STRANGER_TRIES:
+                tries = min(STRANGER_TRIES, self._settings.max_retries + 1)
+                if isinstance(exc, _StrangerError) and num_failures >= tries:
                     raise UnreachableError(f"{exc}. {self._remedy}") from exc
                 if num_failures > self._settings.max_retries or time.monotonic() - began > PATIENCE_S:
                     raise
@@ -114,12 +138,12 @@ class ApiClient:
                 response.close()
                 raise
             headers = response.headers
-            _reached.add(self._endpoint.base_url)
+            _reached.add(self._way)
             if not 200 <= response.status < 300:
                 raise self._refusal(response.status, raw, headers)
             body = self._body(raw)
             used_tokens = tokens_used(body)
-            answer = read(body)
+            answer = self._understood(body, read)
             outcome = "ok"
             return answer, time.perf_counter() - started
         except RateLimitedError:
@@ -140,23 +164,41 @@ class ApiClient:
         if url is None:
             import yarl
 
-            base = self._endpoint.base_url
-            url = self._urls[path] = yarl.URL(base.rstrip("/") + path if path else base)
+            url = self._urls[path] = yarl.URL(joined(self._endpoint.base_url, path))
         return await self._session.client.post(
-            url, data=data, headers=self._headers, timeout=self._session.timeout(self._settings.timeout_s)
+            url,
+            data=data,
+            headers=self._headers,
+            timeout=self._session.timeout(self._settings.timeout_s),
+            allow_redirects=False,
+            **self._proxy,
         )
 
     def _body(self, raw: bytes) -> dict[str, Any]:
         try:
             body = orjson.loads(raw)
         except orjson.JSONDecodeError as exc:
-            raise InvalidAnswerError(f"{self._name} answered with malformed JSON: {_shortened(raw)!r}") from exc
+            raise InvalidAnswerError(f"{self._name} answered with malformed JSON: {shortened(raw)!r}") from exc
         if not isinstance(body, dict):
             raise InvalidAnswerError(f"{self._name} answered with {type(body).__name__}, not with an object")
-        if body.get("error") and isinstance(body["error"], dict):  # some gateways say 200 and mean something else
-            code = body["error"].get("code")
-            raise self._refusal(code if isinstance(code, int) else 502, raw, {})
+        if error := body.get("error"):  # some gateways say 200 and mean something else
+            raise self._refusal(status_meant(error), raw, {})
         return body
+
+    def _understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
+        """Return what a body says; whatever a reader stumbles over is the server's fault, and asked for again."""
+        try:
+            return read(body)
+        except PenstockError:
+            raise
+        except Exception as exc:
+            raise InvalidAnswerError(
+                f"{self._name} answered in a form that is not understood: {type(exc).__name__}: {hidden(str(exc))}"
+            ) from exc
+
+    @property
+    def _way(self) -> tuple[str, str | None]:
+        return self._endpoint.base_url, self._proxy.get("proxy")
 
     @property
     def _remedy(self) -> str:
@@ -168,7 +210,14 @@ class ApiClient:
         return f"{self._endpoint.provider} ({self._model})"
 
     def _refusal(self, status: int, raw: bytes, headers: Mapping[str, str]) -> ProviderError:
-        return error_for_status(status, raw, headers, self._name, self._endpoint.base_url)
+        base_url = self._endpoint.base_url
+        if 300 <= status < 400:
+            return RequestRefusedError(
+                f"{self._name}, {status}: {shown(base_url)} sends requests on to "
+                f"{shown(headers.get('Location', ''), base_url)}. Keys are not handed on: if you trust that server, "
+                "give its address as base_url=."
+            )
+        return error_for_status(status, raw, headers, self._name, shown(base_url))
 
     def _lost(self, exc: BaseException) -> ProviderError:
         import aiohttp
@@ -176,9 +225,9 @@ class ApiClient:
         if isinstance(exc, TimeoutError):
             return ProviderUnavailableError(f"{self._name} gave no answer within {self._settings.timeout_s:g} s")
         if isinstance(exc, aiohttp.ClientConnectorError):
-            if self._endpoint.base_url in _reached:
+            if self._way in _reached:
                 return _NobodyThereError(f"{self._name} cannot be reached any more: {exc}")
-            return _StrangerError(f"{self._name} cannot be reached at {self._endpoint.base_url}: {exc}")
+            return _StrangerError(f"{self._name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
         return ProviderUnavailableError(f"{self._name} broke off: {type(exc).__name__}: {exc}")
 
 
@@ -204,7 +253,7 @@ class _Session:
         self.client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=any(os.environ.get(name) for name in _PROXY_VARIABLES),
+            trust_env=False,  # it would put what .netrc says in the place of the key; proxies are ours to find
         )
 
     @classmethod
@@ -235,9 +284,6 @@ class _Session:
         if not self._num_users:
             del self._by_loop[self._loop]
             await self.client.close()
-
-
-_PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
 
 def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:
@@ -274,38 +320,52 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
     return RequestRefusedError(told)
 
 
+def status_meant(error: Any) -> int:
+    """Return the status that an error in the body of a 200 should have had: by its code, else by its kind.
+
+    What says neither may pass, as a model that is being loaded does.
+
+    >>> status_meant({"code": "400"}), status_meant({"type": "authentication_error"}), status_meant("loading")
+    (400, 401, 502)
+    """
+    words = [field_or_none(error, name) for name in ("code", "status", "type")]
+    for word in words:
+        if str(word).isdecimal() and 400 <= int(word) < 600:
+            return int(word)
+    return next((STATUSES[word.lower()] for word in words if str(word).lower() in STATUSES), 502)
+
+
 def _told(raw: bytes) -> tuple[str, str | None]:
     """Return the message and the code of an error, in whichever of the usual forms it comes."""
     try:
         error: Any = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return _shortened(raw) or "(no reason given)", None
+        return shortened(raw) or "(no reason given)", None
     if isinstance(error, list) and error:
         error = error[0]
     if isinstance(error, dict):
         error = error.get("error", error)
     if not isinstance(error, dict):
-        return hidden(str(error)[:MAX_TOLD]), None
+        return shortened(str(error)), None
     reasons = [d.get("reason") for d in error.get("details") or () if isinstance(d, dict)]
     code = next((each for each in (*reasons, error.get("code"), error.get("type")) if isinstance(each, str)), None)
-    return hidden(str(error.get("message") or error)[:MAX_TOLD]), code
+    return shortened(str(error.get("message") or error)), code
 
 
-def _shortened(raw: bytes) -> str:
-    return hidden(raw[:MAX_TOLD].decode("utf-8", "replace").strip())
+def shortened(words: bytes | str) -> str:
+    """Return the beginning of what a server says. Keys are hidden before it is cut, as half a key is not recognised."""
+    text = words if isinstance(words, str) else words.decode("utf-8", "replace")
+    return hidden(text.strip())[:MAX_TOLD]
 
 
 def tokens_used(body: Any) -> int | None:
     """Return the tokens that a call took, as any of the usual bodies tells."""
-    if not isinstance(body, dict):
-        return None
-    usage = body.get("usage") or body.get("usageMetadata")
-    if not isinstance(usage, dict):
-        return None
-    total = usage.get("total_tokens", usage.get("totalTokenCount"))
-    if total is None:
-        total = (usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0)
-    return total if isinstance(total, int) else None
+    usage = field_or_none(body, "usage") or field_or_none(body, "usageMetadata")
+    for name in ("total_tokens", "totalTokenCount"):
+        if (total := count_of(usage, name)) is not None:
+            return total
+    parts = [count_of(usage, name) for name in ("input_tokens", "output_tokens")]
+    return sum(part or 0 for part in parts) if any(part is not None for part in parts) else None
 
 
 def _connection_errors() -> tuple[type[BaseException], ...]:

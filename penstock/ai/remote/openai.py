@@ -20,11 +20,14 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
+from penstock.ai.remote.addresses import checked_address
 from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
+from penstock.ai.remote.bodies import batch_size_of, extra_body_of
 from penstock.ai.remote.chat_wire import ChatWire
 from penstock.ai.remote.responses_wire import ResponsesWire
 from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
+from penstock.errors import InvalidAnswerError
 
 BASE_URL = "https://api.openai.com/v1"
 
@@ -55,9 +58,8 @@ class OpenAIProvider(RemoteProvider):
 
     def endpoint(self) -> Endpoint:
         """Return the server; without a key there is none, where one is needed."""
-        return Endpoint(
-            self.name, self._base_url(), self.key(), headers=self.headers, if_unreachable=self.if_unreachable
-        )
+        address = checked_address(self._base_url())
+        return Endpoint(self.name, address, self.key(), headers=self.headers, if_unreachable=self.if_unreachable)
 
     def _base_url(self) -> str:
         return self.base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
@@ -72,11 +74,9 @@ class OpenAIProvider(RemoteProvider):
     def _embedder(self, task: TextEmbedding) -> ApiEmbedder:
         check_options(task, self.name, ("batch_size", "extra_body", "user"))
         name = self.model_name(task)
-        options = dict(task.options)
-        wire = OpenAIEmbeddings(
-            name, task.dimensions, min(options.pop("batch_size", ITEMS_A_CALL), MAX_ITEMS),
-            {**({"user": options["user"]} if "user" in options else {}), **(options.get("extra_body") or {})},
-        )  # fmt: skip
+        user = {"user": task.options["user"]} if "user" in task.options else {}
+        size = batch_size_of(task, ITEMS_A_CALL, MAX_ITEMS)
+        wire = OpenAIEmbeddings(name, task.dimensions, size, {**user, **extra_body_of(task.options)})
         return ApiEmbedder(self.endpoint(), wire, name, task.dimensions or DIMENSIONS.get(name), task.settings)
 
 
@@ -132,13 +132,35 @@ class OpenAIEmbeddings:
     def read(self, body: Mapping[str, Any]) -> NDArray:
         items = field_of(body, "data", list)
         vectors = [_vector(field_of(item, "embedding", (str, list))) for item in items]
-        order = [item.get("index", position) for position, item in enumerate(items)]
-        if order != list(range(len(items))):
-            vectors = [vectors[position] for position in np.argsort(order)]
-        return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+        if len({len(vector) for vector in vectors}) > 1:
+            raise InvalidAnswerError("the answer has vectors of different lengths")
+        if not vectors:
+            return np.zeros((0, 0), np.float32)
+        return np.stack([vectors[place] for place in _places([item.get("index") for item in items])])
+
+
+def _places(indices: Sequence[Any]) -> Sequence[int]:
+    """Return where the vector of each text stands. Servers that do not number them, or all alike, send them in order.
+
+    >>> _places([1, 0]), _places([None, None]), _places([0, 0])
+    ([1, 0], range(0, 2), range(0, 2))
+    """
+    if all(index == indices[0] for index in indices):
+        return range(len(indices))
+    if not all(type(index) is int for index in indices) or sorted(indices) != list(range(len(indices))):
+        raise InvalidAnswerError(
+            f"the answer numbers its {len(indices)} vectors in a way that leaves open whose is whose"
+        )
+    return sorted(range(len(indices)), key=indices.__getitem__)
 
 
 def _vector(given: str | list[float]) -> NDArray:
-    if isinstance(given, str):
-        return np.frombuffer(base64.b64decode(given), "<f4")
-    return np.asarray(given, np.float32)
+    try:
+        if isinstance(given, str):
+            return np.frombuffer(base64.b64decode(given, validate=True), "<f4")
+        vector = np.asarray(given)
+    except ValueError as exc:
+        raise InvalidAnswerError(f"the answer has an 'embedding' that cannot be read: {exc}") from exc
+    if vector.ndim != 1 or vector.dtype.kind not in "iuf":
+        raise InvalidAnswerError("the answer has an 'embedding' that is no list of numbers")
+    return vector.astype(np.float32)

@@ -20,7 +20,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Task, check_options
-from penstock.ai.remote.bodies import merged
+from penstock.ai.remote.bodies import effort_of, extra_body_of, merged, tools_of
 from penstock.ai.remote.wire import ApiCall, audio_format, check_row_options, data_url, encoded, field_of, usage_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError, RequestRefusedError
 
@@ -42,6 +42,8 @@ OPTIONS = (
 )
 ROW_OPTIONS = OPTIONS[:-1]
 
+REASONING = ("effort", "summary", "generate_summary")
+
 FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -57,7 +59,7 @@ class ResponsesWire:
     def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ResponsesWire:
         _refuse_chat_only(task.function, options)
         check_options(task, provider, OPTIONS)
-        return ResponsesWire({"model": model, **_fields(options)}, options.get("extra_body") or {})
+        return ResponsesWire({"model": model, **_fields(options)}, extra_body_of(options))
 
     def call(self, request: Request) -> ApiCall:
         text = request.text
@@ -67,7 +69,7 @@ class ResponsesWire:
             _refuse_chat_only("a request", request.options)
             check_row_options(request.options, ROW_OPTIONS)
             body |= _fields(request.options)
-            extra_body = merged(extra_body, request.options.get("extra_body"))
+            extra_body = merged(extra_body, extra_body_of(request.options))
         if request.system:
             body["instructions"] = request.system
         if request.output is not None:
@@ -128,13 +130,12 @@ def _refuse_chat_only(what: str, options: Mapping[str, Any]) -> None:
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what options are in a body, but for those of ``extra_body``."""
     body = {RENAMED.get(name, name): options[name] for name in (*RENAMED, *PASSED_ON) if name in options}
-    reasoning = options.get("reasoning") or options.get("reasoning_effort")
-    if reasoning is not None:
-        body["reasoning"] = dict(reasoning) if isinstance(reasoning, Mapping) else {"effort": reasoning}
+    if reasoning := effort_of(options, "the Responses API", REASONING):
+        body["reasoning"] = reasoning
     if "verbosity" in options:
         body["text"] = {"verbosity": options["verbosity"]}
-    if options.get("tools"):
-        body["tools"] = list(options["tools"])
+    if tools := tools_of(options):
+        body["tools"] = tools
     return body
 
 

@@ -20,7 +20,7 @@ class Endpoint:
     base_url: str
     key: Secret | None = None
     key_header: tuple[str, str] = ("Authorization", "Bearer {}")
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str | Secret], ...] = ()
     if_unreachable: str = ""  # what to do where nobody answers there
 
 
@@ -67,10 +67,21 @@ def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], 
 
 def usage_of(usage: Any, given: str, made: str, details: str) -> tuple[int | None, int | None, int | None]:
     """Return the tokens of a call: of the input, of the output, and those of the input that a cache held."""
-    if not isinstance(usage, Mapping):
-        return None, None, None
-    cached = (usage.get(details) or {}).get("cached_tokens")
-    return usage.get(given), usage.get(made), cached
+    return count_of(usage, given), count_of(usage, made), count_of(field_or_none(usage, details), "cached_tokens")
+
+
+def count_of(usage: Any, name: str) -> int | None:
+    """Return a number of tokens, None where a server says none or something else: an answer is good without it.
+
+    >>> count_of({"input_tokens": 5}, "input_tokens"), count_of({"input_tokens": "5"}, "input_tokens")
+    (5, None)
+    """
+    count = field_or_none(usage, name)
+    return count if isinstance(count, int) and not isinstance(count, bool) else None
+
+
+def field_or_none(body: Any, name: str) -> Any:
+    return body.get(name) if isinstance(body, Mapping) else None
 
 
 def encoded(data: bytes) -> str:
