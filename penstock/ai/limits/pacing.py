@@ -166,7 +166,9 @@ class Pace:
         self._concurrency.in_flight -= 1
         if hints is not NO_HINTS:
             self._take_hints(now, sent, outcome, hints)
-        if outcome == "ok":
+        if self._is_shut and outcome == "refused":
+            self.num_refused += 1  # no matter of pace
+        elif outcome == "ok":
             self.accepted_at, self._is_shut = now, False
             self._concurrency.accept(now, sent.level)
             self._rate.accept(now, sent.at, sent.seq)
