@@ -74,6 +74,10 @@ class Noise:
         self._excess, self._heard_seq, self._block_seq, self._num_in_block = 0.0, seq, seq, 0
         return self._highest
 
-    def cut(self, taken: float | None) -> None:
-        """Take what was accepted in a second before a cut; None if that is not known."""
+    def cut(self, taken: float | None, rate: float) -> float:
+        """Take what was accepted in a second before a cut to ``rate``, None if that is not known; return where to cut.
+
+        After some useless cuts the next is a large one, which shows whether cuts are of any use.
+        """
         self._taken = taken
+        return min(rate, FAR_BELOW * self._highest) if self._num_useless == NUM_CUTS - 1 else rate

@@ -188,12 +188,14 @@ class SendRate:
             back_to = self._noise.useless_cuts(self.rate, self._num_refused, self._cut_seq, seq)
         if back_to is not None:
             self.rate, self._fast_until, self._measure_from, self._is_measured = back_to, math.inf, now, False
-            self._noise.cut(None)
+            self._noise.cut(None, back_to)
             self._start_growth(now)
         else:
-            is_known = self.rate is not None and self._closed_at is None
-            self._noise.cut(self._measured(sent_at) if is_known else None)
+            taken = None if self.rate is None or self._closed_at is not None else self._measured(sent_at)
+            is_first = self.rate is None
             self._cut(now, sent_at, is_soon)
+            assert self.rate is not None
+            self.rate = self._noise.cut(self.rate / HEADROOM if is_first else taken, self.rate)
         self._cut_at, self._cut_seq, self._num_refused = now, last_seq, 0
 
     def _cut(self, now: float, sent_at: float, is_soon: bool) -> None:
