@@ -11,6 +11,8 @@ FAR_BELOW = 0.8
 BELOW = 0.985
 ALLOWANCE = 2.0
 ALARM = 6.0
+DENSE = 2.0
+MOST_SCATTERED = 16
 
 
 class Noise:
@@ -42,6 +44,16 @@ class Noise:
             return True
         self._excess = 0.0
         self._block_seq, self._num_in_block = seq, 0
+        return False
+
+    def is_scattered(self, seq: int) -> bool:
+        """Take a refusal by a server that has no known limit; return whether there are only few so far, and apart."""
+        self._excess = max(0.0, self._excess - MOST * max(0, seq - self._heard_seq)) + 1
+        self._heard_seq = max(seq, self._heard_seq)
+        self._num_refused += 1
+        if self._excess <= DENSE and self._num_refused <= MOST_SCATTERED:
+            return True
+        self._excess, self._num_refused = 0.0, 0
         return False
 
     def _correct(self, seq: int) -> None:

@@ -162,6 +162,8 @@ class SendRate:
             if seq > self._cut_seq:
                 self._num_refused += 1
             return
+        if self.rate is None and self._noise.is_scattered(seq):
+            return
         if seq <= self._cut_seq:
             self._refine()
             return
