@@ -115,6 +115,12 @@ class Troubled:
         self.server.depart()
 
 
+def noisy(server: Server, share: float, seed: int = 0) -> Troubled:
+    """Return a server that refuses a share of requests by chance, whatever their pace."""
+    chance = random.Random(seed)
+    return Troubled(server, lambda now: "refused" if chance.random() < share else "ok")
+
+
 @dataclass
 class Run:
     """What was sent, as (when it was sent, what became of it)."""

@@ -58,9 +58,9 @@ class Noise:
 
     def _correct(self, seq: int) -> None:
         self._num_in_block += 1
-        if (num_sent := seq - self._block_seq) * self.share < 5:
+        if (num_sent := seq - self._block_seq) * self.share < 10:
             return
-        self.share += 0.25 * (min(self._num_in_block / num_sent, 1.5 * self.share, MOST) - self.share)
+        self.share += 0.25 * (min(self._num_in_block / num_sent, 1.25 * self.share, MOST) - self.share)
         self._block_seq, self._num_in_block = seq, 0
         if self.share < LEAST:
             self.share = 0.0
