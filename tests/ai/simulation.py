@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import itertools
 import math
@@ -204,7 +205,11 @@ def simulate(
 
     for pace in paces if isinstance(paces, Sequence) else [paces]:
         start(pace)
-    while events and events[0][0] < start_at + seconds:
-        now, _, act = heapq.heappop(events)
-        act(now)
+    gc.disable()  # it would go through all that was recorded, again and again
+    try:
+        while events and events[0][0] < start_at + seconds:
+            now, _, act = heapq.heappop(events)
+            act(now)
+    finally:
+        gc.enable()
     return run

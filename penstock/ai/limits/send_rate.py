@@ -241,7 +241,8 @@ class SendRate:
 
     def _fastest_growth(self) -> float:
         assert self.rate is not None
-        return min(FAST_GROWTH, 0.25 / self._refusal_s, max(self.rate / 4, SLOW_GROWTH))
+        by_request = 1.0 if self._fast_until == math.inf else 0.25  # how much one request may add
+        return min(FAST_GROWTH, 0.25 / self._refusal_s, max(by_request * self.rate, SLOW_GROWTH))
 
     def _tempo(self) -> float:
         """Return the seconds in which growth doubles: long enough for some thirty requests to be answered."""
