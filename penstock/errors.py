@@ -178,6 +178,8 @@ class RequestRefusedError(ProviderError):
 class RateLimitedError(ProviderError):
     """The server says that there are too many requests: 429."""
 
+    retry_after_s: float | None = None
+
 
 class ProviderUnavailableError(ProviderError):
     """The server fails or does not answer: 408, 409, 5xx, time-outs, dropped connections."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import itertools
 import math
@@ -115,6 +116,12 @@ class Troubled:
         self.server.depart()
 
 
+def noisy(server: Server, share: float, seed: int = 0) -> Troubled:
+    """Return a server that refuses a share of requests by chance, whatever their pace."""
+    chance = random.Random(seed)
+    return Troubled(server, lambda now: "refused" if chance.random() < share else "ok")
+
+
 @dataclass
 class Run:
     """What was sent, as (when it was sent, what became of it)."""
@@ -198,7 +205,11 @@ def simulate(
 
     for pace in paces if isinstance(paces, Sequence) else [paces]:
         start(pace)
-    while events and events[0][0] < start_at + seconds:
-        now, _, act = heapq.heappop(events)
-        act(now)
+    gc.disable()  # it would go through all that was recorded, again and again
+    try:
+        while events and events[0][0] < start_at + seconds:
+            now, _, act = heapq.heappop(events)
+            act(now)
+    finally:
+        gc.enable()
     return run

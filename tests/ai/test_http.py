@@ -156,6 +156,25 @@ def test_a_query_that_is_stopped_leaves_no_request(server: ModelServer) -> None:
     assert server.num_requests < 4000
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        faults.RateLimited(first=1, retry_after=86400),
+        faults.RateLimited(first=1, retry_after="Fri, 01 Jan 2099 00:00:00 GMT"),
+        faults.ServerError(503, first=1, headers={"Retry-After": "7200"}),
+        faults.RateLimited(
+            first=1, headers={"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1h"}
+        ),
+    ],
+)
+def test_far_waits_fail_the_query_and_the_next_one_asks_again(server: ModelServer, fault: faults.Fault) -> None:
+    server.change(faults=[fault])
+    with pytest.raises(UdfError, match=r"openai \(gpt-5\) asks to come back in .*, at 20\d\d-") as failure:
+        asked(QUESTIONS[:1]).to_pydict()
+    assert isinstance(failure.value.__cause__, RateLimitedError)
+    assert len(asked(QUESTIONS[1:]).to_pydict()["a"]) == 39
+
+
 def test_delays_grow_and_are_bounded() -> None:
     error = ProviderUnavailableError()
     delays = [delay_before(attempt, error, 0.999) for attempt in range(1, 12)]

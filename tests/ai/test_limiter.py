@@ -11,7 +11,8 @@ import time
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.ai.limits.limiter import Caps, Limiter, LimiterKey, Permit, limiter_for
+from penstock.ai.limits.limiter import Caps, Limiter, LimiterKey, Outcome, Permit, limiter_for
+from penstock.errors import RateLimitedError
 from penstock.sharing import offered_limits
 
 
@@ -216,6 +217,87 @@ def test_retry_after_stops_everybody() -> None:
         late_permit.settle("ok")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "headers"),
+    [
+        ("refused", {"retry-after": "86400"}),
+        ("refused", {"retry-after": "Fri, 01 Jan 2099 00:00:00 GMT"}),
+        ("refused", {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1h"}),
+        ("unavailable", {"retry-after": "3600"}),
+    ],
+)
+def test_nobody_waits_for_longer_than_patience(outcome: Outcome, headers: dict[str, str]) -> None:
+    now = 100.0
+
+    async def main() -> None:
+        nonlocal now
+        limiter = Limiter(Caps(max_concurrency=1), clock=lambda: now)
+        for _ in range(2):  # the second is a later query, which tries for itself
+            permit = await limiter.admit()
+            waiting = [asyncio.create_task(limiter.admit()) for _ in range(3)]
+            await turns()
+            permit.settle(outcome, headers=headers)
+            for task in waiting:
+                with pytest.raises(RateLimitedError, match=r"asks to come back in .*, at 20\d\d-"):
+                    await task
+            now += 10
+        (await limiter.admit()).settle("ok")
+        assert limiter.state().in_flight == limiter.state().waiting == 0
+
+    asyncio.run(main())
+
+
+def test_one_finds_out_whether_a_server_is_back() -> None:
+    async def main() -> None:
+        limiter = Limiter()
+        (await limiter.admit()).settle("unavailable", headers={"retry-after": "3600"})
+        probe = await limiter.admit()
+        others = [asyncio.create_task(limiter.admit()) for _ in range(3)]
+        await turns()
+        assert limiter.state().waiting == 3
+        probe.settle("ok")
+        for permit in await asyncio.gather(*others):
+            permit.settle("ok")
+
+    asyncio.run(main())
+
+
+def test_patience_ends_while_a_server_asks_again_and_again() -> None:
+    now = 100.0
+
+    async def main() -> None:
+        nonlocal now
+        limiter = Limiter(Caps(max_concurrency=1), clock=lambda: now)
+        permit = await limiter.admit()
+        first, second = (asyncio.create_task(limiter.admit()) for _ in range(2))
+        await turns()
+        permit.settle("refused", headers={"retry-after": "400"})
+        now = 501.0
+        permit = await _nudged(limiter, first)
+        late = asyncio.create_task(limiter.admit())
+        await turns()
+        permit.settle("refused", headers={"retry-after": "400"})
+        with pytest.raises(RateLimitedError, match="accepted nothing in 10 min"):
+            await second
+        assert not late.done()
+        now = 902.0
+        (await _nudged(limiter, late)).settle("ok")
+
+    asyncio.run(main())
+
+
+def test_long_waits_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        limiter = limiter_for(LimiterKey("openai", "http://slow", "m"))
+        permits = [await limiter.admit() for _ in range(5)]
+        for permit in permits:
+            permit.settle("refused", headers={"retry-after": "300"})
+
+    with caplog.at_level("WARNING", logger="penstock.ai"):
+        asyncio.run(main())
+    assert caplog.messages == ["openai (m) asks to wait 5 min; waiting"]
 
 
 async def _nudged(limiter: Limiter, task: asyncio.Task[Permit]) -> Permit:

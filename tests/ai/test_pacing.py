@@ -11,7 +11,7 @@ import pytest
 from penstock.ai.limits.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.limits.quota import Reservation
 from penstock.ai.limits.rate_headers import NO_HINTS, Hints, Window
-from tests.ai.simulation import FixedWindow, Server, Slots, TokenBucket, Troubled, Unlimited, simulate
+from tests.ai.simulation import FixedWindow, Server, Slots, TokenBucket, Troubled, Unlimited, noisy, simulate
 
 JITTER = (0.0, 0.01, 0.02)
 
@@ -150,6 +150,31 @@ def test_outage_of_refusals_is_probed_rarely_and_ends_soon(server: Server) -> No
     assert sum(6 <= at < 25 for at, _ in run.sent) < 60
     assert run.accepted_per_s(28, 30) > 0.85 * before
     assert run.accepted_per_s(30, 40) > 0.95 * before
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.1])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_refusals_that_slowing_down_does_not_lower(share: float, seed: int) -> None:
+    run = simulate(Pace(), noisy(Unlimited(), share, seed), 15, most_per_s=500)
+
+    assert run.accepted_per_s(0, 5) > 0.25 * 500
+    assert run.accepted_per_s(5, 15) > 0.8 * 500
+
+
+@pytest.mark.parametrize("make", [lambda: TokenBucket(always(300), 30), lambda: FixedWindow(always(300))])
+def test_limit_of_a_server_that_refuses_others_by_chance(make: Callable[[], Server]) -> None:
+    run = simulate(Pace(), noisy(make(), 0.01), 30, refusal_s=always(0.01))
+
+    assert run.accepted_per_s(8, 30) > 0.9 * 300
+    assert run.refused_share(8) < 0.06
+
+
+def test_limit_that_comes_after_refusals_by_chance() -> None:
+    run = simulate(Pace(), noisy(TokenBucket(steps((0, 800), (15, 300)), 30), 0.02), 40)
+
+    assert run.accepted_per_s(8, 15) > 0.9 * 800
+    assert run.accepted_per_s(20, 40) > 0.9 * 300
+    assert run.refused_share(25) < 0.07
 
 
 def test_5xx_pause_growth_and_cut_nothing() -> None:

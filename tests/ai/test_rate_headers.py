@@ -42,7 +42,7 @@ def test_durations(text: str, seconds: float | None) -> None:
         ({"retry-after": "Tue, 14 Nov 2023 23:00:10 GMT", "date": "Tue, 14 Nov 2023 23:00:00 GMT"}, 10),
         ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
         ({"retry-after-ms": "?", "retry-after": "9"}, 9),
-        ({"retry-after": "999999999999"}, 3600),
+        ({"retry-after": "999999999999"}, 366 * 86400),
         ({"retry-after": "later"}, None),
         ({"retry-after": "-3"}, None),
         ({"retry-after": ""}, None),
@@ -116,6 +116,6 @@ def test_nonsense_is_tolerated(headers: dict[str, str]) -> None:
     hints = read_hints(headers, NOW)
 
     waits = [hints.retry_after_s, *(window.reset_s for window in (hints.requests, hints.tokens) if window)]
-    assert all(0 <= wait <= 3600 for wait in waits if wait is not None)
+    assert all(0 <= wait <= 366 * 86400 for wait in waits if wait is not None)
     amounts = [window.remaining for window in (hints.requests, hints.tokens) if window]
     assert all(math.isfinite(amount) and amount >= 0 for amount in amounts)

@@ -7,6 +7,7 @@ task, no future, no timer. Those without room wait in one queue, first come, fir
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import threading
 import time
@@ -14,13 +15,17 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from penstock.ai.limits.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
+from penstock.ai.limits.pacing import NO_CAPS, PATIENCE_S, Caps, Outcome, Pace, Sent
 from penstock.ai.limits.rate_headers import read_hints
 from penstock.cpu_clock import wanted_cpu_s
+from penstock.errors import RateLimitedError
 from penstock.sharing import offer_limits
 
 __all__ = ["Caps", "Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
+
+log = logging.getLogger("penstock.ai")
 
 CEILING = 1024
 RESERVED_FILES = 256
@@ -29,6 +34,8 @@ RESERVED_FILES = 256
 BUSY_CHECK_S = 0.05
 BUSY_SHARE = 0.75
 BUSY_HOLD_S = 0.5
+TOLD_WAIT_S = 60.0
+"""A longer wait is logged, so that nobody takes it for a query that hangs."""
 
 Clock = Callable[[], float]
 
@@ -98,10 +105,11 @@ class ClientLoad:
 
 
 class _Waiter:
-    __slots__ = ("future", "loop", "permit", "tokens")
+    __slots__ = ("future", "loop", "permit", "since", "tokens")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, tokens: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, tokens: int, since: float) -> None:
         self.loop = loop
+        self.since = since
         self.tokens = tokens
         self.future: asyncio.Future[None] = loop.create_future()
         self.permit: Permit | None = None  # set under the lock: from then on the waiter owns it
@@ -110,7 +118,8 @@ class _Waiter:
 class _Gate:
     """The queue before one model. Everything below is done under one lock, and nothing waits while it is held."""
 
-    def __init__(self, ceiling: int, clock: Clock) -> None:
+    def __init__(self, ceiling: int, clock: Clock, name: str = "the server") -> None:
+        self._name = name
         self._clock = clock
         self._lock = threading.Lock()
         self._pace = Pace(ceiling=ceiling)
@@ -158,7 +167,7 @@ class _Gate:
             return Permit(self, sent) if isinstance(sent, Sent) else None
 
     async def wait(self, tokens: int) -> Permit:
-        waiter = _Waiter(asyncio.get_running_loop(), tokens)
+        waiter = _Waiter(asyncio.get_running_loop(), tokens, self._clock())
         with self._lock:
             self._waiters[waiter] = None
             self._pump()
@@ -186,9 +195,22 @@ class _Gate:
             now = self._clock()
             if self._client.is_busy(now):
                 self._pace.hold_growth(now + BUSY_HOLD_S)
+            if self._pace.blocked_until <= now and TOLD_WAIT_S < (hints.retry_after_s or 0) <= PATIENCE_S:
+                log.warning("%s asks to wait %s; waiting", self._name, duration(hints.retry_after_s or 0))
             self._pace.settle(now, sent, outcome, used_tokens, hints)
             if self._waiters:
+                if outcome in ("refused", "unavailable"):
+                    self._lose_patience(now, hints.wait_s(outcome) or 0.0)
                 self._pump()
+
+    def _lose_patience(self, now: float, wait_s: float) -> None:
+        """Fail those who would have waited too long by the time for which the server asks, with nothing accepted."""
+        give_up = now + wait_s - PATIENCE_S
+        for waiter in list(self._waiters):
+            if max(waiter.since, self._pace.accepted_at) >= give_up:
+                return
+            del self._waiters[waiter]
+            _call_on(waiter.loop, _fail, waiter.future, come_back(self._name, wait_s))
 
     def _pump(self) -> None:
         """Give permits to those who wait, as far as there is room; where time will make room, come again then."""
@@ -246,6 +268,40 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+def _fail(future: asyncio.Future[None], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def duration(seconds: float) -> str:
+    """Say about how long that is.
+
+    >>> duration(20), duration(300), duration(5400), duration(400_000)
+    ('20 s', '5 min', '90 min', '4.6 days')
+    """
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{round(seconds / size, 1):g} {unit}"
+    return f"{seconds:.0f} s"
+
+
+class OutOfPatienceError(RateLimitedError):
+    """Nobody waits so long."""
+
+
+def come_back(name: str, wait_s: float) -> OutOfPatienceError:
+    """Return the error of a request that is to wait for so long, or has waited."""
+    if wait_s <= PATIENCE_S:
+        return OutOfPatienceError(f"{name} accepted nothing in {duration(PATIENCE_S)}. Run again later.")
+    when = (datetime.now() + timedelta(seconds=wait_s)).isoformat(" ", "minutes")
+    error = OutOfPatienceError(
+        f"{name} asks to come back in {duration(wait_s)}, at {when}; no more than {duration(PATIENCE_S)} are waited "
+        "for. Run again then."
+    )
+    error.retry_after_s = wait_s
+    return error
+
+
 class Limiter:
     """Gives permits. Safe to be used from several event loops on several threads."""
 
@@ -255,7 +311,10 @@ class Limiter:
         self._gate.add_user(self)
 
     async def admit(self, tokens: int = 0) -> Permit:
-        """Wait until a request may be sent. ``tokens`` is what its input is estimated to take."""
+        """Wait until a request may be sent. ``tokens`` is what its input is estimated to take.
+
+        ``RateLimitedError`` if the server asks everybody to stay away for longer than ``PATIENCE_S``.
+        """
         return self._gate.try_admit(tokens) or await self._gate.wait(tokens)
 
     def state(self) -> LimiterState:
@@ -278,7 +337,7 @@ def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
         limiter = _limiters.get((key, caps))
         if limiter is None:
             if key not in _gates:
-                _gates[key] = _Gate(_ceiling(), time.monotonic)
+                _gates[key] = _Gate(_ceiling(), time.monotonic, f"{key.provider} ({key.model})")
             limiter = _limiters[key, caps] = Limiter(caps, gate=_gates[key])
         return limiter
 

@@ -18,6 +18,8 @@ from penstock.ai.limits.send_rate import SendRate
 Outcome = Literal["ok", "refused", "unavailable", "other"]
 """``refused`` is a 429; ``unavailable`` 5xx, a time-out or a dropped connection; ``other`` says nothing of the load."""
 
+PATIENCE_S = 600.0
+"""The longest wait that a server may ask for. Who is asked for more fails, and the next one tries again."""
 PAUSE_AFTER_5XX_S = 1.0
 HOLD_PER_RETRY_AFTER = 10
 """A refusal that stops everybody for a second is provoked at most every ten."""
@@ -91,7 +93,9 @@ class Pace:
         self._quotas: dict[Literal["requests", "tokens"], Quota] = {}
         self._request_meter: Meter | None = None
         self._token_meter: Meter | None = None
-        self._blocked_until = -math.inf
+        self._is_shut = False
+        self.blocked_until = -math.inf
+        self.accepted_at = -math.inf
         self._seq = 0
         self._reserved_total = 0
         self.num_refused = 0
@@ -123,6 +127,8 @@ class Pace:
         concurrency = self._concurrency
         if concurrency.in_flight >= int(concurrency.limit) and (full_until := concurrency.full_until(now)) > now:
             return full_until
+        if self._is_shut and concurrency.in_flight:
+            return math.inf  # the one under way finds out for all
         reserved = self._reservation.estimate(tokens)
         wait_until = self._ready_at(now, reserved)
         if wait_until > now:
@@ -136,7 +142,7 @@ class Pace:
         return sent
 
     def _ready_at(self, now: float, reserved: int) -> float:
-        ready = max(self._blocked_until, self._rate.ready_at(now))
+        ready = max(self.blocked_until, self._rate.ready_at(now))
         if self._request_meter is not None:
             ready = max(ready, self._request_meter.ready_at())
         if self._token_meter is not None:
@@ -160,7 +166,10 @@ class Pace:
         self._concurrency.in_flight -= 1
         if hints is not NO_HINTS:
             self._take_hints(now, sent, outcome, hints)
-        if outcome == "ok":
+        if self._is_shut and outcome == "refused":
+            self.num_refused += 1  # no matter of pace
+        elif outcome == "ok":
+            self.accepted_at, self._is_shut = now, False
             self._concurrency.accept(now, sent.level)
             self._rate.accept(now, sent.at, sent.seq)
         elif outcome == "refused":
@@ -181,8 +190,11 @@ class Pace:
             self._token_meter.correct(used - sent.reserved)
 
     def _take_hints(self, now: float, sent: Sent, outcome: Outcome, hints: Hints) -> None:
+        if outcome in ("refused", "unavailable") and (hints.wait_s(outcome) or 0.0) > PATIENCE_S:
+            self._is_shut = True
+            return
         if hints.retry_after_s is not None and outcome in ("refused", "unavailable"):
-            self._blocked_until = max(self._blocked_until, now + hints.retry_after_s)
+            self.blocked_until = max(self.blocked_until, now + hints.retry_after_s)
             self._rate.hold(now + HOLD_PER_RETRY_AFTER * hints.retry_after_s)
         if hints.requests is not None:
             spent_since = self._seq - sent.seq

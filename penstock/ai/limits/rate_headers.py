@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
-LONGEST_WAIT_S = 3600.0
-"""A server that names a longer wait is asked again after this one: better a refusal than a query that never ends."""
+LONGEST_WAIT_S = 366 * 86400.0
+"""A server that names a longer wait means for ever."""
 
 _UNIT_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|d|h|m|s)")
@@ -36,6 +36,12 @@ class Hints:
     retry_after_s: float | None = None
     requests: Window | None = None
     tokens: Window | None = None
+
+    def wait_s(self, outcome: str) -> float | None:
+        """How long one is asked to stay away: ``Retry-After``, or if refused, until there is something left."""
+        if self.retry_after_s is not None or outcome != "refused":
+            return self.retry_after_s
+        return max((w.reset_s for w in (self.requests, self.tokens) if w and w.remaining < 1), default=None)
 
 
 NO_HINTS = Hints()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from penstock.ai.limits.noise import Noise
+
 BIN_S = 0.025
 NUM_BINS = 640
 """16 seconds of counts: enough for a measurement at a few requests a second."""
@@ -79,6 +81,7 @@ class SendRate:
     def __init__(self) -> None:
         self.rate: float | None = None
         self.accepted = Accepted()
+        self._noise = Noise()
         self._next_at = 0.0
         self._cut_at = -math.inf
         self._cut_seq = 0
@@ -155,6 +158,12 @@ class SendRate:
     def refuse(self, now: float, sent_at: float, seq: int, last_seq: int, *, is_blamed: bool = True) -> None:
         """Take a refusal of request ``seq`` of ``last_seq``; if the pace is not to blame for it, only count."""
         self.accepted.take_back(sent_at)
+        if self._noise.ignores(seq) and self._closed_at is None:
+            if seq > self._cut_seq:
+                self._num_refused += 1
+            return
+        if self.rate is None and self._noise.is_scattered(seq):
+            return
         if seq <= self._cut_seq:
             self._refine()
             return
@@ -176,7 +185,19 @@ class SendRate:
             self._closed_at = now
             self._is_probe_refused = True
             self._next_at = now + self._probe_gap(now)
-        self._cut(now, sent_at, is_soon)
+        back_to = None
+        if self.rate is not None and self._closed_at is None:
+            back_to = self._noise.useless_cuts(self.rate, self._num_refused, self._cut_seq, seq)
+        if back_to is not None:
+            self.rate, self._fast_until, self._measure_from, self._is_measured = back_to, math.inf, now, False
+            self._noise.cut(None, back_to)
+            self._start_growth(now)
+        else:
+            taken = None if self.rate is None or self._closed_at is not None else self._measured(sent_at)
+            is_first = self.rate is None
+            self._cut(now, sent_at, is_soon)
+            assert self.rate is not None
+            self.rate = self._noise.cut(self.rate / HEADROOM if is_first else taken, self.rate)
         self._cut_at, self._cut_seq, self._num_refused = now, last_seq, 0
 
     def _cut(self, now: float, sent_at: float, is_soon: bool) -> None:
@@ -193,13 +214,16 @@ class SendRate:
             self.rate *= 0.9 if self._is_measured else 0.75
             self._is_measured = False
         else:
-            window_s = WINDOW_S / 4 if self.rate < self._fast_until else WINDOW_S
-            measured = self.accepted.rate(max(self._measure_from, sent_at - 16 * window_s), sent_at, window_s)
-            self.rate = max(min(self.rate, HEADROOM * measured), 0.01)
+            self.rate = max(min(self.rate, HEADROOM * self._measured(sent_at)), 0.01)
             self._fast_until = 0.0
             self._is_measured = True
             self._rate_at_end = self.rate
         self._start_growth(now)
+
+    def _measured(self, sent_at: float) -> float:
+        """Return what was accepted lately, in requests a second."""
+        window_s = WINDOW_S / 4 if (self.rate or 0) < self._fast_until else WINDOW_S
+        return self.accepted.rate(max(self._measure_from, sent_at - 16 * window_s), sent_at, window_s)
 
     def _refine(self) -> None:
         """The rest of the first burst is refused: what was taken for accepted shrinks."""
@@ -217,7 +241,8 @@ class SendRate:
 
     def _fastest_growth(self) -> float:
         assert self.rate is not None
-        return min(FAST_GROWTH, 0.25 / self._refusal_s, max(self.rate / 4, SLOW_GROWTH))
+        by_request = 1.0 if self._fast_until == math.inf else 0.25  # how much one request may add
+        return min(FAST_GROWTH, 0.25 / self._refusal_s, max(by_request * self.rate, SLOW_GROWTH))
 
     def _tempo(self) -> float:
         """Return the seconds in which growth doubles: long enough for some thirty requests to be answered."""

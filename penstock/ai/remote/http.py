@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
 
-from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, limiter_for
+from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, OutOfPatienceError, come_back, limiter_for
+from penstock.ai.limits.pacing import PATIENCE_S
 from penstock.ai.limits.rate_headers import read_hints
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
@@ -38,9 +39,6 @@ Answer = TypeVar("Answer")
 
 MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
-PATIENCE_S = 600.0
-"""How long a request is refused for its number (429), or finds nobody at an address that answered before, until it
-fails. Neither counts as one of its retries: the one says to come back, the other that a server starts again."""
 STRANGER_TRIES = 3  # at an address that has never answered
 MAX_TOLD = 500  # characters of a server's own words in an error
 
@@ -101,13 +99,17 @@ class ApiClient:
         """Send a call until it is answered; return what ``read`` makes of the body, and how long the answer took.
 
         ``tokens`` is what the call is estimated to take of a limit on tokens. What cannot be mended by asking again, or
-        was asked too often, is raised.
+        was asked too often, is raised. To be refused for the number of requests (429), or to find nobody at an address
+        that answered before, counts as no retry, but is borne for ``PATIENCE_S``: the one says to come back, the other
+        that a server starts again.
         """
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
         num_failures, began = 0, 0.0
         while True:
             try:
                 return await self._ask_once(call.path, data, read, tokens)
+            except OutOfPatienceError:
+                raise
             except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
                 began = began or time.monotonic()
                 is_free = isinstance(exc, RateLimitedError | _NobodyThereError)
@@ -115,6 +117,9 @@ class ApiClient:
                 tries = min(STRANGER_TRIES, self._settings.max_retries + 1)
                 if isinstance(exc, _StrangerError) and num_failures >= tries:
                     raise UnreachableError(f"{exc}. {self._remedy}") from exc
+                wait_s = getattr(exc, "retry_after_s", None) or 0.0
+                if wait_s > PATIENCE_S:
+                    raise come_back(str(exc) + "\n" + self._name, wait_s) from exc
                 if num_failures > self._settings.max_retries or time.monotonic() - began > PATIENCE_S:
                     raise
                 delay_s = delay_before(max(num_failures, 1), exc, random.random(), self._settings.first_delay_s)
@@ -311,11 +316,10 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
         )
     if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
         return QuotaExceededError(f"{told}\nNothing is lost: add credit, and run again.")
-    if status == 429:
-        return RateLimitedError(told)
-    if status in (408, 409) or status >= 500:
-        error = ProviderUnavailableError(told)
-        error.retry_after_s = read_hints(headers, time.time()).retry_after_s
+    if status in (408, 409, 429) or status >= 500:
+        error = RateLimitedError(told) if status == 429 else ProviderUnavailableError(told)
+        hints = read_hints(headers, time.time())
+        error.retry_after_s = hints.wait_s("refused" if status == 429 else "unavailable")
         return error
     return RequestRefusedError(told)
 
