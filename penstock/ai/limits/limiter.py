@@ -32,8 +32,8 @@ RESERVED_FILES = 256
 """Open files that are left to everything but requests."""
 
 BUSY_CHECK_S = 0.05
-BUSY_SHARE = 0.75
-BUSY_HOLD_S = 0.5
+BUSY_SHARE = 0.95
+BUSY_HOLD_S = 0.2
 TOLD_WAIT_S = 60.0
 """A longer wait is logged, so that nobody takes it for a query that hangs."""
 
