@@ -6,7 +6,7 @@ import math
 
 START = 64
 ROUND_S = 0.5
-STEP, LATER_STEP, LATER = 0.65, 0.3, 128
+STEP, LATER_STEP, LATER = 0.65, 0.3, 192
 """How much an answer adds at first, and from when there may be ``LATER`` under way. Doubling would run far past what a
 limited server takes, and few clients have the cores to keep more than that busy where answers are quick."""
 

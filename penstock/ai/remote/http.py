@@ -16,6 +16,7 @@ from penstock.ai.limits.pacing import PATIENCE_S
 from penstock.ai.limits.rate_headers import read_hints
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
+from penstock.ai.remote.deadlines import Deadlines
 from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_or_none
 from penstock.errors import (
     AuthenticationError,
@@ -129,19 +130,21 @@ class ApiClient:
     async def _ask_once(
         self, path: str, data: bytes, read: Callable[[Mapping[str, Any]], Answer], tokens: int
     ) -> tuple[Answer, float]:
-        assert self._limiter is not None, "open() was not called"
+        assert self._limiter is not None
+        assert self._session is not None, "open() was not called"
         permit = await self._limiter.admit(tokens)
         outcome: Outcome = "other"
         headers: Mapping[str, str] | None = None
         used_tokens: int | None = None
         started = time.perf_counter()
         try:
-            response = await self._send(path, data)
-            try:
-                raw = await response.read()
-            except BaseException:
-                response.close()
-                raise
+            with self._session.deadlines.within(self._settings.timeout_s):
+                response = await self._send(path, data)
+                try:
+                    raw = await response.read()
+                except BaseException:
+                    response.close()
+                    raise
             headers = response.headers
             _reached.add(self._way)
             if not 200 <= response.status < 300:
@@ -174,7 +177,6 @@ class ApiClient:
             url,
             data=data,
             headers=self._headers,
-            timeout=self._session.timeout(self._settings.timeout_s),
             allow_redirects=False,
             **self._proxy,
         )
@@ -254,9 +256,10 @@ class _Session:
 
         self._loop = loop
         self._num_users = 0
-        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
+        self.deadlines = Deadlines()
         self.client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,  # it would put what .netrc says in the place of the key; proxies are ours to find
         )
@@ -277,17 +280,11 @@ class _Session:
 
         return multidict.CIMultiDictProxy(multidict.CIMultiDict(headers))
 
-    def timeout(self, total_s: float) -> aiohttp.ClientTimeout:
-        if total_s not in self._timeouts:
-            import aiohttp
-
-            self._timeouts[total_s] = aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
-        return self._timeouts[total_s]
-
     async def release(self) -> None:
         self._num_users -= 1
         if not self._num_users:
             del self._by_loop[self._loop]
+            self.deadlines.close()
             await self.client.close()
 
 
