@@ -19,7 +19,7 @@ import pytest
 import penstock as ps
 from penstock import functions
 from penstock.ai.registry import detach_providers
-from penstock.errors import InvalidArgumentError, MissingExtraError
+from penstock.errors import InvalidArgumentError
 from penstock.testing import ModelRequest, ModelServer
 from tests.io.hub import running_hub
 from tests.media_files import write_pdf
@@ -430,8 +430,8 @@ df = df.with_column(
 """
 
 
-def test_vllm_offline_needs_its_extra(df: ps.DataFrame) -> None:
-    with pytest.raises(MissingExtraError, match=r'"penstock\[vllm\]"'):
+def test_vllm_offline_needs_a_server(df: ps.DataFrame) -> None:
+    with pytest.raises(InvalidArgumentError, match="vllm serve MODEL"):
         run_sample(VLLM_OFFLINE, df=df, prompt=functions.prompt)
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn as nn
 
 import penstock as ray_data
-from penstock.errors import MissingExtraError
+from penstock.errors import InvalidArgumentError
 from penstock.testing import ModelServer
 from tests.seeds.samples import run_sample
 from tests.seeds.tiny_models import DEVICE, GPUS
@@ -169,8 +169,8 @@ def test_llm_inference(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         ]
 
 
-def test_llm_inference_in_this_process_needs_its_extra() -> None:
-    with pytest.raises(MissingExtraError, match=r'"penstock\[vllm\]"'):
+def test_llm_inference_needs_a_server() -> None:
+    with pytest.raises(InvalidArgumentError, match="vllm serve MODEL"):
         run_sample(LLM_INFERENCE)
 
 
