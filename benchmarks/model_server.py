@@ -24,8 +24,8 @@ CONCURRENCY = 256
 
 DAFT_OPTIONS = {"use_chat_completions": True}
 """What Daft documents for prompts, and its quicker API. By single runs on a busy machine, 1,000 prompts took 7.9 s by
-Responses and 7.2 s by Chat. Its bound on requests (`concurrency=256`, in no list of options) made 8.3 s of 1,000 prompts
-7.2 s, but took 30.6 s of CPU for 3,000 where 26.4 s did without."""
+Responses and 7.2 s by Chat. Its bound on requests (`concurrency=256`, in no list of options) made 8.3 s of 1,000
+prompts 7.2 s, but took 30.6 s of CPU for 3,000 where 26.4 s did without."""
 
 
 @contextmanager
