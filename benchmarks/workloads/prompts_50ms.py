@@ -1,7 +1,7 @@
 """Prompts: 10,000 to a server that answers each after 50 ms, Parquet to Parquet.
 
-Nobody is told how many requests to have under way, but the hand-written loop, which has the best number for this
-server, and Daft, whose own default is slower. Daft takes minutes, and is run once.
+Nobody is told how many requests to have under way but the hand-written loop, which has the best number for this server.
+Daft takes minutes, and is run once.
 """
 
 from benchmarks.model_server import (
