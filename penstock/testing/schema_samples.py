@@ -19,6 +19,7 @@ FORMATS = {
     "uri": "https://example.com/",
     "uuid": "123e4567-e89b-42d3-a456-426614174000",
 }
+MOST_REFERENCES = 50  # from one to the next
 DEEPEST = 12  # below it, recursive schemas take what ends them
 
 
@@ -65,11 +66,15 @@ class _Sampler:
         if not isinstance(schema, Mapping):
             return {}
         merged = dict(schema)
-        while reference := merged.pop("$ref", None):
+        for _ in range(MOST_REFERENCES):
+            if (reference := merged.pop("$ref", None)) is None:
+                break
             target: Any = self._root
             for step in str(reference).lstrip("#/").split("/") if reference != "#" else []:
                 target = target[step.replace("~1", "/").replace("~0", "~")]
             merged = {**target, **merged}
+        else:
+            raise ValueError("the references of the schema go round in circles")
         for part in merged.pop("allOf", ()):
             part = self._resolved(part)
             properties = {**merged.get("properties", {}), **part.get("properties", {})}

@@ -49,7 +49,7 @@ PROMPTS: dict[str, tuple[Vendor, Api]] = {
 }
 MOST_ANSWERS = 128
 # What reading a body raises that is JSON of another shape.
-MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+MISSHAPEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 GOOGLE_ACTIONS = (":generateContent", ":embedContent", ":batchEmbedContents")
 
 

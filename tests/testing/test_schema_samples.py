@@ -69,3 +69,8 @@ def test_seeds_give_different_samples() -> None:
 )
 def test_plain_schemas(schema: dict[str, Any], expected: Any) -> None:
     assert sample(schema, "x") == expected
+
+
+def test_a_schema_that_refers_to_itself_alone() -> None:
+    with pytest.raises(ValueError, match="circles"):
+        sample({"$ref": "#"}, "x")
