@@ -372,3 +372,16 @@ def test_other_outcomes_change_nothing() -> None:
         assert isinstance(sent, Sent)
         pace.settle(step + 0.5, sent, "other", hints=NO_HINTS)
     assert (pace.limit, pace.in_flight, pace.rate, pace.num_refused) == (64, 0, None, 0)
+
+
+def test_refusals_that_come_late_or_at_once_break_nothing() -> None:
+    pace = Pace()
+    sent = [request for _ in range(64) if isinstance(request := pace.try_send(100.0), Sent)]
+    for request in sent[:32]:
+        pace.settle(100.05, request, "refused")
+    for request in sent[32:]:
+        pace.settle(140.0, request, "refused")
+    assert pace.rate == pytest.approx(32, rel=0.1)
+
+    run = simulate(Pace(), TokenBucket(always(300), 300), 10, refusal_s=always(0.0))
+    assert run.accepted_per_s(5, 10) > 0.95 * 300

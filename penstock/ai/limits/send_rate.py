@@ -26,6 +26,9 @@ SLOW_GROWTH = 0.02
 FAST_GROWTH = 2.0
 """Shares a second: from a good measurement the rate creeps, ever faster; from a guess it doubles within a second."""
 
+TEMPO_S = 1.4
+"""Creeping gets twice as fast in this time."""
+
 LONGEST_PROBE_S = 2.0
 
 
@@ -103,11 +106,6 @@ class SendRate:
         self._probe_at = 0.0
         self._is_probe_refused = True
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the server refuses everything just now."""
-        return self._closed_at is not None
-
     def ready_at(self, now: float) -> float:
         """Return when the next request may be sent; not after ``now`` means at once."""
         if self.rate is None:
@@ -165,10 +163,10 @@ class SendRate:
         if self.rate is None and self._noise.is_scattered(seq):
             return
         if seq <= self._cut_seq:
-            self._refine()
+            self._refine(now)
             return
         self._burst_sent_at = None
-        self._refusal_s += 0.2 * (now - sent_at - self._refusal_s)
+        self._refusal_s += 0.2 * (max(now - sent_at, 0.001) - self._refusal_s)
         if self._closed_at is not None:
             self._is_probe_refused |= seq == self._probe_seq
         elif self._is_measured and sent_at < self._cut_at + min(self._answer_s, 0.2):
@@ -225,9 +223,11 @@ class SendRate:
         window_s = WINDOW_S / 4 if (self.rate or 0) < self._fast_until else WINDOW_S
         return self.accepted.rate(max(self._measure_from, sent_at - 16 * window_s), sent_at, window_s)
 
-    def _refine(self) -> None:
+    def _refine(self, now: float) -> None:
         """The rest of the first burst is refused: what was taken for accepted shrinks."""
-        if self._burst_sent_at is not None and self.rate is not None:
+        if self._burst_sent_at is None or self.rate is None:
+            return
+        if now - self._burst_sent_at < NUM_BINS * BIN_S / 2:  # later the counts are overwritten
             self.rate = self._rate_at_end = min(self.rate, self._first_rate(self._burst_sent_at))
 
     def _first_rate(self, sent_at: float) -> float:
@@ -246,7 +246,7 @@ class SendRate:
 
     def _tempo(self) -> float:
         """Return the seconds in which growth doubles: long enough for some thirty requests to be answered."""
-        return max(1.4, 30 / self.rate) if self.rate else 1.4
+        return max(TEMPO_S, 30 / self.rate) if self.rate else TEMPO_S
 
     def _grow(self, now: float) -> None:
         """Raise the rate for the time since the last call, if somebody had to wait for it."""
