@@ -29,10 +29,11 @@ def penstock(run):
     import aiohttp  # noqa: F401  (Penstock imports it at the first request; nobody's imports are charged to the work)
 
     import penstock as ps
+    from penstock.functions import prompt
 
     ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
     with run.working():
-        df = ps.read_parquet(run.input).with_column("answer", ps.col("prompt").prompt(model=MODEL))
+        df = ps.read_parquet(run.input).with_column("answer", prompt(ps.col("prompt"), model=MODEL))
         df.write_parquet(run.output, mode="overwrite", compression="snappy")
     run.figures = figures(control("requests"))
 
