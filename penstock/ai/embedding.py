@@ -19,7 +19,6 @@ from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
 Answer = TypeVar("Answer")
 LongInput = Literal["truncate", "average"]
-LETTERS_PER_TOKEN = 4
 SHORTER = 0.75  # what is left of a text that was refused as too long
 SHORTEST = 64  # letters; fewer are too long for no model
 

@@ -28,6 +28,7 @@ A model is built in the user's process, travels to the workers, and is loaded th
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
@@ -125,12 +126,13 @@ def loaded(model: AnyModel) -> AnyModel:
     return own
 
 
-class Prompter(Model):
+class Prompter(Model, ABC):
     """Answers requests: one at a time if ``generate`` is async, else a batch."""
 
     takes_options: bool = False  # those of single requests, ``Request.options``; where not, they are refused
     takes_tools: bool = True  # ``Request.tools``; where not, they are refused when the plan is built
 
+    @abstractmethod
     def generate(self, request: Any) -> Any:
         """Return the answers to a request, ``request.num_answers`` of them.
 
@@ -138,10 +140,9 @@ class Prompter(Model):
         that row's error. A plain method is given a list of requests and returns for each such a list, or an exception.
         Where one answer is wanted, a ``Generation`` or a text may stand for the list.
         """
-        raise NotImplementedError
 
 
-class Embedder(Model):
+class Embedder(Model, ABC):
     """Gives vectors of ``dimensions`` numbers, which is known before anything runs.
 
     ``max_items`` and ``max_tokens`` bound what an async one is given at once.
@@ -151,23 +152,23 @@ class Embedder(Model):
     max_items: int = 256
     max_tokens: int | None = None
 
+    @abstractmethod
     def embed(self, inputs: Sequence[Any]) -> NDArray | Awaitable[NDArray]:
         """Return an array of shape ``(len(inputs), dimensions)``, or what NumPy makes one of.
 
         Inputs are texts, or images as ndarrays; no nulls.
         """
-        raise NotImplementedError
 
 
-class Classifier(Model):
+class Classifier(Model, ABC):
     """Picks one of the task's labels for each input."""
 
+    @abstractmethod
     def classify(self, inputs: Sequence[Any]) -> Sequence[str]:
         """Return the label of each input; one that is not among the task's is that row's error.
 
         Inputs are texts, or images as ndarrays; no nulls.
         """
-        raise NotImplementedError
 
 
 class Provider:

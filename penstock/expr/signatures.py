@@ -50,7 +50,6 @@ def is_vector(dtype: DataType) -> bool:
 ANY = Kind("any type", lambda dtype: True)
 TEXT = Kind("a string", DataType.is_string, 'convert it with .cast("string")')
 TEXT_OR_BYTES = Kind("a string or binary", lambda d: d.is_string() or d.is_binary(), 'convert it with .cast("string")')
-BYTES = Kind("binary", DataType.is_binary, 'convert it with .cast("binary")')
 NUMBER = Kind("a number", DataType.is_numeric, 'convert it with .cast("float64") or .cast("int64")')
 INTEGER = Kind("an integer", DataType.is_integer, 'convert it with .cast("int64")')
 BOOLEAN = Kind("a bool", DataType.is_boolean, "compare it with something to get one")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from random import Random
 
 P99 = 2.3263478740408408  # of the standard normal distribution
 
 
-class Latency:
+class Latency(ABC):
     """A distribution of seconds."""
 
-    def draw(self, random: Random) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def draw(self, random: Random) -> float: ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import Any
 from penstock.ai.local.checkpoint import Checkpoint, text_width
 from penstock.errors import InvalidArgumentError, RequestRefusedError, did_you_mean
 
-POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")  # in the order of the parts
 _OLD_NAMES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
