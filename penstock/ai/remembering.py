@@ -14,19 +14,17 @@ import numpy as np
 import orjson
 
 from penstock.ai.provider import NDArray
-from penstock.config import get_config
 from penstock.ledger.keys import key_of
 from penstock.protocols import Ledger
 
 
 def configured_ledger(cache: bool | None) -> Ledger | None:
     """Return the ledger that calls are kept in, None where they are not: ``cache`` is the user's word."""
-    folder = get_config().cache_dir
-    if cache is False or not folder:
+    if cache is False:
         return None
-    from penstock.ledger.sharing import cache_ledger
+    from penstock.ledger.sharing import current_ledger
 
-    return cache_ledger(folder)
+    return current_ledger()
 
 
 class CallMemory:

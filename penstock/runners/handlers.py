@@ -17,6 +17,7 @@ from penstock.errors import WriteError
 from penstock.execution.revival import Revival
 from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
+from penstock.ledger.sharing import inherit_job_folder, job_folder
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
 from penstock.protocols import Handler, Sink, WorkerContext
 from penstock.secret import known_secrets, tell_secrets
@@ -62,18 +63,22 @@ def revival(work: CallUdf | CallBatch) -> Revival:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What of the driver's process holds for its workers: settings, API keys, how to read the files of its columns."""
+    """What of the driver's process holds for its workers: settings, API keys, how to read the files of its columns.
+
+    And the folder of the ledger of the job that they work for.
+    """
 
     pid: int
     settings: Mapping[str, Any]
     storage_options: Mapping[str, Mapping[str, Any]]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    job_folder: str = ""
 
     @staticmethod
     def here() -> Surroundings:
         config = get_config()
         return Surroundings(
-            os.getpid(), {name: getattr(config, name) for name in SETTINGS}, remembered(), known_secrets()
+            os.getpid(), {name: getattr(config, name) for name in SETTINGS}, remembered(), known_secrets(), job_folder()
         )
 
     def take_over(self) -> None:
@@ -82,6 +87,7 @@ class Surroundings:
             set_config(**self.settings)
             restore(self.storage_options)
             tell_secrets(self.secrets)
+            inherit_job_folder(self.job_folder)
 
 
 def _open(work: Work, surroundings: Surroundings, context: WorkerContext) -> Handler:
