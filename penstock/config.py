@@ -28,11 +28,14 @@ class Config:
     ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one a core.
     ``allow_local_files`` and ``allow_private_urls`` say what URLs in the data may lead to (``File``, ``download``).
     ``max_image_pixels`` bounds the images that are decoded; a header that claims more makes the row an error.
+    ``checkpoint_interval`` is after how many seconds a job that can be resumed commits what it has, at first: it grows
+    to twelve times that as the job takes longer.
     """
 
     memory_limit: int = 0
     num_threads: int = 0
     max_image_pixels: int = MAX_IMAGE_PIXELS
+    checkpoint_interval: float = 5.0
     progress: bool = True
     cache_dir: str = ""
     temp_dir: str = ""
@@ -91,6 +94,8 @@ def _parsed(name: str, value: Any) -> Any:
             return int(value)
         case "num_threads" | "max_image_pixels", _:
             raise InvalidArgumentError(f"{name}={value!r} is not a whole number")
+        case "checkpoint_interval", _:
+            return _seconds(name, value)
         case "progress" | "allow_local_files" | "allow_private_urls", bool():
             return value
         case "progress" | "allow_local_files" | "allow_private_urls", _:
@@ -105,6 +110,16 @@ def _parsed(name: str, value: Any) -> Any:
             return os.fspath(value)
         case _:
             raise InvalidArgumentError(f"{name}={value!r} is not a path")
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidArgumentError(f"{name}={value!r} is not a number of seconds above 0")
+    return seconds
 
 
 def _is_whole(value: int | str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 import os
 import sys
@@ -27,13 +26,15 @@ from penstock.types import Schema, Series, supertype, unified
 from penstock.udf.compute import ROW_OPTIONS, Compute, make_batch_spec
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
 from penstock.udf.options import check_known, refusing_unknown
+from penstock.write_verbs import WriteVerbs
 
 if TYPE_CHECKING:
     import pandas
     import torch
 
+    from penstock.jobs.running import Resume
+
 ColumnInput = str | Expression
-WriteMode = Literal["create", "append", "overwrite"]
 SHOWN_ROWS = 8
 SIDE = "__side"  # which input of a set operation a row came from
 
@@ -45,7 +46,7 @@ class ColumnNames(list[str]):
         return self
 
 
-class DataFrame:
+class DataFrame(WriteVerbs):
     """A lazy table. Made by ``read_*`` and ``from_*``; nothing runs before its rows are asked for.
 
     >>> df = ps.from_pydict({"a": [1, 2, 3]})
@@ -670,208 +671,30 @@ class DataFrame:
             return f"<pre>{_drawn(self._plan)}</pre>"
         return self._schema._repr_html_() + "<small>(not run yet: call show() or collect())</small>"
 
-    # --- write ---
-
-    @refusing_unknown("write_parquet")
-    def write_parquet(
-        self,
-        path: str,
-        *,
-        mode: WriteMode = "create",
-        partition_cols: Iterable[str] | None = None,
-        compression: str = "snappy",
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> DataFrame:
-        """Run the query and write its rows as Parquet files into a folder; returns the list of files.
-
-        Nothing is visible in the folder before all is written. ``mode`` says what to do with a folder that holds data:
-        refuse (``create``), add to it (``append``), or replace it once the new data is complete (``overwrite``).
-        """
-        from penstock.io.parquet import parquet_sink
-
-        return self._write_files(parquet_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
-
-    @refusing_unknown("write_csv")
-    def write_csv(
-        self,
-        path: str,
-        *,
-        mode: WriteMode = "create",
-        partition_cols: Iterable[str] | None = None,
-        compression: str | None = None,
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> DataFrame:
-        """Run the query and write its rows as CSV files into a folder; the options are those of ``write_parquet``."""
-        from penstock.io.csv import csv_sink
-
-        return self._write_files(csv_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
-
-    @refusing_unknown("write_json")
-    def write_json(
-        self,
-        path: str,
-        *,
-        mode: WriteMode = "create",
-        partition_cols: Iterable[str] | None = None,
-        compression: str | None = None,
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> DataFrame:
-        """Run the query and write its rows as JSON lines into a folder; the options are those of ``write_parquet``."""
-        from penstock.io.json import json_sink
-
-        return self._write_files(json_sink, path, mode, partition_cols, compression, rows_per_file, storage_options)
-
-    @refusing_unknown("write_numpy")
-    def write_numpy(
-        self,
-        path: str,
-        *,
-        column: str,
-        mode: WriteMode = "create",
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> DataFrame:
-        """Run the query and write a column as .npy files into a folder: numbers, or arrays that all have one shape.
-
-        The other options are those of ``write_parquet``.
-        """
-        from penstock.io.numpy import COLUMN, numpy_sink
-
-        chosen = self.select(col(column).alias(COLUMN))
-        sink = functools.partial(numpy_sink, column=column)
-        return chosen._write_files(sink, path, mode, None, None, rows_per_file, storage_options)
-
-    @refusing_unknown("write_sql")
-    def write_sql(self, table_name: str, conn: str | Callable[[], Any], *, mode: WriteMode = "create") -> DataFrame:
-        """Run the query and write its rows as a table of a database; ``conn`` is as in ``read_sql``.
-
-        All rows become visible in one transaction, at the end. ``mode`` says what to do with a table that exists:
-        refuse (``create``), add to it (``append``), or replace it with its indexes and grants (``overwrite``).
-        """
-        from penstock.io.sql_sink import sql_sink
-
-        return self.write_sink(sql_sink(table_name, conn, mode=mode, schema=self.schema))
-
-    def write_lance(
-        self,
-        uri: str | os.PathLike[str],
-        *,
-        mode: WriteMode = "create",
-        storage_options: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> DataFrame:
-        """Run the query and write its rows as a Lance dataset, in one commit; returns what the dataset then holds.
-
-        ``mode`` is as in ``write_parquet``; what was there stays as an earlier version. Other options, such as
-        ``max_rows_per_file`` and ``data_storage_version``, go to Lance's writer.
-        """
-        from penstock.io.lance import lance_sink
-
-        return self.write_sink(
-            lance_sink(uri, mode=mode, schema=self.schema, storage_options=storage_options, **options)
-        )
-
-    @refusing_unknown("write_huggingface")
-    def write_huggingface(
-        self,
-        repo: str,
-        *,
-        split: str = "train",
-        data_dir: str = "data",
-        revision: str = "main",
-        overwrite: bool = False,
-        commit_message: str = "Upload dataset with Penstock",
-        commit_description: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> DataFrame:
-        """Run the query and write its rows as Parquet files into a Hugging Face dataset, in one commit.
-
-        They are added to the split's files, or with ``overwrite`` take their place. The repository is made if there is
-        none. Until the upload the files are in a temporary folder. The token is as in ``read_huggingface``.
-        """
-        from penstock.io.huggingface import hub_sink
-
-        sink = hub_sink(
-            repo, split=split, data_dir=data_dir, revision=revision, overwrite=overwrite,
-            commit_message=commit_message, commit_description=commit_description, storage_options=storage_options,
-            schema=self._plan.schema,
-        )  # fmt: skip
-        return self.write_sink(sink)
-
-    @refusing_unknown("write_turbopuffer")
-    def write_turbopuffer(
-        self,
-        namespace: str | Expression,
-        *,
-        api_key: str | None = None,
-        region: str | None = None,
-        distance_metric: Literal["cosine_distance", "euclidean_squared"] | None = None,
-        schema: Mapping[str, Any] | None = None,
-        id_column: str | None = None,
-        vector_column: str | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
-        write_kwargs: Mapping[str, Any] | None = None,
-    ) -> DataFrame:
-        """Run the query and write each row as a document of a turbopuffer namespace; returns how many went to each.
-
-        ``id_column`` and ``vector_column`` name the columns that become ``id`` and ``vector``; all others are
-        attributes. An expression as ``namespace`` names that of each row. ``schema`` is turbopuffer's, of attributes.
-        Documents are visible as they are written; they are written by id, so a failed write can be run again.
-        """
-        from penstock.io.turbopuffer import NAMESPACE, turbopuffer_sink
-
-        name = None if isinstance(namespace, Expression) else namespace
-        sink = turbopuffer_sink(
-            name, schema=self.schema, api_key=api_key, region=region,
-            distance_metric=distance_metric, attributes=schema, id_column=id_column, vector_column=vector_column,
-            client_kwargs=client_kwargs, write_kwargs=write_kwargs,
-        )  # fmt: skip
-        return (self.with_column(NAMESPACE, namespace) if name is None else self).write_sink(sink)
-
-    @refusing_unknown("write_images")
-    def write_images(
-        self,
-        path: str,
-        column: str,
-        file_format: str = "png",
-        *,
-        quality: int = 90,
-        mode: WriteMode = "create",
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> DataFrame:
-        """Run the query and write the images of a column into a folder, a file each; null has none.
-
-        ``file_format`` and ``quality`` are those of ``encode_image``, ``mode`` that of ``write_parquet``.
-        """
-        from penstock.functions.image import encode_image
-        from penstock.io.images import image_sink
-
-        encoded = encode_image(col(column), file_format, quality=quality).alias(column)
-        rows = self.select(encoded).where(col(column).not_null())
-        return rows.write_sink(image_sink(path, file_format, mode=mode, storage_options=storage_options))
-
-    def write_sink(self, sink: Sink) -> DataFrame:
-        """Run the query and put its rows into a sink of your own; returns what its ``commit`` says."""
-        if not isinstance(sink, Sink):
-            raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
-        from penstock.io.memory import MemorySource
-
-        log = self._new_log()
-        table = write(nodes.Write(self._plan, sink), subscribers=[*_subscribers(), *log])
-        written = DataFrame(nodes.Scan(MemorySource.from_table(table)))
-        written._errors, written._stats = self._errors, self._stats
-        written._preview = table.slice(0, SHOWN_ROWS)
-        return written
-
     # --- inside ---
 
     def _batches(self, *, is_ordered: bool = True, subscribers: Iterable[Subscriber] = ()) -> Iterator[pa.RecordBatch]:
         """Run the query and yield its rows."""
         listening = [*_subscribers(), *self._new_log(), *subscribers]
         return run(self._plan, is_ordered=is_ordered, subscribers=listening)
+
+    def _write(
+        self, sink: Sink, resume: Resume, budget: float | None, job_dir: str | os.PathLike[str] | None
+    ) -> DataFrame:
+        """Run the query into a sink and return what that says."""
+        from penstock.io.memory import MemorySource
+
+        plan, log = nodes.Write(self._plan, sink), self._new_log()
+        if resume is False and budget is None:
+            table = write(plan, subscribers=[*_subscribers(), *log])
+        else:
+            from penstock.jobs.running import write_job
+
+            table = write_job(plan, resume, job_dir, subscribers=[*_subscribers(), *log])
+        written = DataFrame(nodes.Scan(MemorySource.from_table(table)))
+        written._errors, written._stats = self._errors, self._stats
+        written._preview = table.slice(0, SHOWN_ROWS)
+        return written
 
     def _new_log(self) -> list[Subscriber]:
         """Return what keeps account of a run that begins; nothing for rows in memory, which keep what they have."""
@@ -886,24 +709,6 @@ class DataFrame:
         if not isinstance(self._plan, nodes.Scan):
             part._runs_for = self if self._runs_for is None else self._runs_for
         return part
-
-    def _write_files(
-        self,
-        make_sink: Callable[..., Sink],
-        path: str,
-        mode: WriteMode,
-        partition_cols: Iterable[str] | None,
-        compression: str | None,
-        rows_per_file: int | None,
-        storage_options: Mapping[str, Any] | None,
-    ) -> DataFrame:
-        columns = (partition_cols,) if isinstance(partition_cols, str) else tuple(partition_cols or ())
-        check_columns(self._plan.schema, columns, "partition_cols")
-        sink = make_sink(
-            path, mode=mode, partition_cols=columns, compression=compression, rows_per_file=rows_per_file,
-            storage_options=storage_options, schema=self._plan.schema,
-        )  # fmt: skip
-        return self.write_sink(sink)
 
     def _map(
         self, verb: Literal["map", "flat_map", "filter"], fn: Callable[..., Any], options: dict[str, Any]

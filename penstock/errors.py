@@ -102,6 +102,18 @@ class OutputExistsError(WriteError, FileExistsError):
     """``mode="create"`` met a folder that already holds data."""
 
 
+class JobError(WriteError):
+    """A job cannot be begun or resumed in this folder."""
+
+
+class JobRunningError(JobError):
+    """Another process is at work on the job."""
+
+
+class JobChangedError(JobError):
+    """The query is not the one that the job was begun with; the message says what changed."""
+
+
 class LedgerError(PenstockError, OSError):
     """A ledger of finished calls cannot be opened or written."""
 

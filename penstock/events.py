@@ -39,6 +39,7 @@ class RowError:
     """A row on which a function failed, where that is tolerated; ``input`` is what the function was given, as JSON.
 
     Where that is not short text or numbers, such columns of the row that are at hand are there too, to find it by.
+    ``row`` is its place in the input of the stage; None where several were tried together and failed.
     """
 
     operator: str
@@ -46,6 +47,7 @@ class RowError:
     error_type: str
     message: str
     traceback: str
+    row: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

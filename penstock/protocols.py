@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -129,6 +129,15 @@ class ErrorSink(Protocol):
         ...
 
 
+@runtime_checkable
+class PartSink(Protocol):
+    """A sink whose output can be made in parts, each complete in itself, which are committed together."""
+
+    def open_part(self, first_row: int) -> Writer:
+        """Return a writer for one part, whose names sort by ``first_row``. Called in a worker."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
     """What a handler is given by its pool: whether to stop, and where to put rows that failed and are tolerated."""
@@ -156,25 +165,54 @@ class Handler(Protocol):
         ...
 
 
+class Origin(NamedTuple):
+    """Where rows that follow each other in a bundle come from, in a query that keeps account of it.
+
+    They are the ``num_rows`` rows of the read ``source`` from ``start`` on, one for one; or, where ``start`` is None,
+    rows that were made of the lot ``source``: of several rows together, in a way that cannot be told row by row.
+    """
+
+    source: int
+    start: int | None
+    num_rows: int
+
+
+def cut_origins(origins: Sequence[Origin], offset: int, num_rows: int) -> tuple[Origin, ...]:
+    """Return the origins of the ``num_rows`` rows after the first ``offset``.
+
+    >>> cut_origins([Origin(0, 10, 5), Origin(7, None, 5)], 3, 4)
+    (Origin(source=0, start=13, num_rows=2), Origin(source=7, start=None, num_rows=2))
+    """
+    found = []
+    for source, start, length in origins:
+        first, last = max(offset, 0), min(offset + num_rows, length)
+        if first < last:
+            found.append(Origin(source, None if start is None else start + first, last - first))
+        offset -= length
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """A batch of rows as the executor sees it: a handle it passes on, and what it must know to decide.
 
     Locally ``handle`` is the RecordBatch, on Ray an ObjectRef. ``offset`` and ``num_rows`` select a part of what the
-    handle holds, so that the driver can cut without touching data.
+    handle holds, so that the driver can cut without touching data. ``origins`` is empty where nobody asks for it.
     """
 
     handle: Any
     num_rows: int
     nbytes: int
     offset: int = 0
+    origins: tuple[Origin, ...] = ()
 
     def slice(self, offset: int, num_rows: int) -> Bundle:
         """Return a part; its bytes are taken to be in proportion."""
         if offset == 0 and num_rows == self.num_rows:
             return self
         nbytes = self.nbytes * num_rows // max(self.num_rows, 1)
-        return Bundle(self.handle, num_rows, nbytes, self.offset + offset)
+        origins = cut_origins(self.origins, offset, num_rows) if self.origins else ()
+        return Bundle(self.handle, num_rows, nbytes, self.offset + offset, origins)
 
 
 @dataclass(slots=True, eq=False)

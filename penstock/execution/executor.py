@@ -15,6 +15,7 @@ from typing import Protocol
 from penstock.errors import QueryCancelledError
 from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished, StageInfo
 from penstock.execution.cancel import current_cancellation
+from penstock.execution.lineage import Lineage
 from penstock.execution.scheduling import LEAST_FOOTPRINT, Footprint, pick_stage, task_share
 from penstock.execution.stage import CpuSlots, StageState
 from penstock.plan.stages import Read, Stage, Work, WriteOut
@@ -44,7 +45,7 @@ class Mailbox(Protocol):
 
     def put(self, item: tuple[StageState, Report], /) -> None: ...
 
-    def get(self) -> tuple[StageState, Report]: ...
+    def get(self, *, timeout: float | None = None) -> tuple[StageState, Report]: ...
 
     def get_nowait(self) -> tuple[StageState, Report]: ...
 
@@ -63,11 +64,13 @@ class Executor:
         memory_bytes: int,
         num_cores: int,
         subscribers: Sequence[Subscriber] = (),
+        lineage: Lineage | None = None,
         clock: Callable[[], float] = time.monotonic,
         mailbox: Mailbox | None = None,
     ) -> None:
         self._memory_bytes = memory_bytes
         self._subscribers = subscribers
+        self._lineage = lineage
         self._clock = clock
         self._mailbox: Mailbox = mailbox or SimpleQueue()
         self._results: deque[Bundle] = deque()
@@ -88,7 +91,7 @@ class Executor:
                 if self._results:
                     yield self._take_result()
                 elif not self._stages[-1].is_done:
-                    self._receive(*self._mailbox.get())
+                    self._await_report()
                 self._collect()
         except GeneratorExit:
             raise
@@ -128,10 +131,12 @@ class Executor:
 
     def _opened(self, index: int, stage: Stage) -> StageState:
         state = StageState(index, stage, self._share, self._clock)
+        state.lineage = self._lineage
         if stage.work is None:
             return state
         if isinstance(stage.work, Read):
-            state.reads = iter(stage.work.source.read_tasks(stage.work.request))
+            tasks = stage.work.source.read_tasks(stage.work.request)
+            state.reads = iter(tasks if self._lineage is None else self._lineage.reads(tasks))
         choice = self._make_pool(stage, stage.work, partial(self._report, state))  # last: whoever has it must close it
         state.pool = choice.pool
         state.footprint = choice.footprint
@@ -172,6 +177,16 @@ class Executor:
             state.cpu.num_free -= 1
         assert state.pool is not None
         state.pool.submit(task)
+
+    def _await_report(self) -> None:
+        """Wait for a report, but no longer than rows may wait to be written."""
+        now = self._clock()
+        due = [at - now for state in self._stages if not state.is_finishing and (at := state.due_at_s) is not None]
+        try:
+            state, report = self._mailbox.get(timeout=min((left for left in due if left > 0), default=None))
+        except Empty:
+            return
+        self._receive(state, report)
 
     def _collect(self) -> None:
         """Take all reports that have come, without waiting for more."""

@@ -92,7 +92,10 @@ class Inbox:
         """Remove the next task's bundles. Only called while ``num_tasks`` is not zero, or with ``has_part``."""
         num_rows = self._next_rows
         self._num_parts_left -= 1
-        self._num_gathered = max(0, self._num_gathered - 1)
+        if self._num_gathered:
+            self._num_gathered -= 1
+        else:
+            self._nbytes_gathering = 0
         return self._take_rows(num_rows)
 
     @property

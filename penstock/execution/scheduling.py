@@ -126,3 +126,14 @@ def paced_rows(num_rows: int, busy_s: float) -> int:
     """
     wanted = int(PACED_TASK_S * num_rows / max(busy_s, 1e-9))
     return max(1, min(wanted, 8 * num_rows, MAX_PACED_ROWS))
+
+
+def gathering_s(seconds: float, elapsed_s: float) -> float:
+    """Return how long rows are gathered before they are written: ``seconds`` at first, more as a query takes longer.
+
+    A fiftieth of the time is what a crash may cost; and a night's work makes hundreds of files, not thousands.
+
+    >>> gathering_s(5, elapsed_s=10), gathering_s(5, elapsed_s=1000), gathering_s(5, elapsed_s=100_000)
+    (5, 20.0, 60)
+    """
+    return min(max(seconds, elapsed_s / 50), 12 * seconds)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from penstock.execution.inbox import Gate, Inbox
+from penstock.execution.lineage import Lineage, kind_of
 from penstock.execution.scheduling import (
     LEAST_FOOTPRINT,
     PACED_TASK_S,
     expected_output,
+    gathering_s,
     is_queue_short,
     most_input,
     paced_rows,
 )
 from penstock.execution.tolerance import Tolerance
-from penstock.plan.stages import Stage
+from penstock.plan.stages import Gathered, Stage
 from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
 
 MAX_LULL_S = 1.0
@@ -44,6 +46,8 @@ class StageState:
     def __init__(self, index: int, stage: Stage, share: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.index = index
         self.stage = stage
+        self.kind = kind_of(stage.work)
+        self.lineage: Lineage | None = None  # where account is kept of which rows become what
         self.pool: WorkerPool | None = None  # None: bundles only pass through the gate
         self.cpu: CpuSlots | None = None  # None: its tasks do not compete for cores
         self.footprint = LEAST_FOOTPRINT
@@ -63,6 +67,7 @@ class StageState:
         self._coming: dict[Task, int] = {}  # the tasks that run, and what each is expected to give next
         self._clock = clock
         self._lull_until_s = 0.0  # an incomplete batch waits until then
+        self._began_at_s = self._taken_at_s = clock()  # the stage, and its last task
         self.num_rows_taken = 0
         self.nbytes_running = 0  # inputs of tasks in flight, with the copies that their workers make of them
         self.nbytes_coming = 0
@@ -154,12 +159,13 @@ class StageState:
         self.nbytes_coming += expected
         return task
 
-    def receive(self, task: Task, report: Report) -> list[Bundle]:
+    def receive(self, task: Task, report: Report) -> Sequence[Bundle]:
         """Take note of what a task gave, and that it rests or is done; return the outputs that may go on."""
         self.nbytes_coming -= self._coming.pop(task)
         task.busy_s += report.busy_s
-        if report.output is not None:
-            self._note_output(task, report.output)
+        output = report.output if self.lineage is None else self.lineage.note(self.kind, task, report)
+        if output is not None:
+            self._note_output(task, output)
         if report.is_done:
             self._note_done(task)
         else:
@@ -199,7 +205,7 @@ class StageState:
             # A shorter one tells only of slow rows.
             self.inbox.rows_per_task = paced_rows(task.num_rows, task.busy_s)
 
-    def _release(self, tasks: Iterable[Task]) -> list[Bundle]:
+    def _release(self, tasks: Iterable[Task]) -> Sequence[Bundle]:
         """Return the outputs of the first of ``tasks``, and those of the next once it is done."""
         released: list[Bundle] = []
         gone: list[Task] = []
@@ -212,7 +218,7 @@ class StageState:
         for task in gone:
             del self.in_flight[task]
         self.nbytes_unreleased -= sum(bundle.nbytes for bundle in released)
-        return released
+        return released if self.lineage is None or self.kind != "read" else self.lineage.in_lots(released)
 
     def _new_task(self) -> Task:
         if self.reads is not None:
@@ -221,6 +227,7 @@ class StageState:
             task = Task(read, 0, nbytes=0)
         else:
             bundles = self.inbox.take()
+            self._taken_at_s = self._clock()
             num_rows, nbytes = sum(b.num_rows for b in bundles), sum(b.nbytes for b in bundles)
             task = Task(bundles, self.num_rows_taken, nbytes, num_rows)
             self.num_rows_taken += num_rows
@@ -256,7 +263,17 @@ class StageState:
     @property
     def _is_part_due(self) -> bool:
         """Whether an incomplete batch has waited long enough while the workers have nothing to do."""
+        if self.due_at_s is not None:
+            return self._clock() >= self.due_at_s
         return self.inbox.has_part and not self._coming and self._clock() >= self._lull_until_s
+
+    @property
+    def due_at_s(self) -> float | None:
+        """When rows that wait for others to be written with are written without them; None: there are none."""
+        policy = self.stage.inbox
+        if not isinstance(policy, Gathered) or policy.seconds is None or not self.inbox.num_rows:
+            return None
+        return self._taken_at_s + gathering_s(policy.seconds, self._clock() - self._began_at_s)
 
     @property
     def _taker(self) -> StageState | None:

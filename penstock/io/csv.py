@@ -17,6 +17,7 @@ from penstock.io.csv_errors import bad_byte, locate_error
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.lines import BLOCK_NBYTES, COMPRESSIONS, check_compression, with_compressed
+from penstock.io.text_records import copy_records
 from penstock.io.writer import FileSink, file_sink
 from penstock.types import DataType
 
@@ -255,6 +256,11 @@ class CsvEncoding:
 
     def stored_batches(self, path: str) -> None:
         """The files hold text, not types."""
+
+    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
+        num_header = 1 if self.header else 0
+        shifted = [(start + num_header, stop + num_header) for start, stop in ranges]
+        copy_records(source, target, [(0, num_header), *shifted], self.compression, is_csv=True)
 
 
 class CsvEncoder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ from penstock.io.batches import BATCH_ROWS
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.lines import COMPRESSIONS, check_compression, line_blocks, shortened, utf8_text, with_compressed
+from penstock.io.text_records import copy_records
 from penstock.io.writer import FileSink, file_sink
 from penstock.storage.file import File
 from penstock.types import PythonType
@@ -204,6 +205,9 @@ class JsonEncoding:
 
     def stored_batches(self, path: str) -> None:
         """The files hold text, not types."""
+
+    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
+        copy_records(source, target, ranges, self.compression)
 
 
 class JsonEncoder:

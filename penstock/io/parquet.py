@@ -176,6 +176,9 @@ class ParquetEncoding:
             schema = parquet.schema_arrow
         return ParquetFormat().read(file, FilePart(), schema)
 
+    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Not asked for: rows can be read back."""
+
 
 class ParquetEncoder:
     """One open Parquet file."""

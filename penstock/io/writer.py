@@ -69,6 +69,10 @@ class FileEncoding(Protocol):
         """Yield the rows of a finished file; None where files hold no types, so that no two can disagree."""
         ...
 
+    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Make a file of some rows of a finished one, where ``stored_batches`` gives None."""
+        ...
+
 
 @dataclass(frozen=True)
 class FileSink:
@@ -89,6 +93,8 @@ class FileSink:
     run_id: str = field(default_factory=new_run_id)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     kept_errors: list[str] = field(default_factory=list, repr=False)  # the driver's: names of staged files
+    retired: list[str] = field(default_factory=list, repr=False)  # the driver's: visible files to delete, by name
+    job: Output | None = None  # where a job that can be resumed has its files, instead of a run's own place
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -107,6 +113,8 @@ class FileSink:
 
     @property
     def staging(self) -> Output:
+        if self.job is not None:
+            return self.job
         if scheme_of(self.root) == "file":
             return Staging(Path(self.root), self.run_id)
         from penstock.io.remote_staging import RemoteStaging
@@ -146,7 +154,10 @@ class FileSink:
                 raise
 
     def open(self) -> FileWriter:
-        return FileWriter(self)
+        return FileWriter(self, secrets.token_hex(4))
+
+    def open_part(self, first_row: int) -> FileWriter:
+        return FileWriter(self, f"{first_row:010d}-{secrets.token_hex(2)}")
 
     def keep_errors(self, errors: pa.RecordBatchReader) -> None:
         with writing(self.root):
@@ -164,7 +175,8 @@ class FileSink:
             replaced = [name for name in present if name.endswith(self.encoding.replaces)]
             if self.mode == "overwrite":
                 replaced += error_files(output)
-            output.commit([*names, *self.kept_errors], replaced)
+            new = [*names, *self.kept_errors]
+            output.commit(new, sorted({*replaced, *self.retired} - set(new)))
         columns = {
             "path": arrow_array([os.path.join(self.root, name) for name in names], pa.string()),
             "rows": arrow_array([file["rows"] for file in files], pa.int64()),
@@ -208,6 +220,26 @@ class FileSink:
                     f"and {DataType(exc.found)} in others, which have no type in common; make the values one type."
                 ) from exc
         return common
+
+    def cut_file(self, file: dict[str, Any], ranges: Sequence[tuple[int, int]]) -> dict[str, Any]:
+        """Store the rows of a file that are within ``ranges`` as a file of its own, and return its record."""
+        folder, _, _ = file["path"].rpartition("/")
+        name = os.path.join(folder, f"{self.run_id}-cut-{secrets.token_hex(4)}{self.encoding.suffix}")
+        output, schema = self.staging, pa.ipc.read_schema(pa.py_buffer(file["schema"]))
+        source = str(output.read_back(file["path"]))
+        stored = self.encoding.stored_batches(source)
+        if stored is None:
+            self.encoding.copy_rows(source, str(output.path_for(name)), ranges)
+            num_rows = sum(stop - start for start, stop in ranges)
+            return {"path": name, "rows": num_rows, "nbytes": output.store(name), "schema": file["schema"]}
+        cut, position = StagedFile(self, name, schema), 0
+        for batch in stored:
+            for start, stop in ranges:
+                first, last = max(start - position, 0), min(stop - position, batch.num_rows)
+                if first < last:
+                    cut.write(_conformed(batch.slice(first, last - first), schema, self.root))
+            position += batch.num_rows
+        return cut.finish()
 
     def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Give a staged file the types of ``schema`` and return its new record."""
@@ -284,9 +316,9 @@ class StagedFile:
 class FileWriter:
     """A ``Writer`` into a sink's staging folder: one open file for each partition it meets."""
 
-    def __init__(self, sink: FileSink) -> None:
+    def __init__(self, sink: FileSink, part: str) -> None:
         self._sink = sink
-        self._id = secrets.token_hex(4)
+        self._part = part
         self._num_files = 0
         self._files: dict[str, StagedFile] = {}  # by folder, the one used last at the end
         self._schema = None if sink.schema is None else sink.schema.to_arrow()
@@ -340,7 +372,7 @@ class FileWriter:
             yield self._finish_file(next(iter(self._files)))
 
     def _open_file(self, folder: str) -> StagedFile:
-        name = f"{self._sink.run_id}-{self._id}-{self._num_files:05d}{self._sink.encoding.suffix}"
+        name = f"{self._sink.run_id}-{self._part}-{self._num_files:05d}{self._sink.encoding.suffix}"
         self._num_files += 1
         return StagedFile(self._sink, os.path.join(folder, name), self._content_schema)
 

@@ -13,7 +13,7 @@ from penstock.config import get_config
 from penstock.events import Event, QueryStarted, RowError, RowsFailed
 from penstock.types.ipc import from_ipc, to_ipc
 
-NAMES = [field.name for field in fields(RowError)]
+NAMES = [field.name for field in fields(RowError) if field.name != "row"]
 SCHEMA = pa.schema([(name, pa.string()) for name in NAMES])
 
 MAX_HELD_CHARS = 16 << 20  # in memory, of all texts; a traceback has about a thousand

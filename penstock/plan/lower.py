@@ -71,13 +71,14 @@ _WHOLE = Whole()
 _DEFAULT = Resources()
 
 
-def lower(plan: Plan, *, is_ordered: bool) -> tuple[Stage, ...]:
+def lower(plan: Plan, *, is_ordered: bool, parts: Gathered | None = None) -> tuple[Stage, ...]:
     """Return the stages of a plan whose UDF calls are split, each after those it reads from; the last gives the rows.
 
     With ``is_ordered`` the rows come in input order. Otherwise they come as they are done, and only the stages whose
-    result depends on the order of rows are fed in order.
+    result depends on the order of rows are fed in order. With ``parts`` a write makes parts so large that can each be
+    committed, and reads give the rows of their sources as they are, so that it can be told which are in a part.
     """
-    stages = _Stages()
+    stages = _Stages(parts)
     stages.lower(plan)
     return _with_order(stages.built, is_ordered)
 
@@ -85,8 +86,9 @@ def lower(plan: Plan, *, is_ordered: bool) -> tuple[Stage, ...]:
 class _Stages:
     """The stages so far. Each has one reader at most, so the last one of a branch may still be given more steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Gathered | None) -> None:
         self.built: list[Stage] = []
+        self._parts = parts
 
     def lower(self, plan: Plan) -> int:
         """Add what ``plan`` needs and return the number of the stage that gives its rows."""
@@ -122,7 +124,8 @@ class _Stages:
             case SetOperation(child, verb, side):
                 return self._add(CombineSets(verb, side), self.lower(child))
             case Write(child, sink):
-                return self._add(WriteOut(sink), self.lower(child), inbox=Gathered(WRITTEN_NBYTES))
+                gathered = self._parts or Gathered(WRITTEN_NBYTES)
+                return self._add(WriteOut(sink, self._parts is not None), self.lower(child), inbox=gathered)
         raise AssertionError(f"no stage for {type(plan).__name__}")
 
     def _scan(self, scan: Scan) -> int:
@@ -154,6 +157,8 @@ class _Stages:
         """Do a step where the rows are made, if that is the right place for it; in a stage of its own if not."""
         stage = self.built[source]
         match stage.work:
+            case Read() if self._parts is not None:
+                return self._add(Transform((step,)), source)
             case Read(steps=steps) | Transform(steps=steps):
                 work: Work = replace(stage.work, steps=(*steps, step))
             case CallUdf(steps=steps) | CallBatch(steps=steps) if _is_picking(step):

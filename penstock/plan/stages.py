@@ -100,7 +100,10 @@ class CombineSets:
 
 @dataclass(frozen=True, slots=True)
 class WriteOut:
+    """Rows into a sink; ``is_in_parts`` means that each task's are complete in themselves, and can be committed."""
+
     sink: Sink
+    is_in_parts: bool = False
 
 
 Work = Read | Transform | CallUdf | CallBatch | CombineSets | WriteOut
@@ -150,9 +153,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Bundles joined until they hold ``nbytes``, or no more come; never cut."""
+    """Bundles joined until they hold ``nbytes``, or no more come; never cut. With ``seconds``, what waits leaves then.
+
+    How many that are depends on how long the query takes (see ``scheduling.gathering_s``).
+    """
 
     nbytes: int
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from penstock.execution.threads import OpenHandler
 from penstock.execution.transform import ReadHandler, Steps, TransformHandler
 from penstock.ledger.sharing import inherit_job_folder, job_folder
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
-from penstock.protocols import Handler, Sink, WorkerContext
+from penstock.protocols import Handler, PartSink, Sink, WorkerContext
 from penstock.secret import known_secrets, tell_secrets
 from penstock.storage.remembered import remembered, restore
 from penstock.types.plain import arrow_array
@@ -105,8 +105,8 @@ def _open(work: Work, surroundings: Surroundings, context: WorkerContext) -> Han
             from penstock.execution.blocking import SetHandler
 
             return SetHandler(work)
-        case WriteOut(sink):
-            return WriteHandler(sink)
+        case WriteOut(sink, is_in_parts):
+            return PartHandler(sink) if is_in_parts and isinstance(sink, PartSink) else WriteHandler(sink)
 
 
 class WriteHandler:
@@ -134,6 +134,27 @@ class WriteHandler:
                 "list of records, one for each piece that is finished, or None."
             )
         return records
+
+
+class PartHandler:
+    """Makes a part of the output of each batch, whose records go on to the driver with it."""
+
+    def __init__(self, sink: PartSink) -> None:
+        self._sink = sink
+
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        writer = self._sink.open_part(first_row)
+        try:
+            written = list(writer.write(item) or ())
+            return packed_records([*written, *(writer.finish() or ())])
+        finally:
+            writer.close()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def close(self) -> None:
+        pass
 
 
 def packed_records(records: Iterable[dict[str, Any]]) -> pa.RecordBatch:

@@ -13,12 +13,13 @@ import pyarrow as pa
 from penstock.config import Config, get_config
 from penstock.errors import WriteError
 from penstock.execution.executor import Executor, MakePool
+from penstock.execution.lineage import Lineage, is_traceable
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, has_async_call
 from penstock.plan.optimizer import RULES, optimize
-from penstock.plan.stages import Stage
-from penstock.protocols import Bundle, ErrorSink, Subscriber
+from penstock.plan.stages import Gathered, Stage
+from penstock.protocols import Bundle, ErrorSink, Origin, Subscriber
 from penstock.runners.handlers import unpacked_records
 
 Rules = Sequence[Callable[[Plan], Plan]]
@@ -57,35 +58,21 @@ def run(
     subscribers: Sequence[Subscriber] = (),
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
-    config = get_config()
     stages = lower(optimize(plan, rules), is_ordered=is_ordered)
-    with runner.open(config, stages) as workplace:
-        executor = Executor(
-            stages,
-            workplace.make_pool,
-            memory_bytes=workplace.memory_bytes,
-            num_cores=workplace.num_cores,
-            subscribers=subscribers,
-        )
-        with closing(executor.run()) as bundles:
-            for bundle in bundles:
-                yield runner.fetch(bundle)
+    with closing(_execute(stages, runner, subscribers)) as bundles:
+        for bundle in bundles:
+            yield runner.fetch(bundle)
 
 
 def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
-    """Run a write to its commit and return what the sink says of it. If anything fails, nothing is visible.
-
-    Rows are written in input order as far as one writer suffices. Where calls wait for others, as async ones do, a slow
-    one must not hold up those after it, and rows are written as they come.
-    """
+    """Run a write to its commit and return what the sink says of it. If anything fails, nothing is visible."""
     plan.sink.start()
     try:
-        is_ordered = not has_async_call(plan)
         log = next((each for each in subscribers if isinstance(each, ErrorLog)), None)
         if log is None:
             log = ErrorLog()
             subscribers = [*subscribers, log]
-        with closing(run(plan, runner, is_ordered=is_ordered, subscribers=subscribers)) as batches:
+        with closing(run(plan, runner, is_ordered=is_written_in_order(plan), subscribers=subscribers)) as batches:
             records = unpacked_records(batches)
         if log.num_rows and isinstance(plan.sink, ErrorSink):
             plan.sink.keep_errors(pa.RecordBatchReader.from_batches(SCHEMA, log.batches()))
@@ -94,6 +81,46 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
         plan.sink.abort()
         raise
     return _shown(shown, str(getattr(plan.sink, "name", type(plan.sink).__name__)))
+
+
+def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
+    """Return the stages of a write whose parts can be committed; None where what a row gives depends on the others."""
+    stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
+    return stages if is_traceable(stages) else None
+
+
+def write_parts(
+    stages: Sequence[Stage], runner: Runner, lineage: Lineage, *, subscribers: Sequence[Subscriber] = ()
+) -> Generator[tuple[list[dict[str, Any]], tuple[Origin, ...]], None, None]:
+    """Yield the records of each part of a write, as soon as it is complete, and where its rows come from."""
+    with closing(_execute(stages, runner, subscribers, lineage)) as bundles:
+        for bundle in bundles:
+            yield unpacked_records([runner.fetch(bundle)]), bundle.origins
+
+
+def is_written_in_order(plan: Plan) -> bool:
+    """Say whether rows are written in input order, as far as one writer suffices.
+
+    Where calls wait for others, as async ones do, a slow one must not hold up those after it, and rows are written as
+    they come.
+    """
+    return not has_async_call(plan)
+
+
+def _execute(
+    stages: Sequence[Stage], runner: Runner, subscribers: Sequence[Subscriber], lineage: Lineage | None = None
+) -> Generator[Bundle, None, None]:
+    with runner.open(get_config(), stages) as workplace:
+        executor = Executor(
+            stages,
+            workplace.make_pool,
+            memory_bytes=workplace.memory_bytes,
+            num_cores=workplace.num_cores,
+            subscribers=subscribers,
+            lineage=lineage,
+        )
+        with closing(executor.run()) as bundles:
+            yield from bundles
 
 
 def _shown(given: Any, sink: str) -> pa.Table:

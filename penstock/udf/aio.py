@@ -53,7 +53,7 @@ class AsyncUdfHandler:
             results = await self._call_rows(batch, first_row)
             if self._spec.is_generator:
                 results, parents = flattened(results)
-            column = result_column(results, self._failures, batch, parents)
+            column = result_column(results, self._failures, batch, first_row, parents)
         return self._steps(with_column(batch, self._work, column, parents), first_row)
 
     async def close(self) -> None:
@@ -77,11 +77,12 @@ class AsyncUdfHandler:
                     raise
                 del args, kwargs  # as in UdfHandler
                 if not parts.has_shrunk(exc):
-                    columns += self._failures.part(part, parts, exc)
+                    columns += self._failures.part(part, first_row + sum(map(len, columns)), parts, exc)
             else:
                 parts.worked()
-                result = self._failures.values(result, part, first_row + sum(map(len, columns)))
-                columns += self._failures.taken(result, part, parts)
+                part_row = first_row + sum(map(len, columns))
+                result = self._failures.values(result, part, part_row)
+                columns += self._failures.taken(result, part, part_row, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
     async def _call_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
@@ -90,7 +91,7 @@ class AsyncUdfHandler:
         context = contextvars.copy_context()
 
         def fail(row: int, exc: BaseException) -> None:
-            context.run(self._failures.row, batch, row, exc)
+            context.run(self._failures.row, batch, first_row, row, exc)
 
         # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
         calls = self._arguments.rows(batch, self._function)

@@ -67,7 +67,7 @@ class BatchHandler:
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if self._spec.verb != "map_batches":
-            return self._finished(self._over_rows(item), first_row)
+            return self._finished(self._over_rows(item, first_row), first_row)
         outputs = self._outputs(item)
         first = next(outputs, None)
         if isinstance(first, Last):
@@ -189,27 +189,28 @@ class BatchHandler:
             case "filter":
                 return self._is_kept(result)
 
-    def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
+    def _call_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
         rows = enumerate(batch_in_format(batch, "pylist"))
         if self._loop is not None:
-            return self._loop.wait_for_all(functools.partial(self._attempt_async, batch, i, row) for i, row in rows)
-        return [self._attempt(batch, i, row) for i, row in rows]
+            attempt = functools.partial(self._attempt_async, batch, first_row)
+            return self._loop.wait_for_all(functools.partial(attempt, number, row) for number, row in rows)
+        return [self._attempt(batch, first_row, number, row) for number, row in rows]
 
-    def _attempt(self, batch: pa.RecordBatch, number: int, row: dict[str, Any]) -> Any:
+    def _attempt(self, batch: pa.RecordBatch, first_row: int, number: int, row: dict[str, Any]) -> Any:
         try:
             return self._checked(self._called(row))
         except QueryCancelledError:
             raise
         except CALL_FAILURES as exc:
-            return self._fail(batch.slice(number, 1), exc)
+            return self._fail(batch.slice(number, 1), exc, first_row + number)
 
-    async def _attempt_async(self, batch: pa.RecordBatch, number: int, row: dict[str, Any]) -> Any:
+    async def _attempt_async(self, batch: pa.RecordBatch, first_row: int, number: int, row: dict[str, Any]) -> Any:
         try:
             return self._checked(await self._function(row))
         except CALL_FAILURES as exc:
-            return self._fail(batch.slice(number, 1), exc)
+            return self._fail(batch.slice(number, 1), exc, first_row + number)
 
-    def _fail(self, part: pa.RecordBatch, exc: BaseException) -> Any:
+    def _fail(self, part: pa.RecordBatch, exc: BaseException, first_row: int | None = None) -> Any:
         """Raise what is to be raised, or record the rows and say that the call failed.
 
         They are taken from the batch anew, as the function may have changed what it was given.
@@ -218,7 +219,7 @@ class BatchHandler:
             exc.add_note(ZERO_COPY_REMEDY)
         if self._spec.policy.on_error == "raise":
             raise UdfError(batch_failure(self._spec, part, exc)) from exc
-        note_failure(self._spec, part, exc, self._record)
+        note_failure(self._spec, part, first_row, exc, self._record)
         return _FAILED
 
     # --- results ---
@@ -232,8 +233,8 @@ class BatchHandler:
             if rows.num_rows:
                 yield self._steps(rows, first_row)
 
-    def _over_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        results = self._call_rows(batch)
+    def _over_rows(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        results = self._call_rows(batch, first_row)
         if self._spec.verb == "filter":
             return batch.filter(pa.array([self._is_kept(result) for result in results], pa.bool_()))
         rows = [result for result in results if result is not _FAILED]
@@ -283,12 +284,14 @@ def _failure(spec: BatchSpec, where: str, exc: BaseException) -> str:
     )
 
 
-def note_failure(spec: BatchSpec, part: pa.RecordBatch, exc: BaseException, record: Record) -> None:
-    """Record rows that are left out."""
+def note_failure(
+    spec: BatchSpec, part: pa.RecordBatch, first_row: int | None, exc: BaseException, record: Record
+) -> None:
+    """Record rows that are left out; ``first_row`` is where they stand in the stage's input, if that is known."""
     if spec.policy.on_error == "log":
         log.warning("%s", batch_failure(spec, part, exc))
-    for row in batch_in_format(part, "pylist"):
-        record(row_error_of(spec.name, row, exc))
+    for number, row in enumerate(batch_in_format(part, "pylist")):
+        record(row_error_of(spec.name, row, exc, None if first_row is None else first_row + number))
 
 
 def checked_row(row: Any, what: str) -> Any:

@@ -71,10 +71,10 @@ class UdfHandler:
         if self._spec.is_batch:
             column = self._call_batch(item, first_row)
         else:
-            results = self._call_rows(item)
+            results = self._call_rows(item, first_row)
             if self._spec.is_generator:
                 results, parents = flattened(results)
-            column = result_column(results, self._failures, item, parents)
+            column = result_column(results, self._failures, item, first_row, parents)
         return self._steps(with_column(item, self._work, column, parents), first_row)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -96,14 +96,15 @@ class UdfHandler:
             except CALL_FAILURES as exc:
                 del args, kwargs  # what is too much for memory must not be held while less of it is tried
                 if not parts.has_shrunk(exc):
-                    columns += self._failures.part(part, parts, exc)
+                    columns += self._failures.part(part, first_row + sum(map(len, columns)), parts, exc)
             else:
                 parts.worked()
-                result = self._failures.values(result, part, first_row + sum(map(len, columns)))
-                columns += self._failures.taken(result, part, parts)
+                part_row = first_row + sum(map(len, columns))
+                result = self._failures.values(result, part, part_row)
+                columns += self._failures.taken(result, part, part_row, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
-    def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
+    def _call_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
         """Call the function on every row; where one fails, raise, or record null and go on with the next."""
         results: list[Any] = []
         calls = self._arguments.rows(batch, self._function)  # a map, which goes on with the next row after an exception
@@ -113,7 +114,7 @@ class UdfHandler:
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:
-                self._failures.row(batch, len(results), exc)
+                self._failures.row(batch, first_row, len(results), exc)
                 results.append(None)
         return results
 
@@ -142,13 +143,13 @@ class Failures:
         self._arguments = arguments
         self._record = record
 
-    def row(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> None:
+    def row(self, batch: pa.RecordBatch, first_row: int, row: int, exc: BaseException) -> None:
         """Raise an error that names the row, or record it."""
         if isinstance(exc, ProviderUnusableError):
             raise exc
         if self.spec.policy.on_error == "raise":
             raise row_error(self.spec, self._arguments.at(batch, row), exc) from exc
-        self.note(batch, row, exc)
+        self.note(batch, first_row, row, exc)
 
     def values(self, result: Any, part: pa.RecordBatch, first_row: int) -> Any:
         """Return what a batch function gave, once the rows that it says failed are raised or recorded."""
@@ -167,9 +168,9 @@ class Failures:
                     f"{self.spec.name} failed on row {first_row + row} of its input: {str(exc) or type(exc).__name__}. "
                     'To go on with null for such rows, set on_error="null"; df.errors() then lists them.'
                 ) from exc
-            self.note(part, row, exc)
+            self.note(part, first_row, row, exc)
 
-    def part(self, part: pa.RecordBatch, parts: Parts, exc: BaseException) -> list[pa.Array]:
+    def part(self, part: pa.RecordBatch, first_row: int, parts: Parts, exc: BaseException) -> list[pa.Array]:
         """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""
         if isinstance(exc, ProviderUnusableError):
             raise exc
@@ -178,23 +179,23 @@ class Failures:
         if parts.split():
             return []
         for row in range(part.num_rows):
-            self.note(part, row, exc)
+            self.note(part, first_row, row, exc)
         return [pa.nulls(part.num_rows, self.spec.return_dtype.arrow)]
 
-    def taken(self, result: Any, part: pa.RecordBatch, parts: Parts) -> list[pa.Array]:
+    def taken(self, result: Any, part: pa.RecordBatch, first_row: int, parts: Parts) -> list[pa.Array]:
         """Return what a batch function gave for a part as a column; what is none, or too short, is a failure too."""
         try:
             return [batch_result(result, self.spec, part.num_rows)]
         except TypeMismatchError as exc:
             if self.spec.policy.on_error == "raise":
                 raise
-            return self.part(part, parts, exc)
+            return self.part(part, first_row, parts, exc)
 
-    def note(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> None:
-        """Record a row whose result is null."""
+    def note(self, batch: pa.RecordBatch, first_row: int, row: int, exc: BaseException) -> None:
+        """Record a row whose result is null; ``first_row`` is where the batch stands in the stage's input."""
         if self.spec.policy.on_error == "log":
             log.warning("UDF %r failed, its result is null: %s: %s", self.spec.name, type(exc).__name__, exc)
-        self._record(row_error_of(self.spec.name, self._arguments.told(batch, row), exc))
+        self._record(row_error_of(self.spec.name, self._arguments.told(batch, row), exc, first_row + row))
 
 
 def udf_batch_sizes(spec: UdfSpec, arguments: Arguments) -> BatchSizes:
@@ -223,7 +224,11 @@ def with_column(
 
 
 def result_column(
-    results: Sequence[Any], failures: Failures, batch: pa.RecordBatch, parents: pa.Array | None = None
+    results: Sequence[Any],
+    failures: Failures,
+    batch: pa.RecordBatch,
+    first_row: int,
+    parents: pa.Array | None = None,
 ) -> pa.Array:
     """Return the results of a batch's rows as a column; one that does not fit its type is a row that failed.
 
@@ -240,7 +245,7 @@ def result_column(
         try:
             columns.append(to_arrow_array([value], spec.return_dtype, what=f"UDF {spec.name!r}"))
         except TypeMismatchError as exc:
-            failures.note(batch, number if parents is None else parents[number].as_py(), exc)
+            failures.note(batch, first_row, number if parents is None else parents[number].as_py(), exc)
             columns.append(pa.nulls(1, spec.return_dtype.arrow))
     return pa.concat_arrays(columns)
 

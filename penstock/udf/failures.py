@@ -21,9 +21,9 @@ MAX_BINARY_NBYTES = 64 * 1024  # of an image or an array; a longer one is descri
 PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def row_error_of(operator: str, values: Mapping[str, Any], exc: BaseException) -> RowError:
+def row_error_of(operator: str, values: Mapping[str, Any], exc: BaseException, row: int | None = None) -> RowError:
     """Return the record of a failure; the traceback begins where penstock calls the user's code."""
-    return RowError(operator, as_json(values), type(exc).__name__, _encodable(str(exc)), _traceback_text(exc))
+    return RowError(operator, as_json(values), type(exc).__name__, _encodable(str(exc)), _traceback_text(exc), row)
 
 
 def as_json(values: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ class LostCall:
         spec, arguments = self._work.call.udf, Arguments(self._work.call)
         if spec.policy.on_error == "raise":
             raise WorkerDiedError(row_failure(spec, arguments.at(row, 0), death)) from death
-        Failures(spec, arguments, record).note(row, 0, death)
+        Failures(spec, arguments, record).note(row, first_row, 0, death)
         return self._steps(with_column(row, self._work, pa.nulls(1, spec.return_dtype.arrow)), first_row)
 
 
@@ -38,4 +38,4 @@ class LostBatch:
     def __call__(self, row: pa.RecordBatch, first_row: int, death: WorkerDiedError, record: Record) -> None:
         if self._spec.policy.on_error == "raise":
             raise WorkerDiedError(batches.batch_failure(self._spec, row, death)) from death
-        batches.note_failure(self._spec, row, death, record)
+        batches.note_failure(self._spec, row, first_row, death, record)

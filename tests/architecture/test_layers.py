@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("plan",),
     ("udf", "io", "execution", "observe"),
     ("ai", "runners", "media"),
-    ("functions", "dataframe", "readers", "sql", "llm", "display", "torch_datasets", "testing"),
+    ("functions", "dataframe", "write_verbs", "jobs", "readers", "sql", "llm", "display", "torch_datasets", "testing"),
     ("__init__", "cli"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}

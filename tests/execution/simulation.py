@@ -62,7 +62,7 @@ class Mailbox:
     def put(self, item: Any, /) -> None:
         self._items.append(item)
 
-    def get(self) -> Any:
+    def get(self, *, timeout: float | None = None) -> Any:
         while not self._items:
             self._clock.advance()
         return self._items.popleft()
