@@ -86,6 +86,11 @@ class UdfSpec:
     has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
     check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
 
+    def __penstock_key__(self) -> Any:
+        """Return what determines the results: what is called and how, not where or how often."""
+        how = (self.is_batch, self.is_async, self.is_generator, self.method, self.pil_parameters)
+        return self.target, self.init_args, dict(self.init_kwargs), self.return_dtype, how
+
     @property
     def is_stateful(self) -> bool:
         return self.method is not None
@@ -123,6 +128,12 @@ class BatchSpec:
     limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()
+
+    def __penstock_key__(self) -> Any:
+        """Return what determines the results; a function of batches may depend on the size that the user gave."""
+        given = (self.args, dict(self.kwargs), self.init_args, dict(self.init_kwargs))
+        size = self.batch_size if isinstance(self.batch_size, int) else None
+        return self.target, given, self.verb, self.is_class, self.batch_format, size
 
     @property
     def is_stateful(self) -> bool:
