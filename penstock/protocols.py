@@ -10,7 +10,7 @@ Ledger                 what finished calls answered   ledger/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -48,7 +48,12 @@ class ReadRequest:
 
 
 class ReadTask(Protocol):
-    """A part of a source that one worker reads. Picklable; reading it twice gives the same rows."""
+    """A part of a source that one worker reads. Picklable; reading it twice gives the same rows.
+
+    It may have an attribute ``origin``, a pair of texts by which a job knows it again: the input that it reads, as
+    ``VersionedSource.versions`` names it, and which part. No two tasks of one request have the same, and a request
+    that is made again gives an unchanged part the same. A task without one is known by its number.
+    """
 
     num_rows: int | None  # before any predicate; None: not known
     nbytes: int | None  # an estimate of what it holds in memory; None: not known
@@ -74,6 +79,22 @@ class Source(Protocol):
 
     def read_tasks(self, request: ReadRequest) -> Iterator[ReadTask]:
         """Yield the tasks in row order, lazily. Called in the user's process, once a run."""
+        ...
+
+
+@runtime_checkable
+class VersionedSource(Protocol):
+    """A source that can say whether what it reads is still the same, so that a job may go on with it another day.
+
+    It may also have a method ``options`` that returns how it is read, a mapping by the names of the reader's arguments;
+    without it the source's class counts. Of a source without ``versions`` it is all that can be pickled of it.
+    """
+
+    def versions(self) -> Mapping[str, str]:
+        """Return what is read, by name, each with something that changes when it does, such as size and time.
+
+        Names and versions are shown to users and kept: they hold no credentials. May block; called once a run.
+        """
         ...
 
 

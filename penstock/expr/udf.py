@@ -85,6 +85,14 @@ class UdfSpec:
     pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
     has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
     check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
+    told: tuple[tuple[str, Any], ...] = ()  # what determines the results of a function of ours, in users' own words
+
+    def __penstock_key__(self) -> Any:
+        """Return what determines the results: what is called and how, not where or how often."""
+        if self.told:
+            return self.name, dict(self.told), self.return_dtype
+        how = (self.is_batch, self.is_async, self.is_generator, self.method, self.pil_parameters)
+        return self.target, self.init_args, dict(self.init_kwargs), self.return_dtype, how
 
     @property
     def is_stateful(self) -> bool:
@@ -123,6 +131,11 @@ class BatchSpec:
     limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()
+
+    def __penstock_key__(self) -> Any:
+        """Return what determines the results: what is called and how, not where or in batches of what size."""
+        given = (self.args, dict(self.kwargs), self.init_args, dict(self.init_kwargs))
+        return self.target, given, self.verb, self.is_class, self.batch_format
 
     @property
     def is_stateful(self) -> bool:

@@ -30,6 +30,7 @@ from penstock.types import DataType
 from penstock.udf.options import check_whole
 
 if TYPE_CHECKING:
+    from penstock.ai.identity import Told
     from penstock.ai.prompting import PromptForm
 
 API_LOOP = "penstock.ai"
@@ -106,7 +107,12 @@ def prompt(
         max_tool_rounds,
     )
     found = chosen.model(Prompting(model, given.rest, given.settings))
-    return _prompted("prompt", found, form, given, _parts(messages), _check_messages)
+    identity = _told(
+        *("prompt", chosen, found, model, given), system_message=system_message, return_format=form.output,
+        tool_functions=form.tools, n=form.num_answers, usage=usage or None, max_reasks=max_reasks,
+        max_tool_rounds=max_tool_rounds if form.tools else None,
+    )  # fmt: skip
+    return _prompted("prompt", found, form, given, _parts(messages), _check_messages, identity)
 
 
 @method
@@ -137,7 +143,8 @@ def embed_text(
     given = AiOptions.of("embed_text", options)
     chosen = find_provider(provider, "embed_text")
     found = chosen.model(TextEmbedding(model, given.rest, given.settings, dimensions, long_input))
-    return _embedded("embed_text", found, given, text, TEXT, long_input)
+    identity = _told("embed_text", chosen, found, model, given, dimensions=dimensions, long_input=long_input)
+    return _embedded("embed_text", found, given, text, TEXT, identity, long_input)
 
 
 @method
@@ -162,7 +169,8 @@ def embed_image(
     given = AiOptions.of("embed_image", options)
     chosen = find_provider(provider, "embed_image")
     found = chosen.model(ImageEmbedding(model, given.rest, given.settings, dimensions))
-    return _embedded("embed_image", found, given, image, IMAGE)
+    identity = _told("embed_image", chosen, found, model, given, dimensions=dimensions)
+    return _embedded("embed_image", found, given, image, IMAGE, identity)
 
 
 @method
@@ -188,7 +196,8 @@ def classify_text(
     given, chosen = AiOptions.of("classify_text", options), find_provider(provider, "classify_text")
     names = check_labels("classify_text", labels)
     found = chosen.model(TextClassification(model, given.rest, given.settings, names))
-    return _classified("classify_text", found, given, text, TEXT, names, "text", chosen.name)
+    identity = _told("classify_text", chosen, found, model, given, labels=names)
+    return _classified("classify_text", found, given, text, TEXT, names, "text", chosen.name, identity)
 
 
 @method
@@ -212,7 +221,14 @@ def classify_image(
     given, chosen = AiOptions.of("classify_image", options), find_provider(provider, "classify_image")
     names = check_labels("classify_image", labels)
     found = chosen.model(ImageClassification(model, given.rest, given.settings, names))
-    return _classified("classify_image", found, given, image, IMAGE, names, "image", chosen.name)
+    identity = _told("classify_image", chosen, found, model, given, labels=names)
+    return _classified("classify_image", found, given, image, IMAGE, names, "image", chosen.name, identity)
+
+
+def _told(function: str, provider: Provider, model: Model, name: str | None, options: AiOptions, **given: Any) -> Told:
+    from penstock.ai.identity import told
+
+    return told(function, provider, model, name, options.rest, **given)
 
 
 def _parts(messages: Any) -> tuple[Any, ...]:
@@ -237,6 +253,7 @@ def _prompted(
     options: AiOptions,
     parts: Sequence[Any],
     check: Callable[..., None] | None,
+    identity: Told,
 ) -> Expression:
     """Return the call of a model that answers prompts."""
     from penstock.ai.prompting import AsyncPrompts, BatchPrompts
@@ -258,12 +275,13 @@ def _prompted(
         check=check,
         policy=options.policy,
         is_batch=not is_async,
+        told=identity,
     )
     return _called(placed(spec, model, options, is_async), *parts)
 
 
 def _embedded(
-    name: str, model: Model, options: AiOptions, column: Any, kind: Kind, long_input: Any = "truncate"
+    name: str, model: Model, options: AiOptions, column: Any, kind: Kind, identity: Told, long_input: Any = "truncate"
 ) -> Expression:
     from penstock.ai.embedding import BatchEmbeddings, PackedEmbeddings
 
@@ -279,6 +297,7 @@ def _embedded(
         check=kind.check,
         policy=options.policy,
         is_batch=True,
+        told=identity,
     )
     return _called(placed(spec, model, options, is_async), column)
 
@@ -292,6 +311,7 @@ def _classified(
     labels: tuple[str, ...],
     what: str,
     provider: str,
+    identity: Told,
 ) -> Expression:
     """Return the call of a classifier, or of a model that answers prompts and is asked to pick a label."""
     from penstock.ai.classifying import BatchLabels, instructions
@@ -301,7 +321,7 @@ def _classified(
         from penstock.ai.prompting import PromptForm
 
         form = PromptForm(provider, instructions(labels, what), OutputFormat.of(Literal[labels]))
-        return _prompted(name, model, form, options, (column,), kind.check)
+        return _prompted(name, model, form, options, (column,), kind.check, identity)
     if not isinstance(model, Classifier):
         raise InvalidArgumentError(f"{name} needs a model that picks labels; got {type(model).__name__}.")
     spec = UdfSpec(
@@ -313,6 +333,7 @@ def _classified(
         check=kind.check,
         policy=options.policy,
         is_batch=True,
+        told=identity,
     )
     return _called(placed(spec, model, options, is_async=False), column)
 

@@ -32,6 +32,10 @@ class DeltaTask:
     num_rows: int | None
     nbytes: int | None
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        return self.table, str(self.fragment.path)
+
     def read(self) -> Iterator[pa.RecordBatch]:
         with _errors(self.table):
             is_misjudged = _is_misjudged(self.fragment, self.wanted.predicate_columns)
@@ -54,10 +58,17 @@ class DeltaSource:
             files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         self._sizes = {file["path"]: (file["num_records"], file["size_bytes"] * UNPACKED) for file in files}
         self._schema = Schema.from_arrow(self._dataset.schema)
-        self.name = f"read_deltalake({name}, version {table.version()})"
+        self._version = f"version {table.version()}"
+        self.name = f"read_deltalake({name}, {self._version})"
 
     def schema(self) -> Schema:
         return self._schema
+
+    def versions(self) -> Mapping[str, str]:
+        return {self._uri: self._version}
+
+    def options(self) -> Mapping[str, Any]:
+        return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
         wanted = Wanted.of(request, self._schema)

@@ -23,6 +23,11 @@ class FilePart:
     nbytes: int | None = None
     detail: Any = None
 
+    @property
+    def text(self) -> str:
+        """What part it is, for those who look for it again."""
+        return "all" if self.detail is None else repr(self.detail)
+
 
 class FileFormat(Protocol):
     """How files of one kind are read. Frozen and picklable; errors go through ``reading``."""

@@ -6,6 +6,7 @@ A ``FileFormat`` says what columns a file has, in which parts it can be read, an
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -20,6 +21,7 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.batches import split_batch
 from penstock.io.conform import ColumnMismatchError, conform_batch, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
+from penstock.io.file_versions import file_versions
 from penstock.io.files import DataFile, Paths, find_files
 from penstock.io.hive import partition_scalar, partition_type, partition_values
 from penstock.io.predicates import columns_needed
@@ -57,6 +59,7 @@ class FileTask:
     predicate: pc.Expression | None
     limit: int | None
     skipped: SkippedFiles | None  # None: a corrupt file is an error
+    origin: tuple[str, str]
 
     def read(self) -> Iterator[pa.RecordBatch]:
         left = self.limit
@@ -131,6 +134,21 @@ class FileSource:
     def schema(self) -> Schema:
         return self._schema
 
+    def versions(self) -> Mapping[str, str]:
+        return file_versions(self.files)
+
+    def options(self) -> Mapping[str, Any]:
+        """Return how the files are read, without what only says where."""
+        return {
+            "format": self.format,
+            "columns": self._columns,
+            "schema": {name: str(dtype) for name, dtype in self._hints.items()},
+            "infer_schema": self._infers,
+            "file_path_column": self._path_column,
+            "hive_partitioning": self._has_hive,
+            "ignore_corrupt_files": self._ignores_corrupt,
+        }
+
     def read_tasks(self, request: ReadRequest) -> Iterator[FileTask]:
         full = self._schema.to_arrow()
         columns = tuple(full.names) if request.columns is None else request.columns
@@ -140,7 +158,11 @@ class FileSource:
             # Metadata counts rows that cannot be read; what is left out must not depend on the columns asked for.
             file_schema = pa.schema([f for f in full if f.name in self._file_schema.names])
         found = 0
+        times: Counter[str] = Counter()
         for file in self._files_for(request.predicate):
+            name = str(file)
+            times[name] += 1
+            again = f", time {times[name]}" if times[name] > 1 else ""
             constants = {name: value for name, value in self._constants(file).items() if name in needed}
             for part in self._parts(file, request.predicate):
                 yield FileTask(
@@ -155,6 +177,7 @@ class FileSource:
                     predicate=request.predicate,
                     limit=request.limit,
                     skipped=self.skipped if self._ignores_corrupt else None,
+                    origin=(name, part.text + again),
                 )
                 found += 0 if self._ignores_corrupt else part.num_rows or 0
                 if request.limit is not None and request.predicate is None and found >= request.limit:

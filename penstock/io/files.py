@@ -81,6 +81,7 @@ class DataFile:
     storage: Storage
     path: str
     size: int | None
+    version: str = field(default="", compare=False)  # what a remote store said of its content when it was found
 
     def __str__(self) -> str:
         return self.storage.shown(self.path)
@@ -157,7 +158,16 @@ def _find(name: str, suffixes: Sequence[str], options: Mapping[str, Any], descen
         found = [unique[file_path] for file_path in sorted(unique)]
     if not found:
         raise PathNotFoundError(_not_found(storage, filesystem, name, path, _is_folder(info)))
-    return [DataFile(storage, match.path, match.size) for match in found]
+    return [DataFile(storage, match.path, match.size, _version(filesystem, match)) for match in found]
+
+
+def _version(filesystem: Any, info: Any) -> str:
+    """Return what a store said of a file; of one on disk, which is asked again when it matters, nothing."""
+    if filesystem.type_name.startswith("py::penstock+"):
+        return str(filesystem.handler.versions.get(info.path, ""))
+    if filesystem.type_name == "local" or info.mtime is None:
+        return ""
+    return f"{info.size} bytes, modified {info.mtime}"
 
 
 def _split_url(name: str, options: Mapping[str, Any]) -> tuple[Storage, str]:

@@ -25,6 +25,7 @@ from penstock.io.batches import rows_per_batch
 from penstock.io.extras import load_extra
 from penstock.io.file_format import FileFormat
 from penstock.io.file_source import FileSource
+from penstock.io.file_versions import UNKNOWN
 from penstock.io.files import find_files
 from penstock.io.parquet import parquet_sink
 from penstock.io.staging import new_run_id
@@ -151,6 +152,10 @@ class DatasetTask:
     num_rows: int | None
     nbytes: int | None = None
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        return "from_huggingface", "all" if self.span is None else f"rows {self.span[0]} to {self.span[1]}"
+
     def read(self) -> Iterator[pa.RecordBatch]:
         return self.wanted.finished(self._batches(), "from_huggingface")
 
@@ -183,6 +188,14 @@ class DatasetSource:
 
     def schema(self) -> Schema:
         return self._schema
+
+    def versions(self) -> Mapping[str, str]:
+        fingerprint = getattr(self._dataset, "_fingerprint", None)  # changes with each operation on a dataset
+        known = f"{self._num_rows} rows, fingerprint {fingerprint}"
+        return {self.name: UNKNOWN if fingerprint is None or self._num_rows is None else known}
+
+    def options(self) -> Mapping[str, Any]:
+        return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[DatasetTask]:
         wanted = Wanted.of(request, self._schema)

@@ -31,6 +31,11 @@ class IcebergTask:
     num_rows: int | None
     nbytes: int | None
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        deletes = sorted(str(each.file_path) for each in self.file.delete_files)
+        return self.table, " without ".join([str(self.file.file.file_path), *deletes])
+
     def read(self) -> Iterator[pa.RecordBatch]:
         with _errors(self.table):
             yield from self.wanted.finished(self._batches(), f"read_iceberg({self.table})")
@@ -64,6 +69,14 @@ class IcebergSource:
 
     def schema(self) -> Schema:
         return self._schema
+
+    def versions(self) -> Mapping[str, str]:
+        now = self._table.current_snapshot()
+        number = self._snapshot_id if self._snapshot_id is not None or now is None else now.snapshot_id
+        return {self._label: f"snapshot {number}"}
+
+    def options(self) -> Mapping[str, Any]:
+        return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[IcebergTask]:
         wanted = Wanted.of(request, self._schema)

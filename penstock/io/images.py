@@ -16,6 +16,7 @@ from penstock.images.encode import encoding_of
 from penstock.io.batches import BATCH_NBYTES
 from penstock.io.file_format import reading
 from penstock.io.file_source import SkippedFiles
+from penstock.io.file_versions import file_versions, group_origin
 from penstock.io.files import DataFile, Paths, find_files
 from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import ReadRequest
@@ -59,6 +60,16 @@ class ImageSource:
     def schema(self) -> Schema:
         return self._schema
 
+    def versions(self) -> Mapping[str, str]:
+        return file_versions(self.files)
+
+    def options(self) -> Mapping[str, Any]:
+        return {
+            "decoder": self._decoder,
+            "include_paths": PATH in self._schema,
+            "ignore_corrupt_files": self._ignores_corrupt,
+        }
+
     def read_tasks(self, request: ReadRequest) -> Iterator[ImageTask]:
         columns = tuple(self._schema.names) if request.columns is None else request.columns
         limit = None if self._ignores_corrupt else request.limit
@@ -92,6 +103,10 @@ class ImageTask:
     decoder: ImageDecoder
     columns: tuple[str, ...]
     skipped: SkippedFiles | None  # None: a corrupt file is an error
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        return group_origin(self.files)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         if IMAGE not in self.columns and self.skipped is None:  # only who skips files must look into them

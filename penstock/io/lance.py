@@ -77,6 +77,10 @@ class LanceTask:
     num_rows: int | None
     nbytes: int | None = None
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        return self.table.uri, f"fragments {', '.join(map(str, self.fragments))}"
+
     def read(self) -> Iterator[pa.RecordBatch]:
         where = f"read_lance({self.table.uri})"
         with _errors(ReadError, f"Cannot read the Lance dataset {self.table.uri!r}", self.table.secrets):
@@ -120,6 +124,12 @@ class LanceSource:
 
     def schema(self) -> Schema:
         return self._schema
+
+    def versions(self) -> Mapping[str, str]:
+        return {self.table.uri: f"version {self.table.version}"}
+
+    def options(self) -> Mapping[str, Any]:
+        return {"include_fragment_id": self.include_fragment_id}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[LanceTask]:
         wanted = Wanted.of(request, self._schema)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,10 @@ class RangeTask:
         self.num_rows: int | None = len(numbers)
         self.nbytes: int | None = 8 * len(numbers)
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        return "range", repr(self.numbers)
+
     def read(self) -> Iterator[pa.RecordBatch]:
         for offset in range(0, len(self.numbers), BATCH_ROWS):
             part = self.numbers[offset : offset + BATCH_ROWS]
@@ -45,6 +50,12 @@ class RangeSource:
 
     def schema(self) -> Schema:
         return Schema([Field(COLUMN, DataType.int64())])
+
+    def versions(self) -> Mapping[str, str]:
+        return {"range": self.name}
+
+    def options(self) -> Mapping[str, Any]:
+        return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[RangeTask]:
         numbers = self._numbers if request.limit is None else self._numbers[: request.limit]

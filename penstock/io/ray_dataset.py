@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
 from penstock.io.extras import load_extra
+from penstock.io.file_versions import UNKNOWN
 from penstock.io.stores import Wanted
 from penstock.protocols import ReadRequest
 from penstock.types import Schema
@@ -52,6 +53,12 @@ class RayDatasetSource:
 
     def schema(self) -> Schema:
         return self._schema
+
+    def versions(self) -> Mapping[str, str]:
+        return {self.name: UNKNOWN}
+
+    def options(self) -> Mapping[str, Any]:
+        return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[BlockTask]:
         wanted = Wanted.of(request, self._schema)

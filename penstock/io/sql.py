@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
 from penstock.io.databases import Connect, Database, Dialect, ResultColumn, Session, nested
+from penstock.io.file_versions import UNKNOWN
 from penstock.io.stores import Wanted
 from penstock.protocols import Condition, ReadRequest
 from penstock.types import DataType, Schema
@@ -40,6 +41,10 @@ class SqlTask:
     batch_rows: int | None
     num_rows: int | None = None
     nbytes: int | None = None
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        return self.database.shown, self.query
 
     def read(self) -> Iterator[pa.RecordBatch]:
         doing = f"The query {shortened(self.query)!r}"
@@ -85,6 +90,13 @@ class SqlSource:
 
     def schema(self) -> Schema:
         return self._schema
+
+    def versions(self) -> Mapping[str, str]:
+        return {self.database.shown: UNKNOWN}
+
+    def options(self) -> Mapping[str, Any]:
+        hints = {name: str(dtype) for name, dtype in self.hints.items()}
+        return {"query": self.query, "schema": hints, "infer_schema": self.infers}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[SqlTask]:
         wanted = Wanted.of(request, self._schema)

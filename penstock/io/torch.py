@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
+from penstock.expr.code_keys import keyed
+from penstock.io.file_versions import UNKNOWN
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, to_arrow_array
 
@@ -27,6 +29,10 @@ class TorchTask:
     dtype: DataType
     num_rows: int | None
     nbytes: int | None = None
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        return type(self.dataset).__name__, "all" if self.span is None else f"items {self.span[0]} to {self.span[1]}"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         items = iter(self.dataset) if self.span is None else (self.dataset[index] for index in range(*self.span))
@@ -53,6 +59,15 @@ class TorchSource:
 
     def schema(self) -> Schema:
         return Schema.from_pydict({COLUMN: self._dtype})
+
+    def versions(self) -> Mapping[str, str]:
+        found = keyed(self._dataset)
+        count = "" if self._num_rows is None else f"{self._num_rows} items, "
+        told = UNKNOWN if found.opaque else f"digest {found.digest.hex()}"
+        return {type(self._dataset).__name__: f"{count}{told}"}
+
+    def options(self) -> Mapping[str, Any]:
+        return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[TorchTask]:
         if self._num_rows is None:

@@ -269,7 +269,7 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
         pa.array([file.size for file in files], pa.int64()),
         pa.nulls(len(files), pa.int64()),
     ]
-    return from_table(pa.table(columns, names=["path", "size", "num_rows"]), "from_glob_path")
+    return from_table(pa.table(columns, names=["path", "size", "num_rows"]), "from_glob_path", files)
 
 
 @_refusing_unknown
@@ -286,10 +286,11 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
     from penstock.io.files import find_files
     from penstock.storage.remembered import remember
 
-    urls = [file.url for file in find_files(path, storage_options=storage_options, descend=False)]
+    found = find_files(path, storage_options=storage_options, descend=False)
+    urls = [file.url for file in found]
     remember(urls, storage_options)
     files = to_arrow_array(urls, DataType.file(), what="column 'file'")
-    return from_table(pa.table([files], names=["file"]), "from_files")
+    return from_table(pa.table([files], names=["file"]), "from_files", found)
 
 
 @_refusing_unknown
@@ -318,8 +319,9 @@ def read_binary_files(
     name = file_path_column or "path"
     if name == "bytes":
         raise InvalidArgumentError("file_path_column='bytes' is the column of contents; choose another name.")
-    urls = [file.url for file in find_files(path, storage_options=storage_options)]
-    listing = from_table(pa.table([pa.array(urls, pa.string())], names=[name]), "read_binary_files")
+    files = find_files(path, storage_options=storage_options)
+    urls = pa.array([file.url for file in files], pa.string())
+    listing = from_table(pa.table([urls], names=[name]), "read_binary_files", files)
     content = download(col(name), max_connections, on_error, allow="any", storage_options=storage_options)
     columns = [content.alias("bytes"), *([col(name)] if include_paths or file_path_column else [])]
     return listing.select(*columns)

@@ -132,7 +132,7 @@ def read_pdf(
     require("pypdfium2", "pdf", "read_pdf")
     files = find_files(path, (".pdf",), storage_options)
     paths = pa.table({"path": arrow_array([file.url for file in files], pa.string())})
-    df = DataFrame(Scan(MemorySource.from_table(paths, f"read_pdf({files[0]})")))
+    df = DataFrame(Scan(MemorySource.from_table(paths, f"read_pdf({files[0]})", files)))
     options: dict[str, Any] = {
         "password": password,
         "on_error": on_error,

@@ -18,6 +18,8 @@ from penstock.types import to_arrow_array
 if TYPE_CHECKING:
     import pandas as pd
 
+    from penstock.io.files import DataFile
+
 
 def read_source(source: Source) -> DataFrame:
     """Read from a source of your own: any object with the methods of ``ps.Source``.
@@ -163,10 +165,10 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
 # --- inside -----------------------------------------------------------------------------------------------------------
 
 
-def from_table(table: pa.Table, name: str) -> DataFrame:
+def from_table(table: pa.Table, name: str, files: Sequence[DataFile] = ()) -> DataFrame:
     from penstock.io.memory import MemorySource
 
-    return DataFrame(Scan(MemorySource.from_table(table, name)))
+    return DataFrame(Scan(MemorySource.from_table(table, name, files)))
 
 
 def _to_table(data: Any) -> pa.Table:

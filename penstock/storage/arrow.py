@@ -10,8 +10,10 @@ import pyarrow.fs as fs
 
 from penstock.errors import PathNotFoundError
 from penstock.storage.access import ANYTHING
+from penstock.storage.http import HttpStore
 from penstock.storage.objects import Entry, ObjectStore
 from penstock.storage.stores import object_store, open_store
+from penstock.storage.versions import Version
 
 STREAM_NBYTES = 8 * 2**20  # what a file that is read from start to end asks for at once
 
@@ -23,6 +25,7 @@ class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
         self.scheme = scheme
         self.options = dict(options)
         self.can_list = scheme not in ("http", "https")
+        self.versions: dict[str, Version] = {}  # of the files that were asked for; Arrow has no place for them
 
     def get_type_name(self) -> str:
         return f"penstock+{self.scheme}"
@@ -37,7 +40,7 @@ class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
         bucket, _, prefix = selector.base_dir.partition("/")
         store = self._bucket(bucket)
         found = store.list_below(prefix) if selector.recursive else store.list_folder(prefix)
-        return [_file_info(bucket, entry) for entry in found]
+        return [self._entry_info(bucket, entry) for entry in found]
 
     def open_input_stream(self, path: str) -> Any:
         return pa.PythonFile(self.open_python(path, STREAM_NBYTES), mode="r")
@@ -55,12 +58,24 @@ class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
         is_file = key and not key.endswith("/")
         try:
             if is_file:
-                return fs.FileInfo(path, fs.FileType.File, size=store.size(key))
+                if isinstance(store, ObjectStore | HttpStore):
+                    self.versions[path] = store.version(key)
+                else:
+                    self.versions[path] = Version(store.size(key))
+                return fs.FileInfo(path, fs.FileType.File, size=self.versions[path].size)
         except PathNotFoundError:
             pass
         if isinstance(store, ObjectStore) and store.has_any(key):
             return fs.FileInfo(path, fs.FileType.Directory)
         return fs.FileInfo(path, fs.FileType.NotFound)
+
+    def _entry_info(self, bucket: str, entry: Entry) -> Any:
+        path = f"{bucket}/{entry.key}"
+        if entry.size is None:
+            return fs.FileInfo(path, fs.FileType.Directory)
+        if entry.version is not None:
+            self.versions[path] = entry.version
+        return fs.FileInfo(path, fs.FileType.File, size=entry.size)
 
     def _bucket(self, bucket: str) -> ObjectStore:
         return object_store(self.scheme, bucket, self.options)
@@ -75,12 +90,6 @@ class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
 
     create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = delete_file = move = copy_file = _refuse
     open_output_stream = open_append_stream = _refuse
-
-
-def _file_info(bucket: str, entry: Entry) -> Any:
-    kind = fs.FileType.Directory if entry.size is None else fs.FileType.File
-    path = f"{bucket}/{entry.key}"
-    return fs.FileInfo(path, kind) if entry.size is None else fs.FileInfo(path, kind, size=entry.size)
 
 
 def arrow_filesystem(scheme: str, options: Mapping[str, Any]) -> Any:

@@ -12,6 +12,7 @@ import ipaddress
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
 
@@ -58,22 +59,22 @@ class HttpClient:
             content += part
         return bytes(content), known
 
-    async def info(self, url: str) -> tuple[int | None, bool]:
-        """Return the size, None if the server does not say, and whether it serves ranges."""
+    async def info(self, url: str) -> tuple[Version, bool]:
+        """Return what the server says of a file, and whether it serves ranges."""
 
-        async def ask() -> tuple[int | None, bool]:
+        async def ask() -> tuple[Version, bool]:
             async with self._response("HEAD", url, {}, _NO_HEAD) as response:
                 if response.status < 400:
                     length = response.headers.get("Content-Length")
                     can_seek = response.headers.get("Accept-Ranges", "").lower() == "bytes"
                     if length is not None and can_seek:
-                        return int(length), True
+                        return Version.of_headers(response.headers, int(length)), True
             async with self._response("GET", url, {"Range": "bytes=0-0"}, (416,)) as response:
                 total = response.headers.get("Content-Range", "").rpartition("/")[2]
                 if response.status in (206, 416) and total.isdecimal():
-                    return int(total), True
+                    return Version.of_headers(response.headers, int(total)), True
                 length = response.headers.get("Content-Length")
-                return (None if length is None else int(length)), False
+                return Version.of_headers(response.headers, None if length is None else int(length)), False
 
         return await with_retries(ask)
 
@@ -268,22 +269,28 @@ class HttpStore:
         at_end(self._client.close)
 
     def size(self, key: str) -> int:
-        size, _ = wait_for(self._client.info(key))
-        return len(self.read(key)) if size is None else size
+        size = self.version(key).size
+        assert size is not None
+        return size
+
+    def version(self, key: str) -> Version:
+        """Return what the server says of a file; its size in any case."""
+        version, _ = wait_for(self._client.info(key))
+        return version if version.size is not None else replace(version, size=len(self.read(key)))
 
     def read(self, key: str) -> bytes:
         return wait_for(self._client.fetch(key, Limits()))
 
     def open_ranges(self, key: str) -> RangeFile:
-        size, can_seek = wait_for(self._client.info(key))
-        if size is None or not can_seek:
+        version, can_seek = wait_for(self._client.info(key))
+        if (size := version.size) is None or not can_seek:
             content = self.read(key)
             return RangeFile(len(content), lambda start, end: content[start:end])
         return RangeFile(size, _OpenFile(self._client, key, size).read_range)
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
-        size, can_seek = wait_for(self._client.info(key))
-        if size is None or not can_seek:
+        version, can_seek = wait_for(self._client.info(key))
+        if (size := version.size) is None or not can_seek:
             import io
 
             return io.BytesIO(self.read(key))

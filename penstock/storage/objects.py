@@ -46,6 +46,7 @@ class Entry:
 
     key: str
     size: int | None
+    version: Version | None = None
 
 
 class ObjectStore:
@@ -130,7 +131,7 @@ class ObjectStore:
                 yield Entry(folder.rstrip("/"), None)
         for item in found["objects"]:
             if item["path"] != prefix.strip("/"):  # the folder itself, as a key that ends in a slash
-                yield Entry(item["path"], item["size"])
+                yield Entry(item["path"], item["size"], _version_of(item))
 
     def list_below(self, prefix: str) -> Iterator[Entry]:
         """Yield every file below ``prefix``, however deep: one request for a thousand of them."""
@@ -145,7 +146,7 @@ class ObjectStore:
                     for item in chunk:
                         listed.add(item["path"])
                         if item["size"] or (item["path"] != prefix.strip("/") and item["path"] in empty):
-                            yield Entry(item["path"], item["size"])
+                            yield Entry(item["path"], item["size"], _version_of(item))
             except InvalidPathError:
                 if self._kind != "s3":  # there is no other client for those
                     raise

@@ -222,3 +222,7 @@ class StorageOptions(dict[str, Any]):
         return repr({name: value if name in _OPEN else "***" for name, value in self.items()})
 
     __str__ = __repr__
+
+    def __penstock_key__(self) -> Any:
+        """Return nothing: they say how to reach data, and credentials change from day to day."""
+        return None

@@ -22,6 +22,15 @@ class Version:
     def of_headers(cls, headers: Mapping[str, str], size: int | None) -> Version:
         return cls(size, headers.get("ETag"), headers.get("Last-Modified"))
 
+    def __str__(self) -> str:
+        """What can be told of it, for people.
+
+        >>> str(Version(5, '"a"', "2026-01-02 10:00:00"))
+        '5 bytes, modified 2026-01-02 10:00:00, etag "a"'
+        """
+        told = {"{} bytes": self.size, "modified {}": self.modified, "etag {}": self.etag}
+        return ", ".join(form.format(value) for form, value in told.items() if value is not None)
+
     def is_other(self, later: Version) -> bool:
         """Return whether a later answer surely is of another content.
 

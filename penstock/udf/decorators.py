@@ -156,6 +156,10 @@ class Func:
     def __repr__(self) -> str:
         return f"<func {self._spec.name}{inspect.signature(self._function)}>"
 
+    def __penstock_key__(self) -> Any:
+        """Return what it is known by (``expr/code_keys.py``)."""
+        return self._function
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore_func, (self._function, self._unnest, self._spec)
 
@@ -313,6 +317,9 @@ class Cls:
     def __repr__(self) -> str:
         return f"<cls {self._wrapped.__name__}>"
 
+    def __penstock_key__(self) -> Any:
+        return self._wrapped
+
 
 class ClsInstance:
     """Stands for an object to be built in each worker, known there by ``key``. Its methods give expressions."""
@@ -342,6 +349,9 @@ class ClsInstance:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ClsInstance, (self._wrapped, self._options, *self._init, self._key)
+
+    def __penstock_key__(self) -> Any:
+        return self._wrapped, *self._init
 
     def _method(self, name: str) -> BoundMethod:
         if name not in self._methods:

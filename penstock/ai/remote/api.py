@@ -24,10 +24,13 @@ class ApiPrompter(Prompter):
     """Asks a remote model, many requests at once."""
 
     def __init__(self, endpoint: Endpoint, wire: Wire, model: str, settings: CallSettings = DEFAULT_SETTINGS) -> None:
-        self._endpoint, self._wire, self._cache = endpoint, wire, settings.cache
+        self._endpoint, self._wire, self._cache, self.model_name = endpoint, wire, settings.cache, model
         self._client = ApiClient(endpoint, model, settings)
         self._memory: CallMemory | None = None
         self.takes_options = getattr(wire, "takes_options", False)
+
+    def __penstock_key__(self) -> Any:
+        return self._endpoint.provider, self._endpoint.base_url, self._wire
 
     def load(self) -> None:
         self._client.open()
@@ -127,12 +130,15 @@ class ApiEmbedder(Embedder):
         dimensions: int | None = None,
         settings: CallSettings = DEFAULT_SETTINGS,
     ) -> None:
-        self._endpoint, self._wire, self._cache = endpoint, wire, settings.cache
+        self._endpoint, self._wire, self._cache, self.model_name = endpoint, wire, settings.cache, model
         self._client = ApiClient(endpoint, model, settings)
         self.max_items, self.max_tokens, self.max_input_tokens = wire.max_items, wire.max_tokens, wire.max_input_tokens
         if dimensions is None:
             dimensions = probed((endpoint.base_url, model), lambda: ApiClient(endpoint, model, settings), wire)
         self.dimensions = dimensions
+
+    def __penstock_key__(self) -> Any:
+        return self._endpoint.provider, self._endpoint.base_url, self._wire, self.dimensions
 
     def load(self) -> None:
         self._client.open()

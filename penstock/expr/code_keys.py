@@ -1,0 +1,397 @@
+"""Keys of functions, classes and values: the same in every process for what does the same, another for what does not.
+
+A function of the user's is known by its bytecode and all that it refers to: constants, defaults, closure, attributes,
+and the globals it reads, where the user's own functions and classes count by their code in turn. What comes from a
+library is known by its name and the library's version. No line number, file name, address or ``hash()`` is in a key.
+
+What a function reads through other ways, such as files, ``getattr`` with a computed name or changing state, is not
+seen. Bytecode differs between minor versions of Python, and so do the keys.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import dataclasses
+import enum
+import functools
+import hashlib
+import marshal
+import sys
+import types
+import typing
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.expr.code_objects import (
+    Imported,
+    is_reachable,
+    is_users,
+    module_files,
+    parts_of,
+    source_of,
+    stored_globals,
+    version_of,
+)
+from penstock.secret import Secret
+from penstock.types import DataType, Schema
+
+KEY_NBYTES = 16
+_VERSION = "1"  # raise it when what is equal should get another key
+
+_ATOMS = (int, str, float, bytes, bool, complex, type(None), type(Ellipsis), type(NotImplemented))
+_PLAIN = frozenset((int, str, float, bytes, bool, type(None)))
+_BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
+_CACHED = type(functools.cache(len))
+_DESCRIPTORS = (
+    *(types.MemberDescriptorType, types.GetSetDescriptorType),
+    *(types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
+)
+_NOT_OF_CLASS = frozenset(
+    [
+        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__slotnames__"),
+        *("__static_attributes__", "__abstractmethods__", "_abc_impl", "__dataclass_fields__", "__dataclass_params__"),
+        *("__annotate_func__", "__annotations_cache__"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeKey:
+    """A key, and the types of the things in it that could only be told by their type, such as open connections."""
+
+    digest: bytes
+    opaque: tuple[str, ...] = ()
+
+
+def code_key(thing: Any) -> bytes:
+    """Return 16 bytes that tell what a function, class or value is.
+
+    >>> code_key(lambda x: x + 1) == code_key(lambda x: x + 1), code_key(lambda x: x + 1) == code_key(lambda x: x + 2)
+    (True, False)
+    >>> code_key({"a", "b"}) == code_key({"b", "a"}), code_key(1) == code_key(True)
+    (True, False)
+    """
+    return keyed(thing).digest
+
+
+def keyed(thing: Any) -> CodeKey:
+    """Return the key of a thing with what in it is opaque.
+
+    >>> import threading
+    >>> keyed([1, threading.Lock()]).opaque
+    ('_thread.lock',)
+    """
+    walk = _Walk()
+    digest = _hashed(_VERSION, walk.digest(thing))
+    return CodeKey(digest, tuple(sorted(set(walk.opaque))))
+
+
+def _hashed(tag: str, *parts: bytes) -> bytes:
+    hasher = hashlib.sha256(tag.encode("utf-8", "surrogatepass") + b"\0")  # processors have it: 2.5 times blake2b
+    for part in parts:
+        hasher.update(len(part).to_bytes(8, "little"))
+        hasher.update(part)
+    return hasher.digest()[:KEY_NBYTES]
+
+
+class _Walk:
+    """One pass over a thing and all that it refers to. What is met again while it is under way counts by how far up."""
+
+    def __init__(self) -> None:
+        self.opaque: list[str] = []
+        self._done: dict[int, tuple[Any, bytes]] = {}  # holds the things, so that no other gets the same id
+        self._above: list[int] = []
+        self._modules: dict[str, bytes] = {}
+
+    def digest(self, value: Any) -> bytes:
+        if isinstance(value, _ATOMS) and type(value) in _ATOMS:
+            return _hashed(f"atom {type(value).__name__}", _atom(value))
+        known = self._done.get(id(value))
+        if known is not None:
+            return known[1]
+        if id(value) in self._above:
+            return _hashed(f"cycle {len(self._above) - self._above.index(id(value))}")
+        self._above.append(id(value))
+        try:
+            found = self._compound(value)
+        finally:
+            self._above.pop()
+        self._done[id(value)] = value, found
+        return found
+
+    def _all(self, tag: str, *values: Any) -> bytes:
+        return _hashed(tag, *map(self.digest, values))
+
+    def _mapping(self, tag: str, items: Iterable[tuple[Any, Any]]) -> bytes:
+        """Return the digest of names with values, in whatever order they come."""
+        pairs = ((self.digest(name), value) for name, value in items)
+        return _hashed(tag, *(part for name, value in sorted(pairs, key=_first) for part in (name, self.digest(value))))
+
+    def _compound(self, value: Any) -> bytes:
+        if not isinstance(value, type) and callable(stands_for := getattr(type(value), "__penstock_key__", None)):
+            return self._all(f"{type(value).__qualname__}", stands_for(value))
+        match value:
+            case types.FunctionType():
+                return self._function(value)
+            case type():
+                return self._class(value)
+            case types.CodeType():
+                return self._code(value, {}, frozenset())
+            case types.ModuleType():
+                return self._module(value)
+            case types.MethodType():
+                return self._all("method", value.__func__, value.__self__)
+            case functools.partial():
+                return self._all("partial", value.func, value.args, value.keywords)
+            case _ if isinstance(value, _CACHED):
+                return self._all("cached", value.__wrapped__)
+            case _ if isinstance(value, _BUILTIN):
+                owner = None if isinstance(value.__self__, types.ModuleType) else value.__self__
+                return self._all("builtin", value.__qualname__, getattr(value, "__module__", None), owner)
+            case _ if isinstance(value, _DESCRIPTORS):
+                return self._all("descriptor", value.__name__)
+            case staticmethod() | classmethod():
+                return self._all(type(value).__name__, value.__func__)
+            case property():
+                return self._all("property", value.fget, value.fset, value.fdel)
+            case functools.cached_property():
+                return self._all("cached_property", value.func)
+            case Secret():
+                return _hashed("secret")
+            case _ if typing.get_origin(value) is not None:
+                return self._all("generic", typing.get_origin(value), *typing.get_args(value))
+            case typing.TypeVar() | typing.ParamSpec():
+                return self._all("typevar", value.__name__)
+        return self._data(value)
+
+    def _data(self, value: Any) -> bytes:
+        kind = type(value)
+        if kind is list or kind is tuple:
+            if len(value) > 64 and all(type(each) in _PLAIN for each in value):
+                return _hashed(f"plain {kind.__name__}", marshal.dumps(value, 2))  # of version 2: without references
+            return self._all(kind.__name__, *value)
+        if kind is dict or kind is types.MappingProxyType:
+            return self._mapping("dict", value.items())
+        if kind is set or kind is frozenset:
+            return _hashed(kind.__name__, *sorted(map(self.digest, value)))
+        if kind is bytearray or kind is memoryview:
+            return _hashed(kind.__name__, bytes(value))
+        if isinstance(value, enum.Enum):
+            return self._all("enum", kind.__qualname__, value.name, value.value)
+        if isinstance(value, np.ndarray | np.generic):
+            return self._numbers(np.asarray(value))
+        if isinstance(value, DataType | Schema | pa.DataType | pa.Field | pa.Schema):
+            return self._all(kind.__name__, repr(value))
+        if isinstance(value, pa.Array | pa.ChunkedArray | pa.Scalar | pa.RecordBatch | pa.Table):
+            return _arrow(value)
+        if _is_pydantic(kind):
+            return self._all("pydantic", kind, value.__dict__, getattr(value, "__pydantic_extra__", None))
+        if dataclasses.is_dataclass(kind):
+            names = [each.name for each in dataclasses.fields(kind)]
+            return self._all("dataclass", kind, *(getattr(value, name, None) for name in names))
+        if (tensor := _tensor(value)) is not None:
+            return self._all("tensor", kind, str(value.dtype), tensor)
+        return self._object(value)
+
+    def _numbers(self, array: np.ndarray[Any, Any]) -> bytes:
+        if array.dtype.hasobject:
+            return self._all("objects", array.shape, array.tolist())
+        data = np.ascontiguousarray(array)
+        return _hashed("array", str(array.dtype.descr).encode(), str(array.shape).encode(), data.tobytes())
+
+    def _object(self, value: Any) -> bytes:
+        """Return the digest of what pickle would take of an object; of its type where pickle would refuse it.
+
+        An object of a library that holds something opaque is opaque itself: most are clients, whose state says nothing
+        about what they do.
+        """
+        num_opaque = len(self.opaque)
+        kind = type(value)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                taken: Any = _reduced(value)
+            if isinstance(taken, str):
+                return self._all("named", kind, taken)
+            make, args, *rest = taken[:5]
+            # A state, then iterators over items and pairs.
+            found = self._all("object", make, args, *rest[:1], *(each and list(each) for each in rest[1:]))
+        except Exception:
+            found = b""
+        if found and (len(self.opaque) == num_opaque or is_users(kind.__module__)):
+            return found
+        del self.opaque[num_opaque:]
+        self.opaque.append(f"{kind.__module__}.{kind.__qualname__}")
+        return self._all("opaque", kind)
+
+    def _named(self, thing: Any, module: str) -> bytes | None:
+        """Return the digest of what a library has under a name."""
+        if is_users(module) or not is_reachable(thing, module, thing.__qualname__):
+            return None
+        return self._all("library", module, thing.__qualname__, version_of(module))
+
+    def _function(self, function: types.FunctionType) -> bytes:
+        # By where its code stands: what wraps a function of the user's says that it is that function.
+        if named := self._named(function, function.__globals__.get("__name__") or ""):
+            return named
+        cells = [_content(cell) for cell in function.__closure__ or ()]
+        notes = {name: value for name, value in vars(function).items() if not name.startswith("__")}
+        return _hashed(
+            "function",
+            self._code(function.__code__, function.__globals__, frozenset(stored_globals(function.__code__))),
+            self._all("defaults", function.__defaults__, function.__kwdefaults__),
+            self._mapping("closure", zip(function.__code__.co_freevars, cells, strict=True)),
+            self._mapping("attributes", notes.items()),
+        )
+
+    def _code(self, code: types.CodeType, scope: Mapping[str, Any], stored: frozenset[str]) -> bytes:
+        """Return the digest of code whose globals are ``scope``, without those that are ``stored``."""
+        parts = parts_of(code)
+        digests = [str(parts.call).encode(), parts.handlers]
+        for opcode, operand in parts.steps:
+            inner = isinstance(operand, types.CodeType)
+            digests += bytes([opcode]), self._code(operand, scope, stored) if inner else self.digest(operand)
+        for path in sorted(parts.paths):
+            if path[0] in scope and path[0] not in stored:
+                digests += str(path).encode(), self._global(scope[path[0]], path[1:])
+        for each in sorted(parts.imports, key=str):
+            digests.append(self._import(each, scope.get("__package__") or ""))
+        return _hashed("code", *digests)
+
+    def _global(self, value: Any, attributes: tuple[str, ...]) -> bytes:
+        """Return the digest of a global, or of what is read from it where it is a module."""
+        for name in attributes:
+            if not isinstance(value, types.ModuleType) or not hasattr(value, name):
+                break
+            value = getattr(value, name)
+        return self.digest(value)
+
+    def _module(self, module: types.ModuleType) -> bytes:
+        if is_users(module.__name__) and (path := source_of(module)) and module.__name__ != "__main__":
+            return self._source(module.__name__, path)
+        return self._all("module", module.__name__, version_of(module.__name__))
+
+    def _import(self, imported: Imported, package: str) -> bytes:
+        files = module_files(imported, package)
+        return _hashed("import", *(self._source(name, path) for name, path in sorted(files.items())))
+
+    def _source(self, name: str, path: str) -> bytes:
+        """Return the digest of a whole module of the user's, and of those that it imports in its turn."""
+        if name not in self._modules:
+            self._modules[name] = b""  # also for modules that import each other
+            try:
+                with open(path, "rb") as file:
+                    code = compile(file.read(), "", "exec", dont_inherit=True)
+            except (OSError, SyntaxError, ValueError):
+                return b""
+            is_package = path.endswith("__init__.py")
+            scope = {"__package__": name if is_package else name.rpartition(".")[0]}
+            self._modules[name] = self._code(code, scope, frozenset(scope))
+        return self._modules[name]
+
+    def _class(self, cls: type) -> bytes:
+        if named := self._named(cls, cls.__module__):
+            return named
+        if _is_pydantic(cls):
+            return self._pydantic_class(cls)
+        kept = {name: value for name, value in vars(cls).items() if name not in _NOT_OF_CLASS}
+        fields = getattr(cls, "__dataclass_fields__", {})
+        defaults = {name: (each.default, each.default_factory) for name, each in fields.items()}
+        return _hashed(
+            f"class {cls.__name__}",
+            *map(self.digest, cls.__bases__),
+            self.digest(type(cls)),
+            self._mapping("attributes", kept.items()),
+            self._mapping("defaults", defaults.items()),
+        )
+
+    def _pydantic_class(self, cls: Any) -> bytes:
+        """Return the digest of a pydantic model: its JSON schema, its fields' defaults and its own functions.
+
+        The rest of what such a class holds is made from those, and holds addresses.
+        """
+        try:
+            schema = cls.model_json_schema()
+        except Exception:
+            schema = None  # for types that JSON does not have
+        fields = {n: (str(f.annotation), f.default, f.default_factory) for n, f in cls.model_fields.items()}
+        kinds = (types.FunctionType, classmethod, staticmethod, property)
+        own = {n: v for n, v in vars(cls).items() if isinstance(v, kinds) and not n.startswith("__pydantic")}
+        return self._all(f"pydantic {cls.__name__}", list(cls.__bases__), schema, fields, own)
+
+
+def _first(pair: tuple[bytes, Any]) -> bytes:
+    return pair[0]
+
+
+def _atom(value: Any) -> bytes:
+    match value:
+        case bytes():
+            return value
+        case str():
+            return value.encode("utf-8", "surrogatepass")
+        case _:
+            return repr(value).encode()
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet
+        return Ellipsis
+
+
+def _reduced(value: Any) -> Any:
+    special = copyreg.dispatch_table.get(type(value))
+    return special(value) if special is not None else value.__reduce_ex__(4)
+
+
+def _is_pydantic(cls: type) -> bool:
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and issubclass(cls, pydantic.BaseModel)
+
+
+def _arrow(value: Any) -> bytes:
+    """Return the digest of Arrow data by its values, not by how it is cut or where it lies in its buffers."""
+    kind = type(value).__name__
+    if isinstance(value, pa.Scalar):
+        kind, value = "scalar", pa.nulls(1, value.type) if not value.is_valid else pa.repeat(value, 1)
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        value = pa.table({"": value})
+    table = pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
+    hasher = _Hasher()
+    for batch in table.combine_chunks().to_batches():
+        with pa.ipc.new_stream(pa.PythonFile(hasher, "w"), table.schema) as stream:
+            stream.write_batch(batch)
+    return _hashed(f"arrow {kind} {table.schema}", hasher.digest())
+
+
+class _Hasher:
+    """A file that hashes what is written to it."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._hasher = hashlib.sha256()
+        self.digest = self._hasher.digest
+
+    def write(self, data: Any) -> int:
+        self._hasher.update(data)
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+
+def _tensor(value: Any) -> Any:
+    """Return the numbers of a tensor of torch, None for anything else."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return None
+    plain = value.detach().cpu().contiguous()
+    return plain.view(torch.uint8).numpy() if plain.dim() else plain.reshape(1).view(torch.uint8).numpy()
