@@ -98,7 +98,7 @@ class Job:
         self._plan = replace(plan, sink=self._sink)
         self._account = Account()
         self._settled = Settled()
-        self._description = {
+        self._description: dict[str, Any] = {
             "format": FORMAT,
             "query": fingerprint(plan.child),
             "output": {
@@ -174,7 +174,9 @@ class Job:
         changed = None
         if known.get("format") == FORMAT and known["output"] == self._description["output"]:
             changed = changed_inputs(known["query"], self._description["query"])
-        return {number for key, number in self._account.reads.items() if changed is None or key.input in changed}
+        if changed is None:
+            return set(self._account.reads.values())
+        return {number for key, number in self._account.reads.items() if key.input in changed or not key.input}
 
     def _is_whole(self) -> bool:
         return all(self._has(file) for file in self._account.files)
