@@ -12,9 +12,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.io.staging import Staging, sync_folder
-
-FOLDER = "_penstock_job"
+from penstock.io.staging import JOB_FOLDER, Staging, sync_folder
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ class JobStaging(Staging):
 
     @property
     def folder(self) -> Path:
-        return self.root / FOLDER
+        return self.root / JOB_FOLDER
 
     @property
     def finished(self) -> Path:

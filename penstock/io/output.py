@@ -37,6 +37,10 @@ class Output(Protocol):
         """Yield the committed files directly in a folder, which may be a hidden one."""
         ...
 
+    def job_files(self) -> Iterator[str]:
+        """Yield the files that a job keeps here, but for the answers of its calls."""
+        ...
+
     def begin(self) -> None:
         """Show others that this run is alive, until ``commit`` or ``abandon``."""
         ...

@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from penstock.errors import PathNotFoundError, PenstockError, WriteError
 from penstock.io.files import is_hidden
-from penstock.io.staging import FOLDER
+from penstock.io.staging import FOLDER, JOB_FOLDER, JOB_LEDGER
 from penstock.storage.loop import wait_for
 from penstock.storage.objects import ObjectStore
 from penstock.storage.options import StorageOptions
@@ -120,6 +120,12 @@ class RemoteStaging:
         for entry in self.client.list_folder(self.key(folder)):
             if entry.size is not None:
                 yield f"{folder}/{entry.key.rpartition('/')[2]}"
+
+    def job_files(self) -> Iterator[str]:
+        for entry in self.client.list_below(self.key(JOB_FOLDER)):
+            name = entry.key.removeprefix(self.key(JOB_FOLDER)).lstrip("/")
+            if not name.startswith(f"{JOB_LEDGER}/"):
+                yield f"{JOB_FOLDER}/{name}"
 
     def begin(self) -> None:
         self._beat()

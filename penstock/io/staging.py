@@ -42,6 +42,8 @@ from penstock.errors import ReadError, WriteError
 from penstock.io.files import is_hidden
 
 FOLDER = "_penstock_staging"
+JOB_FOLDER = "_penstock_job"  # what a write that can be resumed keeps (see ``job_staging``)
+JOB_LEDGER = "ledger"
 
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "localhost"
 _held: dict[str, tuple[int, list[Path]]] = {}  # by run, what cannot travel: its lock's descriptor, folders it made
@@ -111,6 +113,12 @@ class Staging:
     def files_in(self, folder: str) -> Iterator[str]:
         for path in sorted((self.root / folder).glob("*")):
             yield str(path.relative_to(self.root))
+
+    def job_files(self) -> Iterator[str]:
+        for folder, folders, files in os.walk(self.root / JOB_FOLDER):
+            folders[:] = sorted(name for name in folders if name != JOB_LEDGER)
+            for name in sorted(files):
+                yield os.path.relpath(os.path.join(folder, name), self.root)
 
     def path_for(self, name: str) -> Path:
         path = self.data / name

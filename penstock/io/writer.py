@@ -147,6 +147,13 @@ class FileSink:
                     f"Folder {self.root!r} already holds data, such as {found!r}; "
                     "use mode='overwrite' to replace it or mode='append' to add to it."
                 )
+            if self.mode == "create" and next(output.job_files(), None):
+                raise OutputExistsError(
+                    f"Folder {self.root!r} holds a job that is not finished; "
+                    "use resume=True to finish it or mode='overwrite' to give it up."
+                )
+            if self.mode == "overwrite":
+                self.retired.extend(output.job_files())  # of data that will not be there
             try:
                 output.begin()
             except BaseException:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.errors import JobRunningError
-from penstock.io.job_staging import FOLDER, JobStaging
+from penstock.io.job_staging import JobStaging
 from penstock.io.output import Output
-from penstock.io.staging import new_run_id, sync_folder, writing
+from penstock.io.staging import JOB_FOLDER, JOB_LEDGER, new_run_id, sync_folder, writing
 from penstock.jobs.journal import entries, packed
 
 
@@ -96,11 +96,11 @@ class LocalJobFolder:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._folder = root / FOLDER
+        self._folder = root / JOB_FOLDER
         self._journal = self._folder / "journal"
         self._job = self._folder / "job.json"
         self._descriptor: int | None = None
-        self.ledger = self._folder / "ledger"
+        self.ledger = self._folder / JOB_LEDGER
 
     def output(self) -> JobStaging:
         return JobStaging(self._root, new_run_id())

@@ -19,10 +19,9 @@ import pyarrow as pa
 from penstock.config import get_config
 from penstock.errors import JobError
 from penstock.io.file_source import FileSource
-from penstock.io.job_staging import FOLDER
 from penstock.io.memory import MemorySource
 from penstock.io.parquet import ParquetFormat, parquet_sink
-from penstock.io.staging import writing
+from penstock.io.staging import JOB_FOLDER, writing
 from penstock.jobs.running import Resume, run_job, say
 from penstock.plan.nodes import Scan, Write
 from penstock.protocols import Sink, Source, Subscriber
@@ -39,7 +38,7 @@ def run_loading_job(
 ) -> pa.Table:
     """Stage the rows of a write in ``job_dir``, from where an earlier run left off, and put them into its sink."""
     folder = Path(job_dir or default_folder(plan.sink)).absolute()
-    loaded, name = folder / FOLDER / "loaded.json", _name(plan.sink)
+    loaded, name = folder / JOB_FOLDER / "loaded.json", _name(plan.sink)
     if _loaded(loaded) is None:
         plan.sink.start()  # what the sink refuses is to be known before hours of work
         plan.sink.abort()

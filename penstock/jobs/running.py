@@ -101,12 +101,7 @@ class Job:
         self._description: dict[str, Any] = {
             "format": FORMAT,
             "query": fingerprint(plan.child),
-            "output": {
-                "format": sink.encoding.suffix,
-                "partition_cols": list(sink.partition_cols),
-                "rows_per_file": sink.rows_per_file,
-                "mode": sink.mode,
-            },
+            "output": {"format": sink.encoding.suffix, "partition_cols": list(sink.partition_cols)},
         }
 
     # --- begin, or take up again ---
