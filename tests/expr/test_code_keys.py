@@ -20,7 +20,7 @@ import pydantic
 import pytest
 
 import penstock as ps
-from penstock.expr.code_keys import code_key, keyed
+from penstock.expr.code_keys import code_key, keyed, mutable_values_left_out
 from penstock.secret import Secret
 
 
@@ -284,7 +284,7 @@ import enum, functools, re, sys
 import numpy as np
 import pydantic
 import penstock as ps
-from penstock.expr.code_keys import code_key
+from penstock.expr.code_keys import code_key, mutable_values_left_out
 WORDS = {"alpha", "beta", "gamma", "delta"}
 class Kind(enum.Enum):
     A = "a"
@@ -318,3 +318,34 @@ def test_keys_are_the_same_in_another_process(tmp_path: Path) -> None:
         found.add(done.stdout)
     assert len(found) == 1
     assert len(set(found.pop().split())) == 11
+
+
+def test_what_a_function_changes_is_its_state() -> None:
+    calls: list[int] = []
+    totals = {"a": 0}
+    weights = {"a": 1}
+
+    def score(x: int) -> int:
+        calls.append(x)
+        totals["a"] += weights["a"]
+        return x
+
+    key = code_key(score)
+    calls.append(1)
+    totals["a"] = 5
+    assert code_key(score) == key
+    weights["a"] = 2
+    assert code_key(score) != key
+
+
+def test_values_that_may_be_state_can_be_left_out() -> None:
+    bad = {3, 7}
+
+    def is_bad(x: int) -> bool:
+        return x in bad
+
+    with mutable_values_left_out():
+        key = code_key(is_bad)
+        bad.clear()
+        assert code_key(is_bad) == key
+    assert code_key(is_bad) != key
