@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,11 @@ import pyarrow as pa
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
 from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.forms.tools import ToolFunction
+from penstock.ai.known_answers import UNSETTLED, KnownAnswers
 from penstock.ai.messages.reading import Message, message_of, read_message
 from penstock.ai.pricing import cost_of
 from penstock.ai.provider import Prompter, loaded
+from penstock.ai.remembering import Found
 from penstock.errors import ContentFilteredError, InvalidAnswerError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
@@ -210,6 +212,34 @@ class AsyncPrompts:
     def __init__(self, model: Prompter, form: PromptForm) -> None:
         self._model = loaded(model)
         self._form = form
+        self._usual = form.request(Message(()))
+
+    @property
+    def prepare(self) -> Callable[[Sequence[tuple[Any, ...]]], list[Any]] | None:
+        """What is given the rows of a task before they are asked; None where no answers are kept."""
+        if self._form.num_answers is not None or not getattr(self._model, "is_remembering", False):
+            return None
+        model: Any = self._model
+        return KnownAnswers(model, self._form.request, self._settled_at_once, self._ask_rest).results
+
+    def _settled_at_once(self, answer: Generation) -> Any:
+        exchange = Exchange(self._form, self._usual)
+        exchange.take(answer)
+        return UNSETTLED if exchange.request is not None or exchange.to_run else exchange.result()
+
+    async def _ask_rest(self, values: Sequence[Any], found: Found | None) -> Any:
+        """Do for a row what is left to do: all of it, or what follows its first answer."""
+        if isinstance(found, Exception):
+            raise found
+        if found is None:
+            return await self.answer(*values)
+        message = await read_message(values)
+        assert message is not None
+        request = self._form.request(message)
+        if isinstance(found, bytes):
+            model: Any = self._model
+            found = generations(await model.generate(request, found), 1, self._model)
+        return await self._settled(request, found[0])
 
     async def answer(self, *values: Any, options: Mapping[str, Any] | None = None) -> Any:
         message = await read_message(values)

@@ -258,6 +258,7 @@ def _prompted(
         check=check,
         policy=options.policy,
         is_batch=not is_async,
+        prepare="prepare" if is_async else None,
     )
     return _called(placed(spec, model, options, is_async), *parts)
 

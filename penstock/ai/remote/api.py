@@ -12,7 +12,7 @@ import orjson
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
-from penstock.ai.remembering import CallMemory, VectorMemory, configured_ledger
+from penstock.ai.remembering import SAMPLE_TEXTS, CallMemory, Found, TextKeys, VectorMemory, configured_ledger
 from penstock.ai.remote.http import ApiClient, estimated_tokens
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
 from penstock.errors import InvalidAnswerError
@@ -27,6 +27,7 @@ class ApiPrompter(Prompter):
         self._endpoint, self._wire, self._cache = endpoint, wire, settings.cache
         self._client = ApiClient(endpoint, model, settings)
         self._memory: CallMemory | None = None
+        self._text_keys: tuple[Request, TextKeys | None] | None = None
         self.takes_options = getattr(wire, "takes_options", False)
 
     def load(self) -> None:
@@ -39,15 +40,55 @@ class ApiPrompter(Prompter):
         if self._memory is not None:
             await asyncio.to_thread(self._memory.close)
 
-    async def generate(self, request: Request) -> list[Generation]:
-        answers = await self._ask(request)
+    @property
+    def is_remembering(self) -> bool:
+        """Whether answers are kept, and so may be looked up."""
+        return self._memory is not None
+
+    def look_up(self, requests: Sequence[Request]) -> list[Found]:
+        """Return the answers to each request that are kept; where there are none, the key to give to ``generate``."""
+        assert self._memory is not None
+        keys = []
+        for request in requests:
+            call = self._wire.call(replace(request, output=None))
+            keys.append(self._memory.key(call.path, call.body))
+        return self._found(keys, self._memory)
+
+    def look_up_texts(self, texts: Sequence[str], like: Request) -> list[Found]:
+        """Do what ``look_up`` does for requests that are ``like`` one with a text in place of its turns."""
+        assert self._memory is not None
+
+        def request(text: str) -> Request:
+            return replace(like, turns=(UserTurn((Text(text),)),), output=None)
+
+        if self._text_keys is None or self._text_keys[0] is not like:
+            calls = (self._wire.call(request(text)) for text in SAMPLE_TEXTS)
+            self._text_keys = like, TextKeys.of(self._memory, [(call.path, call.body) for call in calls])
+        pattern = self._text_keys[1]
+        if pattern is None or not all(texts):  # what wires do with an empty text is their own
+            return self.look_up([request(text) for text in texts])
+        return self._found(pattern.keys(texts, self._memory), self._memory)
+
+    def _found(self, keys: list[bytes], memory: CallMemory) -> list[Found]:
+        known = memory.known(keys)
+        return [key if (raw := known.get(key)) is None else self._kept(raw) for key in keys]
+
+    def _kept(self, raw: bytes) -> list[Generation] | Exception:
+        try:
+            return self._read(orjson.loads(raw))
+        except Exception as exc:
+            return exc
+
+    async def generate(self, request: Request, key: bytes | None = None) -> list[Generation]:
+        """Ask. ``key`` is what ``look_up`` gave for the request, which wants one answer."""
+        answers = await self._ask(request, key)
         while len(answers) < request.num_answers:  # not every API gives several at once
             missing = request.num_answers - len(answers)
             for more in await asyncio.gather(*(self._ask(request) for _ in range(missing))):
                 answers += more
         return answers[: request.num_answers]
 
-    async def _ask(self, request: Request) -> list[Generation]:
+    async def _ask(self, request: Request, key: bytes | None = None) -> list[Generation]:
         call = self._wire.call(request)
         if self._memory is None:
             return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
@@ -58,8 +99,11 @@ class ApiPrompter(Prompter):
             body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
             return orjson.dumps(body)
 
-        formless = call if request.output is None else self._wire.call(replace(request, output=None))
-        raw = await self._memory.answer(formless.path, formless.body, ask)
+        is_missing = key is not None
+        if key is None:
+            formless = call if request.output is None else self._wire.call(replace(request, output=None))
+            key = self._memory.key(formless.path, formless.body)
+        raw = await self._memory.answer(key, ask, is_missing)
         return _timed(self._read(orjson.loads(raw)), latency_s)
 
     def _checked(self, body: dict[str, Any]) -> dict[str, Any]:
