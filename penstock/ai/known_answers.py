@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,9 +19,9 @@ Row = tuple[Any, ...]
 class Remembering(Protocol):
     """A model whose answers can be looked up; ``ApiPrompter`` says what its methods do."""
 
-    def look_up(self, requests: Sequence[Request]) -> list[Found]: ...
+    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]: ...
 
-    def look_up_texts(self, texts: Sequence[str], like: Request) -> list[Found]: ...
+    def look_up_texts(self, texts: Sequence[str], like: Request) -> Iterator[Found]: ...
 
 
 class KnownAnswers:

@@ -121,7 +121,7 @@ class Exchange:
         if not self._form.has_usage:
             return self.value
         last = self._answers[-1]
-        usage = {name: _sum(getattr(each, name) for each in self._answers) for name in _SUMMED}
+        usage = {name: _sum([getattr(each, name) for each in self._answers]) for name in _SUMMED}
         calls = [
             {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
         ]
@@ -169,8 +169,10 @@ _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 _SUMMED = (*_TOKENS, "latency_s")
 
 
-def _sum(values: Any) -> Any:
+def _sum(values: list[Any]) -> Any:
     """Return the sum of what is known, None where nothing is."""
+    if len(values) == 1:
+        return values[0]
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -213,6 +215,7 @@ class AsyncPrompts:
         self._model = loaded(model)
         self._form = form
         self._usual = form.request(Message(()))
+        self._is_plain = form.output is None and not form.has_usage
 
     @property
     def prepare(self) -> Callable[[Sequence[tuple[Any, ...]]], list[Any]] | None:
@@ -223,6 +226,8 @@ class AsyncPrompts:
         return KnownAnswers(model, self._form.request, self._settled_at_once, self._ask_rest).results
 
     def _settled_at_once(self, answer: Generation) -> Any:
+        if self._is_plain and answer.text and not answer.tool_calls and not answer.refusal:
+            return answer.text
         exchange = Exchange(self._form, self._usual)
         exchange.take(answer)
         return UNSETTLED if exchange.request is not None or exchange.to_run else exchange.result()
@@ -236,10 +241,10 @@ class AsyncPrompts:
         message = await read_message(values)
         assert message is not None
         request = self._form.request(message)
-        if isinstance(found, bytes):
-            model: Any = self._model
-            found = generations(await model.generate(request, found), 1, self._model)
-        return await self._settled(request, found[0])
+        if isinstance(found, list):
+            return await self._settled(request, found[0])
+        model: Any = self._model
+        return await self._settled(request, generations(await model.generate(request, found), 1, self._model)[0])
 
     async def answer(self, *values: Any, options: Mapping[str, Any] | None = None) -> Any:
         message = await read_message(values)

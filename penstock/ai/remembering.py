@@ -19,7 +19,6 @@ from penstock.ai.provider import NDArray
 from penstock.ledger.keys import canonical, key_of, keys_between
 from penstock.protocols import Ledger
 
-
 Found = list[Generation] | bytes | Exception
 """What is known of a request: the answers that are kept, the key of one without, or why they cannot be read."""
 

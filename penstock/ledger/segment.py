@@ -27,7 +27,7 @@ from penstock.ledger.record import (
     ENTRY,
     ENTRY_NBYTES,
     Entries,
-    decoded,
+    decoded_all,
     ends,
     find_entries,
     good,
@@ -176,8 +176,7 @@ class Segment:
                 piece = os.pread(self.fd, start + ENTRY_NBYTES + length - base, base)
             except OSError:  # a disk that cannot read this any more
                 piece = b""
-            for key, start, length in records[first:last]:
-                values.append(decoded(piece, key, start - base, length))
+            values += decoded_all(piece, records[first:last], base)
         return values
 
     def _index_from(self, row: int) -> Entries:

@@ -189,7 +189,9 @@ def test_whoever_waited_for_a_call_that_fails_makes_it(tmp_path: Path) -> None:
             return b"yes"
 
         body = {"temperature": 0}
-        answers = await asyncio.gather(*(memory.answer(memory.key("/x", body), ask) for _ in range(3)), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(memory.answer(memory.key("/x", body), ask) for _ in range(3)), return_exceptions=True
+        )
         assert [type(answer).__name__ for answer in answers].count("ValueError") == 1
         assert answers.count(b"yes") == 2
         memory.close()

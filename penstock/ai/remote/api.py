@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -28,11 +28,13 @@ class ApiPrompter(Prompter):
         self._client = ApiClient(endpoint, model, settings)
         self._memory: CallMemory | None = None
         self._text_keys: tuple[Request, TextKeys | None] | None = None
+        self._echoed: frozenset[str] = frozenset(getattr(wire, "echoed", ()))
         self.takes_options = getattr(wire, "takes_options", False)
 
     def load(self) -> None:
-        self._client.open()
-        if (ledger := configured_ledger(self._cache)) is not None:
+        if (ledger := configured_ledger(self._cache)) is None:
+            self._client.open()
+        else:  # which may have all answers
             self._memory = CallMemory(ledger, self._endpoint.provider, self._endpoint.base_url)
 
     async def close(self) -> None:
@@ -45,8 +47,11 @@ class ApiPrompter(Prompter):
         """Whether answers are kept, and so may be looked up."""
         return self._memory is not None
 
-    def look_up(self, requests: Sequence[Request]) -> list[Found]:
-        """Return the answers to each request that are kept; where there are none, the key to give to ``generate``."""
+    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
+        """Return the answers to each request that are kept; where there are none, the key to give to ``generate``.
+
+        They are looked up at once, and read when they are drawn: each is gone before the next takes its memory.
+        """
         assert self._memory is not None
         keys = []
         for request in requests:
@@ -54,7 +59,7 @@ class ApiPrompter(Prompter):
             keys.append(self._memory.key(call.path, call.body))
         return self._found(keys, self._memory)
 
-    def look_up_texts(self, texts: Sequence[str], like: Request) -> list[Found]:
+    def look_up_texts(self, texts: Sequence[str], like: Request) -> Iterator[Found]:
         """Do what ``look_up`` does for requests that are ``like`` one with a text in place of its turns."""
         assert self._memory is not None
 
@@ -69,15 +74,16 @@ class ApiPrompter(Prompter):
             return self.look_up([request(text) for text in texts])
         return self._found(pattern.keys(texts, self._memory), self._memory)
 
-    def _found(self, keys: list[bytes], memory: CallMemory) -> list[Found]:
-        known = memory.known(keys)
-        return [key if (raw := known.get(key)) is None else self._kept(raw) for key in keys]
-
-    def _kept(self, raw: bytes) -> list[Generation] | Exception:
-        try:
-            return self._read(orjson.loads(raw))
-        except Exception as exc:
-            return exc
+    def _found(self, keys: list[bytes], memory: CallMemory) -> Iterator[Found]:
+        known = memory.known(keys).get
+        for key in keys:
+            if (raw := known(key)) is None:
+                yield key
+                continue
+            try:
+                yield self._read(orjson.loads(raw))
+            except Exception as exc:
+                yield exc
 
     async def generate(self, request: Request, key: bytes | None = None) -> list[Generation]:
         """Ask. ``key`` is what ``look_up`` gave for the request, which wants one answer."""
@@ -96,8 +102,10 @@ class ApiPrompter(Prompter):
 
         async def ask() -> bytes:
             nonlocal latency_s
+            if not self._client.is_open:
+                self._client.open()
             body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
-            return orjson.dumps(body)
+            return orjson.dumps(worth_keeping(body, self._echoed))
 
         is_missing = key is not None
         if key is None:
@@ -115,6 +123,11 @@ class ApiPrompter(Prompter):
         if not answers:
             raise InvalidAnswerError("the answer holds no text and no reason why")
         return answers
+
+
+def worth_keeping(body: Mapping[str, Any], echoed: Collection[str]) -> dict[str, Any]:
+    """Return an answer without the fields that are empty or only repeat the request, which may be most of it."""
+    return {name: value for name, value in body.items() if value is not None and name not in echoed}
 
 
 def _timed(answers: list[Generation], latency_s: float | None) -> list[Generation]:
