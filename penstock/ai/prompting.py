@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
 from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.forms.tools import ToolFunction
+from penstock.ai.kept_results import KeptModel
 from penstock.ai.known_answers import UNSETTLED, KnownAnswers
 from penstock.ai.messages.reading import Message, message_of, read_message
 from penstock.ai.pricing import cost_of
@@ -290,7 +291,7 @@ class BatchPrompts:
     """``prompt`` by a model that is asked many rows at a time."""
 
     def __init__(self, model: Prompter, form: PromptForm) -> None:
-        self._model = loaded(model)
+        self._model = KeptModel(model)
         self._form = form
 
     def answer(self, *columns: Any) -> PartialColumn:
@@ -313,9 +314,15 @@ class BatchPrompts:
         return rows
 
     def _generated(self, requests: list[Request]) -> list[Sequence[Generation] | Exception]:
-        """Return the answers to each request, or why there are none."""
-        given = self._model.generate(requests) if requests else []
-        name = type(self._model).__name__
+        """Return the answers to each request, or why there are none: those that are kept, and what the model gives."""
+        kept = self._model.kept
+        if kept is None or not requests:
+            return self._asked(requests)
+        return kept.of_requests(requests, self._model.spec, self._asked)
+
+    def _asked(self, requests: list[Request]) -> list[Sequence[Generation] | Exception]:
+        given = self._model.ready().generate(requests) if requests else []
+        name = type(self._model.spec).__name__
         if not isinstance(given, list | tuple):
             raise InvalidAnswerError(
                 f"{name}.generate was given {len(requests)} requests and returned {_named(given)}; return a list with "
@@ -330,7 +337,7 @@ class BatchPrompts:
         for request, each in zip(requests, given, strict=True):
             try:
                 found.append(
-                    each if isinstance(each, Exception) else generations(each, request.num_answers, self._model)
+                    each if isinstance(each, Exception) else generations(each, request.num_answers, self._model.spec)
                 )
             except InvalidAnswerError as exc:
                 found.append(exc)
@@ -338,7 +345,7 @@ class BatchPrompts:
 
     @property
     def takes_options(self) -> bool:
-        return self._model.takes_options
+        return self._model.spec.takes_options
 
     def close(self) -> Any:
         return self._model.close()

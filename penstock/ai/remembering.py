@@ -32,13 +32,29 @@ def configured_ledger(cache: bool | None) -> Ledger | None:
     return current_ledger()
 
 
+class Samples:
+    """Counts calls that are equal and yet as many, as their answers are drawn by chance."""
+
+    def __init__(self) -> None:
+        self._num_seen: dict[bytes, int] = {}
+
+    def next(self, key: bytes) -> bytes:
+        """Return the key of the next of the calls that have the same one; that of the first is their own."""
+        number = self._num_seen.get(key, 0)
+        self._num_seen[key] = number + 1
+        return key_of(key + number.to_bytes(8, "little")) if number else key
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._num_seen
+
+
 class CallMemory:
     """The calls of one model. Used on one event loop."""
 
     def __init__(self, ledger: Ledger, provider: str, base_url: str) -> None:
         self._ledger = ledger
         self._server = canonical({"provider": provider, "base_url": base_url})
-        self._num_seen: dict[bytes, int] = {}
+        self._samples = Samples()
         self._under_way: dict[bytes, asyncio.Future[bytes]] = {}
         self._made: set[bytes] = set()  # by this one, of calls that are made once
 
@@ -57,9 +73,7 @@ class CallMemory:
 
     def sample(self, key: bytes) -> bytes:
         """Return the key of the next of the calls that have the same one."""
-        number = self._num_seen.get(key, 0)
-        self._num_seen[key] = number + 1
-        return key_of(key + number.to_bytes(8, "little")) if number else key
+        return self._samples.next(key)
 
     def known(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the answers that are kept."""
@@ -81,7 +95,7 @@ class CallMemory:
         try:
             raw = await ask()
             self._ledger.put(key, raw)
-            if key not in self._num_seen:
+            if key not in self._samples:
                 self._made.add(key)
             future.set_result(raw)
             return raw
