@@ -43,8 +43,10 @@ class BatchLabels:
         """Return the label of each value: the one that is kept, or what the model picks."""
         if self._model.kept is None:
             return self._picked(values)
-        codec = Codec(lambda label: label.encode() if label in self._known else None, bytes.decode)
-        return self._model.kept.of_inputs(values, codec, self._picked)
+        return self._model.kept.of_inputs(values, Codec(self._packed, bytes.decode), self._picked)
+
+    def _packed(self, label: Any) -> bytes | None:
+        return label.encode() if isinstance(label, str) and label in self._known else None
 
     def _picked(self, values: Sequence[Any]) -> Sequence[Any]:
         found: Any = self._model.ready().classify(values) if values else ()

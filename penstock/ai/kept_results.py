@@ -1,7 +1,7 @@
 """Results of models that are given batches, kept by what determines them: which model it is, and its input.
 
-A model says which it is by ``Model.identity``. It is loaded for the first input whose result is not kept: a run of which
-all is known loads no weights.
+A model says which it is by ``Model.identity``. It is loaded for the first input whose result is not kept: a run of
+which all is known loads no weights.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ class KeptModel(Generic[AnyModel]):
         return self._model
 
     def close(self) -> Any:
-        if self.kept is not None:
-            self.kept.close()
-        return self._model.close() if self._is_loaded else None
+        try:
+            return self._model.close() if self._is_loaded else None
+        finally:
+            if self.kept is not None:
+                self.kept.close()
 
 
 class KeptResults:

@@ -67,9 +67,9 @@ class Checkpoint:
             return transformers.AutoConfig.for_model(config.pop("model_type"), **config)
 
     def identity(self) -> dict[str, Any]:
-        """Return what determines a model's results: its files, and as what they are computed. Loads neither torch nor it.
+        """Return what determines a model's results: its files, and as what they are computed. Loads nothing.
 
-        The type of numbers that a GPU would choose is not known before, but is the same for GPUs of today.
+        Which type of 16 bits a GPU would choose is not known without torch; it is the same for all GPUs of today.
         """
         is_gpu = has_gpu() if self.device is None else not self.device.startswith("cpu")
         return {

@@ -80,7 +80,9 @@ def fingerprint(name: str, revision: str | None = None) -> str:
     if (folder := local_folder(name)) is None:
         return f"{hub_name(name)}@{weights_folder(name, revision).name}"
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and ".cache" not in path.parts):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if ".cache" in path.relative_to(folder).parts:  # notes of the hub's client
+            continue
         found = path.stat()
         is_small = found.st_size <= SMALL_NBYTES
         content = path.read_bytes() if is_small else f"{found.st_size} {found.st_mtime_ns}".encode()
