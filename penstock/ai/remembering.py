@@ -152,7 +152,7 @@ class TextKeys:
 
     def keys(self, texts: Sequence[str], memory: CallMemory) -> list[bytes]:
         """Return the key of the call of each text, as ``CallMemory.key`` gives it."""
-        keys = keys_between(self.head, map(canonical, texts), self.tail)
+        keys = keys_between(self.head, map(orjson.dumps, texts), self.tail)
         return keys if self.is_certain else [memory.sample(key) for key in keys]
 
 

@@ -69,7 +69,13 @@ def usage_of(usage: Any, given: str, made: str, details: str) -> tuple[int | Non
     """Return the tokens of a call: of the input, of the output, and those of the input that a cache held."""
     if type(usage) is not dict:
         return None, None, None
-    return count_of(usage, given), count_of(usage, made), count_of(usage.get(details), "cached_tokens")
+    num_given, num_made, rest = usage.get(given), usage.get(made), usage.get(details)
+    num_cached = rest.get("cached_tokens") if type(rest) is dict else None
+    return (
+        num_given if type(num_given) is int else None,
+        num_made if type(num_made) is int else None,
+        num_cached if type(num_cached) is int else None,
+    )
 
 
 def count_of(usage: Any, name: str) -> int | None:
