@@ -84,6 +84,9 @@ class UdfSpec:
     loop: str | None = None  # async functions of ours that name the same share an event loop, and so their clients
     pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
     has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
+    prepare: str | None = None
+    """For async functions of ours over rows: what of the instance is given the arguments of all rows of a task first, a
+    list of tuples, and returns the result of each, or ``Unfinished``. It may be None."""
     check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
     told: tuple[tuple[str, Any], ...] = ()  # what determines the results of a function of ours, in users' own words
 

@@ -63,6 +63,8 @@ however many wait: few enough that results come soon, enough that what a task co
 MIN_ASYNC_ROWS = 128
 ASYNC_BATCH_ROWS = 1024
 MAX_BATCH_ROWS = 2**20
+PREPARED_ROWS = 1024
+"""Of a task whose rows' results are known already: a task costs little then, and no slow row holds others up."""
 
 WRITTEN_NBYTES = 2**20
 """Data handed to a writer at once: a small result goes to one writer, so into one file, and in order."""
@@ -192,7 +194,9 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
     if is_batch and spec.batch_size == "auto":
         return Measured(ASYNC_BATCH_ROWS if spec.is_async else MAX_BATCH_ROWS)
     if spec.is_async:
-        return AtMost(_async_rows(spec), spec.task_nbytes if isinstance(spec, UdfSpec) else None)
+        if isinstance(spec, BatchSpec):
+            return AtMost(_async_rows(spec))
+        return AtMost(_async_rows(spec), spec.task_nbytes, None if spec.prepare is None else PREPARED_ROWS)
     return _WHOLE if is_batch else Paced()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+from collections.abc import Awaitable
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from penstock.udf.call import (
     udf_batch_sizes,
     with_column,
 )
-from penstock.udf.callers import Callers, Calls
+from penstock.udf.callers import Callers, Calls, Unfinished
 from penstock.udf.connections import close_connections
 from penstock.udf.instances import Lease
 from penstock.udf.ownership import unshared
@@ -42,6 +43,8 @@ class AsyncUdfHandler:
         self._sizes = udf_batch_sizes(self._spec, self._arguments)
         is_final = self._sizes.is_too_much if self._spec.is_batch else never
         self._function = retrying_async(function, self._spec.policy, is_final)
+        self._prepare = self._lease.prepare
+        self._finish = retrying_async(_call, self._spec.policy)
         self._turns = asyncio.Semaphore(self._spec.num_at_once)  # of batches
         self._callers = Callers(self._spec.num_at_once)  # of rows
 
@@ -94,8 +97,25 @@ class AsyncUdfHandler:
             context.run(self._failures.row, batch, first_row, row, exc)
 
         # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
-        calls = self._arguments.rows(batch, self._function)
-        return await self._callers.run(Calls(calls, batch.num_rows, fail, first_row))
+        if self._prepare is None:
+            calls = self._arguments.rows(batch, self._function)
+            return await self._callers.run(Calls(calls, batch.num_rows, fail, first_row))
+        results = self._prepare(list(self._arguments.rows(batch, _as_tuple)))
+        rest = [row for row, result in enumerate(results) if isinstance(result, Unfinished)]
+        if rest:
+            calls = map(self._finish, [results[row] for row in rest])
+            found = await self._callers.run(Calls(calls, len(rest), lambda n, exc: fail(rest[n], exc), first_row))
+            for row, result in zip(rest, found, strict=True):
+                results[row] = result
+        return results
+
+
+def _as_tuple(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
+def _call(unfinished: Unfinished) -> Awaitable[Any]:
+    return unfinished.call()
 
 
 def _is_being_cancelled() -> bool:
