@@ -85,6 +85,8 @@ class UdfSpec:
     pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
     has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
     check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
+    cache: bool = False  # whether results are kept in the ledger
+    cache_key: bytes = b""  # by this; known when a query runs, and for a function with ``cache`` only
     told: tuple[tuple[str, Any], ...] = ()  # what determines the results of a function of ours, in users' own words
 
     def __penstock_key__(self) -> Any:
@@ -131,6 +133,8 @@ class BatchSpec:
     limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()
+    cache: bool = False  # as in UdfSpec
+    cache_key: bytes = b""
 
     def __penstock_key__(self) -> Any:
         """Return what determines the results: what is called and how, not where or in batches of what size."""

@@ -20,6 +20,7 @@ from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import Stage
 from penstock.protocols import Bundle, ErrorSink, Subscriber
 from penstock.runners.handlers import unpacked_records
+from penstock.udf.kept import with_cache_keys
 
 Rules = Sequence[Callable[[Plan], Plan]]
 
@@ -58,7 +59,7 @@ def run(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
     config = get_config()
-    stages = lower(optimize(plan, rules), is_ordered=is_ordered)
+    stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
     with runner.open(config, stages) as workplace:
         executor = Executor(
             stages,

@@ -22,6 +22,7 @@ from penstock.types import PartialColumn, to_arrow_array
 from penstock.udf.arguments import Arguments
 from penstock.udf.failures import CALL_FAILURES, row_error_of
 from penstock.udf.instances import Lease
+from penstock.udf.kept import in_place, keeping, kept_results, to_compute
 from penstock.udf.ownership import unshared
 from penstock.udf.retry import never, retrying
 from penstock.udf.sizing import BatchSizes, Parts
@@ -50,6 +51,7 @@ class UdfHandler:
         self._sizes = udf_batch_sizes(self._spec, self._arguments)
         is_final = self._sizes.is_too_much if self._spec.is_batch else never
         self._function = retrying(function, self._spec.policy, context.is_cancelled, is_final)
+        self._kept = kept_results(self._spec)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if self._spec.has_cut:
@@ -69,9 +71,9 @@ class UdfHandler:
     def _processed(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
         if self._spec.is_batch:
-            column = self._call_batch(item, first_row)
+            column = (self._call_batch if self._kept is None else self._kept_batch)(item, first_row)
         else:
-            results = self._call_rows(item)
+            results = (self._call_rows if self._kept is None else self._kept_rows)(item)
             if self._spec.is_generator:
                 results, parents = flattened(results)
             column = result_column(results, self._failures, item, parents)
@@ -81,7 +83,11 @@ class UdfHandler:
         return iter(())
 
     def close(self) -> None:
-        finish_closing(self._lease.close())
+        try:
+            finish_closing(self._lease.close())
+        finally:
+            if self._kept is not None:
+                self._kept.close()
 
     def _call_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         parts, columns = self._sizes.parts(batch), list[pa.Array]()
@@ -103,10 +109,35 @@ class UdfHandler:
                 columns += self._failures.taken(result, part, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
-    def _call_rows(self, batch: pa.RecordBatch) -> list[Any]:
+    def _kept_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
+        """Return what a batch gives, if that is kept; else compute it, and keep it unless a row of it failed."""
+        assert self._kept is not None
+        key = self._kept.batch_key(self._arguments.arrays(batch), batch.num_rows)
+        if (found := self._kept.get_batches(key)) is not None:
+            return found[0].column(0)
+        num_noted = self._failures.num_noted
+        column = self._call_batch(batch, first_row)
+        if self._failures.num_noted == num_noted:
+            self._kept.put_batches(key, [pa.RecordBatch.from_arrays([column], names=[""])])
+        return column
+
+    def _kept_rows(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the results that are kept, and those of the other rows, which are computed."""
+        assert self._kept is not None
+        keys = self._kept.row_keys(self._arguments.arrays(batch), batch.num_rows)
+        found = self._kept.get(keys)
+        rows, part = to_compute(keys, found, batch, can_share=self._spec.policy.on_error == "raise")
+        function = keeping(self._function, self._kept, self._spec.is_generator)
+        return in_place(keys, found, rows, self._call_rows(part, function, [keys[row] for row in rows]))
+
+    def _call_rows(
+        self, batch: pa.RecordBatch, function: Callable[..., Any] | None = None, keys: Sequence[bytes] | None = None
+    ) -> list[Any]:
         """Call the function on every row; where one fails, raise, or record null and go on with the next."""
         results: list[Any] = []
-        calls = self._arguments.rows(batch, self._function)  # a map, which goes on with the next row after an exception
+        calls = self._arguments.rows(
+            batch, function or self._function, keys
+        )  # a map, which goes on with the next row after an exception
         while len(results) < batch.num_rows:
             try:
                 self._run(calls, batch.num_rows, results)
@@ -141,6 +172,7 @@ class Failures:
         self.spec = spec
         self._arguments = arguments
         self._record = record
+        self.num_noted = 0
 
     def row(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> None:
         """Raise an error that names the row, or record it."""
@@ -192,6 +224,7 @@ class Failures:
 
     def note(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> None:
         """Record a row whose result is null."""
+        self.num_noted += 1
         if self.spec.policy.on_error == "log":
             log.warning("UDF %r failed, its result is null: %s: %s", self.spec.name, type(exc).__name__, exc)
         self._record(row_error_of(self.spec.name, self._arguments.told(batch, row), exc))
