@@ -42,6 +42,7 @@ from penstock.expr.code_objects import (
 )
 from penstock.secret import Secret
 from penstock.types import DataType, Schema
+from penstock.types.content import ContentHash
 
 KEY_NBYTES = 16
 _VERSION = "1"  # raise it when what is equal should get another key
@@ -391,28 +392,9 @@ def _arrow(value: Any) -> bytes:
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = pa.table({"": value})
     table = pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
-    hasher = _Hasher()
-    for batch in table.combine_chunks().to_batches():
-        with pa.ipc.new_stream(pa.PythonFile(hasher, "w"), table.schema) as stream:
-            stream.write_batch(batch)
-    return _hashed(f"arrow {kind} {table.schema}", hasher.digest())
-
-
-class _Hasher:
-    """A file that hashes what is written to it."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._hasher = hashlib.sha256()
-        self.digest = self._hasher.digest
-
-    def write(self, data: Any) -> int:
-        self._hasher.update(data)
-        return len(data)
-
-    def flush(self) -> None:
-        pass
+    hashed = ContentHash()
+    hashed.add_all(column for batch in table.combine_chunks().to_batches() for column in batch.columns)
+    return _hashed(f"arrow {kind} {table.schema}", hashed.digest())
 
 
 def _tensor(value: Any) -> Any:
