@@ -27,6 +27,7 @@ class Config:
     ``memory_limit`` bounds the bytes of data in flow; ``0`` means a quarter of the machine's memory.
     ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one a core.
     ``allow_local_files`` and ``allow_private_urls`` say what URLs in the data may lead to (``File``, ``download``).
+    ``prices`` is a file of prices of models that goes before our own (``docs/PROMPTS.md``).
     ``max_image_pixels`` bounds the images that are decoded; a header that claims more makes the row an error.
     """
 
@@ -35,6 +36,7 @@ class Config:
     max_image_pixels: int = MAX_IMAGE_PIXELS
     progress: bool = True
     cache_dir: str = ""
+    prices: str = ""
     temp_dir: str = ""
     runner: str = "local"
     allow_local_files: bool = True

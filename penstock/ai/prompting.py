@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.accounts import begin_row, current_account
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
 from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.forms.tools import ToolFunction
@@ -43,6 +44,7 @@ class PromptForm:
     has_usage: bool = False
     max_reasks: int = 1
     max_tool_rounds: int = 10
+    price: Mapping[str, float] | None = None  # the user's own
 
     @property
     def dtype(self) -> DataType:
@@ -127,7 +129,9 @@ class Exchange:
             "value": self.value,
             "model": last.model,
             **usage,
-            "cost": cost_of(self._form.provider, last.model, **{name: usage[name] for name in _TOKENS}),
+            "cost": cost_of(
+                self._form.provider, last.model, **{name: usage[name] for name in _TOKENS}, price=self._form.price
+            ),
             "finish_reason": last.finish_reason,
             "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
             "reasoning": last.reasoning,
@@ -210,8 +214,12 @@ class AsyncPrompts:
     def __init__(self, model: Prompter, form: PromptForm) -> None:
         self._model = loaded(model)
         self._form = form
+        account = current_account()
+        self._tells_rows_apart = account is not None and account.keeps_calls
 
     async def answer(self, *values: Any, options: Mapping[str, Any] | None = None) -> Any:
+        if self._tells_rows_apart:
+            begin_row()
         message = await read_message(values)
         if message is None:
             return None

@@ -10,15 +10,16 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.accounts import current_account
 from penstock.config import Config, get_config
 from penstock.errors import WriteError
 from penstock.execution.executor import Executor, MakePool
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.lower import lower
-from penstock.plan.nodes import Plan, Write, has_async_call
+from penstock.plan.nodes import Plan, Write, called_functions, has_async_call
 from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import Stage
-from penstock.protocols import Bundle, ErrorSink, Subscriber
+from penstock.protocols import Bundle, ErrorSink, Priced, Subscriber
 from penstock.runners.handlers import unpacked_records
 
 Rules = Sequence[Callable[[Plan], Plan]]
@@ -58,6 +59,7 @@ def run(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
     config = get_config()
+    check_prices(plan)
     stages = lower(optimize(plan, rules), is_ordered=is_ordered)
     with runner.open(config, stages) as workplace:
         executor = Executor(
@@ -70,6 +72,17 @@ def run(
         with closing(executor.run()) as bundles:
             for bundle in bundles:
                 yield runner.fetch(bundle)
+
+
+def check_prices(plan: Plan) -> None:
+    """Refuse a query that has a budget and calls a model whose price nobody knows."""
+    account = current_account()
+    if account is None or account.budget is None:
+        return
+    for spec in called_functions(plan):
+        for argument in spec.init_args:
+            if isinstance(argument, Priced):
+                argument.check_price()
 
 
 def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:

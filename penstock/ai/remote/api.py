@@ -34,6 +34,10 @@ class ApiPrompter(Prompter):
         if (ledger := configured_ledger(self._cache)) is not None:
             self._memory = CallMemory(ledger, self._endpoint.provider, self._endpoint.base_url)
 
+    def check_price(self) -> None:
+        """Refuse to work within a budget where nobody knows what a call costs."""
+        self._client.check_price()
+
     async def close(self) -> None:
         await self._client.close()
         if self._memory is not None:
@@ -60,7 +64,10 @@ class ApiPrompter(Prompter):
 
         formless = call if request.output is None else self._wire.call(replace(request, output=None))
         raw = await self._memory.answer(formless.path, formless.body, ask)
-        return _timed(self._read(orjson.loads(raw)), latency_s)
+        body = orjson.loads(raw)
+        if latency_s is None and self._client.till is not None:
+            self._client.till.keep(body)
+        return _timed(self._read(body), latency_s)
 
     def _checked(self, body: dict[str, Any]) -> dict[str, Any]:
         self._read(body)
@@ -142,6 +149,15 @@ class ApiEmbedder(Embedder):
                 ledger, base_url=self._endpoint.base_url, dimensions=self.dimensions, path=call.path, body=call.body
             )
 
+    def check_price(self) -> None:
+        """Refuse to work within a budget where nobody knows what a call costs."""
+        self._client.check_price()
+
+    def note_kept(self, texts: Sequence[str]) -> None:
+        """Take note of texts whose vectors were remembered."""
+        if self._client.till is not None:
+            self._client.till.keep_inputs([estimated_tokens(text) for text in texts])
+
     async def close(self) -> None:
         await self._client.close()
         if self.memory is not None:
@@ -151,8 +167,8 @@ class ApiEmbedder(Embedder):
         def read(body: Mapping[str, Any]) -> NDArray:
             return _counted(self._wire.read(body), len(inputs), self.dimensions)
 
-        tokens = sum(map(estimated_tokens, inputs))
-        vectors, _ = await self._client.ask(self._wire.call(inputs), read, tokens)
+        parts = list(map(estimated_tokens, inputs))
+        vectors, _ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
         return vectors
 
 
