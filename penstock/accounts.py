@@ -36,6 +36,7 @@ class CallRecord:
     is_unsure: bool = False  # nothing came back, so what it cost is a guess
     row: int | None = None
     parts: tuple[int, ...] = ()
+    max_parts: int | None = None  # as many may go together
     max_at_once: int | None = None
     caps: tuple[int | None, float | None, float | None] = (None, None, None)
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
+    from penstock.costs.estimate import CostEstimate
+
 ColumnInput = str | Expression
 WriteMode = Literal["create", "append", "overwrite"]
 SHOWN_ROWS = 8
@@ -459,6 +461,23 @@ class DataFrame:
         text = "\n\n".join(parts)
         sys.stdout.write(text + "\n")
         return text
+
+    def plan_cost(self, sample: int = 20) -> CostEstimate:
+        """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.
+
+        The sample is spread over all rows where their number is known or small, and is the same each time. Its answers
+        are kept where answers are kept (``cache_dir``), so that they are not paid for again. See ``docs/PROMPTS.md``.
+
+        >>> server = getfixture("model_server")
+        >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
+        >>> df = ps.from_pydict({"q": ["Tell me more"] * 1000}).select(ps.prompt(ps.col("q"), model="gpt-5-mini"))
+        >>> cost = df.plan_cost()
+        >>> cost.sampled_rows, cost.calls, cost.dollars_low <= cost.dollars <= cost.dollars_high
+        (20, 1000.0, True)
+        """
+        from penstock.costs.planning import plan_cost
+
+        return plan_cost(self._plan, sample)
 
     # --- take results ---
 

@@ -206,6 +206,7 @@ class Till:
     ) -> None:
         self.name = f"{provider} ({model})"
         self.keeps_calls = account.keeps_calls
+        self.max_parts: int | None = None  # inputs that may go together in a call
         self.num_under_way = 0  # under the lock of the purse, as what is learned is
         self._account, self._provider, self._model = account, provider, model
         self._caps = (caps.max_concurrency, caps.requests_per_minute, caps.tokens_per_minute)
@@ -285,6 +286,7 @@ class Till:
                 is_unsure=charge is not None and charge.is_unsure,
                 row=current_row() if self.keeps_calls else None,
                 parts=parts if charge is None else tuple(charge.parts),
+                max_parts=self.max_parts,
                 max_at_once=None if charge is None else charge.max_at_once,
                 caps=self._caps,
             )

@@ -143,6 +143,8 @@ class ApiEmbedder(Embedder):
 
     def load(self) -> None:
         self._client.open()
+        if self._client.till is not None:
+            self._client.till.max_parts = self.max_items
         if (ledger := configured_ledger(self._cache)) is not None:
             call = self._wire.call([])
             self.memory = VectorMemory(
