@@ -21,7 +21,8 @@ class CostEstimate:
     """What a query will take, projected from a sample. ``low`` and ``high`` are the ends of a 90 % interval.
 
     The figures are those of all ``total_rows``, or, where that is None because nobody knows, of 1,000 rows.
-    ``sample_dollars`` is what the sample itself cost now. Dollars are None where a price is not known.
+    ``sample_dollars`` is what the sample itself cost now. What is not known is None: dollars where a price is not, and
+    what calls take that all rows may make while no row of the sample made one.
     """
 
     total_rows: int | None
@@ -34,10 +35,10 @@ class CostEstimate:
     calls_high: float
     tokens_in: float
     tokens_in_low: float
-    tokens_in_high: float
+    tokens_in_high: float | None
     tokens_out: float
     tokens_out_low: float
-    tokens_out_high: float
+    tokens_out_high: float | None
     dollars: float | None
     dollars_low: float | None
     dollars_high: float | None
@@ -53,14 +54,21 @@ class CostEstimate:
         seconds: Range,
         sample_dollars: float | None,
         notes: Sequence[str] = (),
+        unseen_calls: float = 0.0,
     ) -> CostEstimate:
-        """Return the estimate with the figures of all models added up."""
+        """Return the estimate with the figures of all models added up.
+
+        ``unseen_calls`` may be made where no row of the sample made one: of what they cost nothing is known.
+        """
         figures: dict[str, Any] = {}
         for name in ("calls", "tokens_in", "tokens_out", "dollars", "seconds"):
             whole = seconds if name == "seconds" else _sum(getattr(model, name) for model in models)
             for end in ("middle", "low", "high"):
                 key = name if end == "middle" else f"{name}_{end}"
                 figures[key] = None if whole is None else getattr(whole, end)
+        if unseen_calls:
+            figures |= {"calls_high": unseen_calls, "tokens_in_high": None, "tokens_out_high": None}
+            figures |= {"dollars": None, "dollars_high": None}
         return CostEstimate(total_rows, sampled_rows, tuple(models), sample_dollars, tuple(notes), **figures)
 
     @property
@@ -102,7 +110,9 @@ class CostEstimate:
         else:
             whole = f"For {format_count(self.total_rows, 'row')}"
         lines = [f"{whole}, by a sample of {self.sampled_rows:,} (in brackets: the 90 % interval)"]
-        if not self.models:
+        if not self.models and self.dollars is None:
+            lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no row of it asked a model: not known"]
+        elif not self.models:
             lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no calls to remote models, $0"]
         middle, low, high = map(format_seconds, (self.seconds, self.seconds_low, self.seconds_high))
         lines.append(f"Time, roughly: {middle} ({low} to {high})")

@@ -11,10 +11,12 @@ from penstock.accounts import Account, accounting, total
 from penstock.ai.pricing import prices_date
 from penstock.config import get_config
 from penstock.costs.estimate import PER_ROWS, CostEstimate
-from penstock.costs.projecting import NOTHING, ModelEstimate, Range, projected
+from penstock.costs.projecting import NOTHING, ModelEstimate, Range, projected, share_within
 from penstock.costs.sampling import Sampled, sampled, unpaid_parts
 from penstock.errors import InvalidArgumentError
-from penstock.plan.nodes import Plan, SetOperation, has_async_call, walk_plan
+from penstock.expr.udf import BatchSpec, UdfSpec
+from penstock.plan.nodes import Plan, SetOperation, called_functions, has_async_call, walk_plan
+from penstock.protocols import Priced
 from penstock.runners import run
 
 ENOUGH_S = 0.25
@@ -37,7 +39,20 @@ def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
     waiting = Range(*(max((_end(m, end) for m in models), default=0.0) for end in ("middle", "low", "high")))
     seconds = Range(*(max(getattr(waiting, end), getattr(work, end)) for end in ("middle", "low", "high")))
     paid = total(use.dollars for use in account.models)
-    return CostEstimate.of(part.total_rows, part.num_rows, models, seconds, paid, _notes(part, account, models))
+    unseen = 0.0
+    if not models and _asks_models(part.plan) and 0 < part.num_rows < num_rows:
+        unseen = share_within(0, part.num_rows)[1] * num_rows
+    notes = _notes(part, account, models, unseen)
+    return CostEstimate.of(part.total_rows, part.num_rows, models, seconds, paid, notes, unseen)
+
+
+def _asks_models(plan: Plan) -> bool:
+    """Say whether a plan calls models whose calls are counted."""
+    return any(map(_is_model_call, called_functions(plan)))
+
+
+def _is_model_call(spec: UdfSpec | BatchSpec) -> bool:
+    return any(isinstance(argument, Priced) for argument in spec.init_args)
 
 
 def _end(model: ModelEstimate, end: str) -> float:
@@ -79,13 +94,17 @@ def _sum_of(ranges: Iterable[Range]) -> Range:
     return sum(ranges, NOTHING)
 
 
-def _notes(part: Sampled, account: Account, models: Sequence[ModelEstimate]) -> tuple[str, ...]:
+def _notes(part: Sampled, account: Account, models: Sequence[ModelEstimate], unseen: float) -> tuple[str, ...]:
     """Return what whoever reads the figures must know."""
     notes = []
     if not part.num_rows:
         notes.append("There are no rows: nothing was asked.")
     elif not part.is_spread and part.total_rows is None:
         notes.append("The sample is of the first rows, which may not be like the others.")
+    if unseen:
+        notes.append(f"Up to {unseen:,.0f} calls may be made all the same: take a larger sample=.")
+    if any(spec.is_async and not _is_model_call(spec) for spec in called_functions(part.plan)):
+        notes.append("What async functions and downloads take is not in the time, nor in the dollars.")
     if part.num_rows == 1:
         notes.append("One row says nothing of how rows differ: there is no interval.")
     if part.has_late_limit:

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.accounts import NANO, CallRecord
 
-NUM_RESAMPLES = 2_000
+NUM_RESAMPLES = 1_000
 SEED = 0
 Z = 1.6449  # of the normal distribution: 90 % lie within, 5 % beyond each end
 MOST_AT_ONCE = 1024
@@ -101,7 +101,8 @@ def scaled(figures: Any, num_sampled: int, num_rows: int) -> list[Range]:
     """Return the sum of each column for ``num_rows`` rows, where these are the rows of a sample that had any.
 
     The interval comes from sums of rows drawn again and again (bootstrap), widened for the small number of them, and
-    narrowed where the sample is a large part of all rows.
+    narrowed where the sample is a large part of all rows. Where only some rows ask, it is at least as wide as that of
+    their share: of three rows that ask among twenty, drawing again says too little.
     """
     num_without = max(0, num_sampled - len(figures))  # rows that asked nothing
     values = np.vstack([figures, np.zeros((num_without, figures.shape[1]))])
@@ -116,8 +117,36 @@ def scaled(figures: Any, num_sampled: int, num_rows: int) -> list[Range]:
     wider = math.sqrt(len(values) / freedom) * (1 + (Z**2 + 1) / (4 * freedom))  # Student's quantile by the normal's
     left = math.sqrt(max(0.0, 1 - num_sampled / max(num_rows, 1)))
     low, high = (np.quantile(drawn, share, axis=0) - middle for share in (0.05, 0.95))
-    found = zip(middle, low * wider * left, high * wider * left, strict=True)
+    low, high = low * wider, high * wider
+    if num_without and len(figures):
+        least, most = share_within(len(figures), num_sampled)
+        each = figures.mean(axis=0) * num_rows  # if all rows asked
+        low, high = np.minimum(low, each * least - middle), np.maximum(high, each * most - middle)
+    found = zip(middle, low * left, high * left, strict=True)
     return [Range(float(m), max(0.0, float(m + lo)), float(m + hi)) for m, lo, hi in found]
+
+
+def share_within(num_hits: int, num_tries: int) -> tuple[float, float]:
+    """Return the interval of 90 % of a share that was hit so often in so many tries (Clopper and Pearson's).
+
+    >>> least, most = share_within(0, 20)
+    >>> least, round(most, 3)
+    (0.0, 0.139)
+    """
+
+    def at_most(num: int, share: float) -> float:
+        return math.fsum(math.comb(num_tries, k) * share**k * (1 - share) ** (num_tries - k) for k in range(num + 1))
+
+    def crossing(num: int, level: float) -> float:
+        """Return the share with which at most ``num`` are hit with a probability of ``level``; more make it less."""
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if at_most(num, middle) > level else (low, middle)
+        return low
+
+    least = crossing(num_hits - 1, 0.95) if num_hits else 0.0
+    return least, crossing(num_hits, 0.05) if num_hits < num_tries else 1.0
 
 
 def time_of(calls: Sequence[CallRecord], counted: Range, tokens: Range) -> Range:

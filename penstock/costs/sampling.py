@@ -210,7 +210,7 @@ class ReadThrough:
             self._table = (plan.schema or Schema([])).to_arrow().empty_table()
 
     def sample(self, num_rows: int) -> Part:
-        table = self._table.take(list(spread(num_rows, self._table.num_rows)))
+        table = self._table.take(pa.array(spread(num_rows, self._table.num_rows), pa.int64()))
         return Part(Scan(MemorySource.from_table(table, name="sample")), table.num_rows)
 
 
