@@ -21,6 +21,8 @@ NANO = 1_000_000_000  # dollars are added up in whole billionths, so that sums a
 class CallRecord:
     """One call to a model, as it was paid for; ``is_kept``: it was taken from a ledger, and is not paid again.
 
+    Made where each call is kept, for a sample.
+
     ``row`` is the same for the calls that one row makes. ``parts`` are the weights of the inputs that went together, as
     texts do that are embedded. ``max_at_once`` is how many calls the limits of the model let be under way.
     """
@@ -33,7 +35,6 @@ class CallRecord:
     nanodollars: int | None = None  # None: the price is not known
     latency_s: float | None = None
     is_kept: bool = False
-    is_unsure: bool = False  # nothing came back, so what it cost is a guess
     row: int | None = None
     parts: tuple[int, ...] = ()
     max_parts: int | None = None  # as many may go together
@@ -55,20 +56,6 @@ class ModelUse:
     output_tokens: int = 0
     cached_tokens: int = 0
     nanodollars: int = 0
-
-    def add(self, call: CallRecord) -> None:
-        if call.is_kept:
-            self.num_kept += 1
-            return
-        self.num_calls += 1
-        self.num_unsure += call.is_unsure
-        self.input_tokens += call.input_tokens
-        self.output_tokens += call.output_tokens
-        self.cached_tokens += call.cached_tokens
-        if call.nanodollars is None:
-            self.num_unpriced += 1
-        else:
-            self.nanodollars += call.nanodollars
 
     def join(self, other: ModelUse) -> None:
         for each in fields(self)[2:]:
@@ -92,8 +79,8 @@ class Account:
     """What a query has used, by model. With ``keeps_calls`` each call is kept, too. Safe on any thread.
 
     >>> account = Account()
-    >>> account.add(CallRecord("openai", "gpt-5-mini", 1_000, 50, nanodollars=350_000))
-    >>> account.add(CallRecord("openai", "gpt-5-mini", is_kept=True))
+    >>> account.count(("openai", "gpt-5-mini"), 1_000, 50, 0, nanodollars=350_000)
+    >>> account.count_kept(("openai", "gpt-5-mini"))
     >>> account.num_calls, account.num_kept, account.dollars
     (1, 1, 0.00035)
     """
@@ -106,15 +93,39 @@ class Account:
         self._uses: dict[tuple[str, str], ModelUse] = {}
         self._lock = threading.Lock()
 
-    def add(self, call: CallRecord) -> None:
-        key = call.provider, call.model
+    def count(
+        self,
+        model: tuple[str, str],
+        input_tokens: int,
+        output_tokens: int,
+        cached_tokens: int,
+        nanodollars: int | None,
+        is_unsure: bool = False,
+    ) -> None:
+        """Add a call to a model, by provider and name. Plain arguments: this is done for every call."""
         with self._lock:
-            use = self._uses.get(key)
+            use = self._uses.get(model)
             if use is None:
-                use = self._uses[key] = ModelUse(*key)
-            use.add(call)
-            if self.keeps_calls:
-                self.calls.append(call)
+                use = self._uses[model] = ModelUse(*model)
+            use.num_calls += 1
+            use.num_unsure += is_unsure
+            use.input_tokens += input_tokens
+            use.output_tokens += output_tokens
+            use.cached_tokens += cached_tokens
+            if nanodollars is None:
+                use.num_unpriced += 1
+            else:
+                use.nanodollars += nanodollars
+
+    def count_kept(self, model: tuple[str, str], num_kept: int = 1) -> None:
+        """Add calls that a ledger answered."""
+        with self._lock:
+            self._uses.setdefault(model, ModelUse(*model)).num_kept += num_kept
+
+    def keep(self, call: CallRecord) -> None:
+        """Keep a call that was counted, where calls are kept."""
+        with self._lock:
+            self.calls.append(call)
 
     def take(self) -> Entries | None:
         """Return what was written since the last time, None if nothing was; it is for another account then."""

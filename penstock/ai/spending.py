@@ -208,7 +208,7 @@ class Till:
         self.keeps_calls = account.keeps_calls
         self.max_parts: int | None = None  # inputs that may go together in a call
         self.num_under_way = 0  # under the lock of the purse, as what is learned is
-        self._account, self._provider, self._model = account, provider, model
+        self._account, self._key = account, (provider, model)
         self._caps = (caps.max_concurrency, caps.requests_per_minute, caps.tokens_per_minute)
         self._price = price or price_of(provider, model)
         self._purse = _purse_of(account)
@@ -228,7 +228,8 @@ class Till:
         charge = Charge(self, tokens, parts)
         if self._purse is not None:
             charge.input_cost = self.cost(Usage(tokens, 0))
-            charge.most_output = most_output(body)
+            if self._num_known < NUM_SURE:
+                charge.most_output = most_output(body)
             await self._purse.reserve(charge)
         return charge
 
@@ -239,18 +240,23 @@ class Till:
         if charge.is_reserved and self._purse is not None:
             self._purse.settle(charge, cost, is_call=is_call)
         if is_call:
-            self._record(charge.usage or Usage(charge.tokens, 0), cost, charge)
+            usage = charge.usage or Usage(charge.tokens, 0)
+            self._account.count(self._key, *usage, None if self._price is None else cost, charge.is_unsure)
+            if self.keeps_calls:
+                self._keep(usage, charge, tuple(charge.parts))
 
     def keep(self, body: Any) -> None:
         """Take note of an answer that a ledger had."""
-        usage = (usage_in(body) if self.keeps_calls else None) or Usage(0, 0)
-        self._record(usage, self.cost(usage), None)
+        self._account.count_kept(self._key)
+        if self.keeps_calls:
+            self._keep(usage_in(body) or Usage(0, 0))
 
     def keep_inputs(self, tokens: Sequence[int]) -> None:
         """Take note of inputs whose vectors a ledger had, each of about so many tokens."""
-        for each in tokens:
-            usage = Usage(each, 0)
-            self._record(usage, self.cost(usage), None, parts=(each,))
+        self._account.count_kept(self._key, len(tokens))
+        if self.keeps_calls:
+            for each in tokens:
+                self._keep(Usage(each, 0), parts=(each,))
 
     def cost(self, usage: Usage) -> int:
         """Return what tokens cost, in billionths of a dollar; nothing where the price is not known."""
@@ -274,18 +280,17 @@ class Till:
         self._num_known += 1
         self._usual.learn(charge.input_cost, cost)
 
-    def _record(self, usage: Usage, cost: int, charge: Charge | None, parts: tuple[int, ...] = ()) -> None:
-        self._account.add(
+    def _keep(self, usage: Usage, charge: Charge | None = None, parts: tuple[int, ...] = ()) -> None:
+        """Keep a call with all that a projection needs; one without a charge was answered by a ledger."""
+        self._account.keep(
             CallRecord(
-                self._provider,
-                self._model,
+                *self._key,
                 *usage,
-                nanodollars=None if self._price is None else cost,
+                nanodollars=None if self._price is None else self.cost(usage),
                 latency_s=None if charge is None else charge.latency_s,
                 is_kept=charge is None,
-                is_unsure=charge is not None and charge.is_unsure,
-                row=current_row() if self.keeps_calls else None,
-                parts=parts if charge is None else tuple(charge.parts),
+                row=current_row(),
+                parts=parts,
                 max_parts=self.max_parts,
                 max_at_once=None if charge is None else charge.max_at_once,
                 caps=self._caps,

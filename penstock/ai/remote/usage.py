@@ -29,28 +29,40 @@ def usage_in(body: Any) -> Usage | None:
     >>> usage_in({"usageMetadata": {"promptTokenCount": 9, "thoughtsTokenCount": 5, "candidatesTokenCount": 2}})
     Usage(input=9, output=7, cached=0)
     """
-    if (usage := field_or_none(body, "usage")) is not None:
-        if (given := count_of(usage, "input_tokens")) is not None:
-            return _of_input_tokens(usage, given)
-        if (given := count_of(usage, "prompt_tokens")) is not None:
-            cached = count_of(field_or_none(usage, "prompt_tokens_details"), "cached_tokens") or 0
-            return Usage(given, count_of(usage, "completion_tokens") or 0, cached)
+    if type(body) is not dict:
         return None
-    usage = field_or_none(body, "usageMetadata")
-    if (given := count_of(usage, "promptTokenCount")) is None:
+    usage = body.get("usage")
+    if type(usage) is dict:
+        if (given := _count(usage, "prompt_tokens")) is not None:
+            return Usage(given, _count(usage, "completion_tokens") or 0, _cached(usage, "prompt_tokens_details"))
+        given = _count(usage, "input_tokens")
+        return None if given is None else _of_input_tokens(usage, given)
+    usage = body.get("usageMetadata")
+    if type(usage) is not dict or (given := _count(usage, "promptTokenCount")) is None:
         return None
-    made = (count_of(usage, "candidatesTokenCount") or 0) + (count_of(usage, "thoughtsTokenCount") or 0)
-    given += count_of(usage, "toolUsePromptTokenCount") or 0
-    return Usage(given, made, count_of(usage, "cachedContentTokenCount") or 0)
+    made = (_count(usage, "candidatesTokenCount") or 0) + (_count(usage, "thoughtsTokenCount") or 0)
+    given += _count(usage, "toolUsePromptTokenCount") or 0
+    return Usage(given, made, _count(usage, "cachedContentTokenCount") or 0)
 
 
-def _of_input_tokens(usage: Any, given: int) -> Usage:
+def _of_input_tokens(usage: dict[str, Any], given: int) -> Usage:
     """Return the usage of OpenAI's Responses, which count cached tokens in, or of Anthropic, which count them apart."""
-    made = count_of(usage, "output_tokens") or 0
-    if (details := field_or_none(usage, "input_tokens_details")) is not None:
-        return Usage(given, made, count_of(details, "cached_tokens") or 0)
-    cached = count_of(usage, "cache_read_input_tokens") or 0
-    return Usage(given + cached + (count_of(usage, "cache_creation_input_tokens") or 0), made, cached)
+    made = _count(usage, "output_tokens") or 0
+    if "input_tokens_details" in usage:
+        return Usage(given, made, _cached(usage, "input_tokens_details"))
+    cached = _count(usage, "cache_read_input_tokens") or 0
+    return Usage(given + cached + (_count(usage, "cache_creation_input_tokens") or 0), made, cached)
+
+
+def _count(usage: dict[str, Any], name: str) -> int | None:
+    """Return a number of tokens. This runs for every call, on what a JSON parser gave: types are exact."""
+    count = usage.get(name)
+    return count if type(count) is int and count >= 0 else None
+
+
+def _cached(usage: dict[str, Any], details: str) -> int:
+    found = usage.get(details)
+    return _count(found, "cached_tokens") or 0 if type(found) is dict else 0
 
 
 def most_output(body: Mapping[str, Any]) -> int | None:
