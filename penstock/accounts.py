@@ -85,9 +85,12 @@ class Account:
     (1, 1, 0.00035)
     """
 
-    def __init__(self, budget: float | None = None, keeps_calls: bool = False, name: str = "") -> None:
+    def __init__(
+        self, budget: float | None = None, keeps_calls: bool = False, name: str = "", before: tuple[int, int] = (0, 0)
+    ) -> None:
         self.name = name or uuid.uuid4().hex
         self.budget = budget  # dollars
+        self.before = before  # calls and billionths of dollars that were spent of the budget elsewhere
         self.keeps_calls = keeps_calls
         self.calls: list[CallRecord] = []
         self._uses: dict[tuple[str, str], ModelUse] = {}
@@ -154,6 +157,11 @@ class Account:
         return sum(use.num_calls for use in self.models)
 
     @property
+    def nanodollars(self) -> int:
+        """What calls cost whose price is known."""
+        return sum(use.nanodollars for use in self.models)
+
+    @property
     def num_kept(self) -> int:
         return sum(use.num_kept for use in self.models)
 
@@ -206,11 +214,14 @@ class Terms:
     name: str
     budget: float | None
     keeps_calls: bool
+    before: tuple[int, int] = (0, 0)
 
     @staticmethod
     def here() -> Terms | None:
         account = current_account()
-        return None if account is None else Terms(account.name, account.budget, account.keeps_calls)
+        if account is None:
+            return None
+        return Terms(account.name, account.budget, account.keeps_calls, (account.num_calls, account.nanodollars))
 
 
 def inherit_account(terms: Terms | None) -> None:
@@ -219,7 +230,7 @@ def inherit_account(terms: Terms | None) -> None:
     if terms is None:
         _inherited = None
     elif _inherited is None or _inherited.name != terms.name:
-        _inherited = Account(terms.budget, terms.keeps_calls, terms.name)
+        _inherited = Account(terms.budget, terms.keeps_calls, terms.name, terms.before)
 
 
 def taken_entries() -> Entries | None:

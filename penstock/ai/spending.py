@@ -69,13 +69,12 @@ def check_budget(budget: Any) -> None:
 class Purse:
     """What a query may spend. Everything is done under one lock, and nothing waits while it is held."""
 
-    def __init__(self, budget: float) -> None:
+    def __init__(self, budget: float, before: tuple[int, int] = (0, 0)) -> None:
         self._budget = round(budget * NANO)
         self._lock = threading.Lock()
-        self._spent = 0
+        self._num_calls, self._spent = before
         self._reserved = 0
         self._num_under_way = 0
-        self._num_calls = 0
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
         self._error: BudgetSpentError | None = None
 
@@ -148,21 +147,34 @@ class Purse:
                 self._waiters.clear()
 
     def _spent_error(self, charge: Charge) -> BudgetSpentError:
-        budget, spent = self._budget / NANO, self._spent / NANO
         is_kept = bool(job_folder() or get_config().cache_dir)
         kept = (
             "Run it again with resume=True and a larger budget: what is done is kept, and budget= is for one run"
             if is_kept
             else "Run it again with a larger budget; a write with resume=True, or cache_dir, keeps what is done"
         )
-        calls = "no call was made" if not self._num_calls else f"{self._num_calls:,} calls were made for ${spent:.6g}"
+        spent = f"{self._num_calls:,} calls were made for {dollars(self._spent)}"
+        if not self._num_calls:
+            spent = "no call was made"
         return BudgetSpentError(
-            f"budget=${budget:.6g} is spent: {calls}, and the next, to {charge.till.name}, may cost "
-            f"${charge.reserved / NANO:.6g}. {kept}.",
-            budget,
-            spent,
+            f"The budget of {dollars(self._budget)} is spent: {spent}, and the next, to {charge.till.name}, may "
+            f"cost {dollars(charge.reserved)}. {kept}.",
+            self._budget / NANO,
+            self._spent / NANO,
             self._num_calls,
         )
+
+
+def dollars(nanodollars: int) -> str:
+    """Return an amount as people write it, as precise as it is small.
+
+    >>> dollars(12_340_000_000), dollars(5_000_000), dollars(12_250), dollars(0)
+    ('$12.34', '$0.005', '$0.00001225', '$0.00')
+    """
+    amount = nanodollars / NANO
+    if amount >= 1 or not amount:
+        return f"${amount:,.2f}"
+    return "$" + f"{amount:.9f}".rstrip("0")
 
 
 class _Waiter:
@@ -194,7 +206,7 @@ def _purse_of(account: Account) -> Purse | None:
         return None
     with _lock:
         if account not in _purses:
-            _purses[account] = Purse(account.budget)
+            _purses[account] = Purse(account.budget, account.before)
         return _purses[account]
 
 
