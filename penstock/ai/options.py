@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.ai.limits.limiter import Caps
+from penstock.ai.pricing import check_price
 from penstock.ai.provider import FIRST_DELAY_S, MAX_RETRIES, TIMEOUT_S, CallSettings
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, did_you_mean
@@ -16,10 +17,10 @@ from penstock.udf.options import check_whole, make_policy
 ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
 CALL_OPTIONS = (
     *("on_error", "max_errors", "max_retries", "timeout"),
-    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache"),
+    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache", "price"),
 )
 
-OF_REQUESTS = ("timeout", "requests_per_minute", "tokens_per_minute")
+OF_REQUESTS = ("timeout", "requests_per_minute", "tokens_per_minute", "price")
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ class AiOptions:
         caps = Caps(taken.get("max_concurrency"), taken.get("requests_per_minute"), taken.get("tokens_per_minute"))
         cache = taken.get("cache")
         _check_cache(function, cache)
+        check_price(function, price := taken.get("price"))
         settings = CallSettings(
-            taken.get("max_retries", MAX_RETRIES), taken.get("timeout", TIMEOUT_S), caps, FIRST_DELAY_S, cache
+            taken.get("max_retries", MAX_RETRIES), taken.get("timeout", TIMEOUT_S), caps, FIRST_DELAY_S, cache, price
         )
         return AiOptions(policy, settings, given, tuple(name for name in OF_REQUESTS if name in taken))
 

@@ -58,6 +58,7 @@ class CallSettings:
     caps: Caps = NO_CAPS
     first_delay_s: float = FIRST_DELAY_S  # before the second try; it doubles from there
     cache: bool | None = None  # whether answers are kept; None: where there is a ledger
+    price: Mapping[str, float] | None = None  # dollars for a million tokens; None: by the model's name
 
 
 DEFAULT_SETTINGS = CallSettings()

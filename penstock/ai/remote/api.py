@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from penstock.accounts import current_account
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
 from penstock.ai.remembering import SAMPLE_TEXTS, CallMemory, Found, TextKeys, VectorMemory, configured_ledger
@@ -35,10 +36,15 @@ class ApiPrompter(Prompter):
         return self._endpoint.provider, self._endpoint.base_url, self._wire
 
     def load(self) -> None:
-        if (ledger := configured_ledger(self._cache)) is None:
+        ledger = configured_ledger(self._cache)
+        if ledger is None or current_account() is not None:
             self._client.open()
-        else:  # which may have all answers
+        if ledger is not None:  # which may have all answers, so that no client is needed
             self._memory = CallMemory(ledger, self._endpoint.provider, self._endpoint.base_url)
+
+    def check_price(self) -> None:
+        """Refuse to work within a budget where nobody knows what a call costs."""
+        self._client.check_price()
 
     async def close(self) -> None:
         await self._client.close()
@@ -78,13 +84,16 @@ class ApiPrompter(Prompter):
         return self._found(pattern.keys(texts, self._memory), self._memory)
 
     def _found(self, keys: list[bytes], memory: CallMemory) -> Iterator[Found]:
-        known = memory.known(keys).get
+        known, till = memory.known(keys).get, self._client.till
         for key in keys:
             if (raw := known(key)) is None:
                 yield key
                 continue
             try:
-                yield self._read(orjson.loads(raw))
+                body = orjson.loads(raw)
+                if till is not None:
+                    till.keep(body)
+                yield self._read(body)
             except Exception as exc:
                 yield exc
 
@@ -114,8 +123,10 @@ class ApiPrompter(Prompter):
         if key is None:
             formless = call if request.output is None else self._wire.call(replace(request, output=None))
             key = self._memory.key(formless.path, formless.body)
-        raw = await self._memory.answer(key, ask, is_missing)
-        return _timed(self._read(orjson.loads(raw)), latency_s)
+        body = orjson.loads(await self._memory.answer(key, ask, is_missing))
+        if latency_s is None and self._client.till is not None:
+            self._client.till.keep(body)
+        return _timed(self._read(body), latency_s)
 
     def _checked(self, body: dict[str, Any]) -> dict[str, Any]:
         self._read(body)
@@ -199,11 +210,22 @@ class ApiEmbedder(Embedder):
 
     def load(self) -> None:
         self._client.open()
+        if self._client.till is not None:
+            self._client.till.max_parts = self.max_items
         if (ledger := configured_ledger(self._cache)) is not None:
             call = self._wire.call([])
             self.memory = VectorMemory(
                 ledger, base_url=self._endpoint.base_url, dimensions=self.dimensions, path=call.path, body=call.body
             )
+
+    def check_price(self) -> None:
+        """Refuse to work within a budget where nobody knows what a call costs."""
+        self._client.check_price()
+
+    def note_kept(self, texts: Sequence[str]) -> None:
+        """Take note of texts whose vectors were remembered."""
+        if self._client.till is not None:
+            self._client.till.keep_inputs([estimated_tokens(text) for text in texts])
 
     async def close(self) -> None:
         await self._client.close()
@@ -214,8 +236,8 @@ class ApiEmbedder(Embedder):
         def read(body: Mapping[str, Any]) -> NDArray:
             return _counted(self._wire.read(body), len(inputs), self.dimensions)
 
-        tokens = sum(map(estimated_tokens, inputs))
-        vectors, _ = await self._client.ask(self._wire.call(inputs), read, tokens)
+        parts = list(map(estimated_tokens, inputs))
+        vectors, _ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
         return vectors
 
 

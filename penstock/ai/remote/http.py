@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
@@ -14,10 +14,12 @@ import orjson
 from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, OutOfPatienceError, come_back, limiter_for
 from penstock.ai.limits.pacing import PATIENCE_S
 from penstock.ai.limits.rate_headers import read_hints
+from penstock.ai.pricing import price_of, unknown_price
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.deadlines import Deadlines
 from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_or_none
+from penstock.ai.spending import Charge, Till
 from penstock.errors import (
     AuthenticationError,
     InvalidAnswerError,
@@ -60,7 +62,13 @@ _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered th
 
 
 class ApiClient:
-    """Asks one model of one server. Made anywhere, opened and used on one event loop."""
+    """Asks one model of one server. Made anywhere, opened and used on one event loop.
+
+    Where calls are counted, ``till`` is where they are paid for.
+    """
+
+    is_model = True  # calls take tokens, which cost something
+    till: Till | None = None
 
     def __init__(self, endpoint: Endpoint, model: str, settings: CallSettings) -> None:
         self._endpoint = endpoint
@@ -89,21 +97,32 @@ class ApiClient:
                 told["Proxy-Authorization"] = proxy.authorization
         self._headers = _Session.as_headers(headers)
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
+        if self.is_model:
+            self.till = Till.open(endpoint.provider, self._model, self._settings.price, self._settings.caps)
         self._session = _Session.shared()  # last, as whoever fails before has nothing to close
 
     @property
     def is_open(self) -> bool:
         return self._session is not None
 
+    def check_price(self) -> None:
+        """Refuse a model whose price nobody knows."""
+        provider = self._endpoint.provider
+        if self.is_model and self._settings.price is None and price_of(provider, self._model) is None:
+            raise unknown_price(provider, self._model)
+
     async def close(self) -> None:
         session, self._session, self._limiter = self._session, None, None
         if session is not None:
             await session.release()
 
-    async def ask(self, call: ApiCall, read: Callable[[Any], Answer], tokens: int = 0) -> tuple[Answer, float]:
+    async def ask(
+        self, call: ApiCall, read: Callable[[Any], Answer], tokens: int = 0, parts: Sequence[int] = ()
+    ) -> tuple[Answer, float]:
         """Send a call until it is answered; return what ``read`` makes of the body, and how long the answer took.
 
-        ``tokens`` is what the call is estimated to take of a limit on tokens. What cannot be mended by asking again, or
+        ``tokens`` is what the call is estimated to take of a limit on tokens, and ``parts`` is that of each input where
+        it has several. What cannot be mended by asking again, or
         was asked too often, is raised. To be refused for the number of requests (429), or to find nobody at an address
         that answered before, counts as no retry, but is borne for ``PATIENCE_S``: the one says to come back, the other
         that a server starts again.
@@ -112,7 +131,13 @@ class ApiClient:
         num_failures, began = 0, 0.0
         while True:
             try:
-                return await self._ask_once(call.path, data, read, tokens)
+                if self.till is None:
+                    return await self._ask_once(call.path, data, read, tokens)
+                charge = await self.till.reserve(call.body, tokens, parts)
+                try:
+                    return await self._ask_once(call.path, data, read, tokens, charge)
+                finally:
+                    self.till.settle(charge)
             except OutOfPatienceError:
                 raise
             except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
@@ -132,7 +157,12 @@ class ApiClient:
             await asyncio.sleep(delay_s)
 
     async def _ask_once(
-        self, path: str, data: bytes, read: Callable[[Mapping[str, Any]], Answer], tokens: int
+        self,
+        path: str,
+        data: bytes,
+        read: Callable[[Mapping[str, Any]], Answer],
+        tokens: int,
+        charge: Charge | None = None,
     ) -> tuple[Answer, float]:
         assert self._limiter is not None
         assert self._session is not None, "open() was not called"
@@ -141,6 +171,9 @@ class ApiClient:
         headers: Mapping[str, str] | None = None
         used_tokens: int | None = None
         started = time.perf_counter()
+        if charge is not None:
+            charge.sent()
+            charge.max_at_once = self._limiter.state().limit if charge.till.keeps_calls else None
         try:
             with self._session.deadlines.within(self._settings.timeout_s):
                 response = await self._send(path, data)
@@ -151,10 +184,14 @@ class ApiClient:
                     raise
             headers = response.headers
             _reached.add(self._way)
+            if charge is not None:
+                charge.refused(raw)  # unless it turns out to be answered
             if not 200 <= response.status < 300:
                 raise self._refusal(response.status, raw, headers)
             body = self._body(raw)
             used_tokens = tokens_used(body)
+            if charge is not None:
+                charge.answered(body, time.perf_counter() - started)
             answer = self._understood(body, read)
             outcome = "ok"
             return answer, time.perf_counter() - started
@@ -166,7 +203,10 @@ class ApiClient:
             raise
         except _connection_errors() as exc:
             outcome = "unavailable"
-            raise self._lost(exc) from exc
+            lost = self._lost(exc)
+            if charge is not None and isinstance(lost, _NobodyThereError | _StrangerError):
+                charge.never_arrived()
+            raise lost from exc
         finally:
             permit.settle(outcome, used_tokens=used_tokens, headers=headers)
 
