@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+BATCH_SHARE = 0.5
 PRICES = Path(__file__).with_name("prices.json")
 _VERSION = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|latest|\d{3})$")  # gpt-4.1-2025-04-14, claude-...-20250929
 
@@ -20,8 +21,11 @@ def cost_of(
     input_tokens: int | None,
     output_tokens: int | None,
     cached_tokens: int | None = None,
+    is_batch: bool = False,
 ) -> float | None:
     """Return the dollars that a call cost, or None where the model's price is not known.
+
+    Batch APIs cost half (``BATCH_SHARE``), at OpenAI as at Anthropic.
 
     >>> cost_of("openai", "gpt-5-mini-2025-08-07", input_tokens=1_000_000, output_tokens=0)
     0.25
@@ -35,7 +39,7 @@ def cost_of(
         + cached * price.get("cached", price["input"])
         + (output_tokens or 0) * price.get("output", 0.0)
     )
-    return float(dollars) / 1e6
+    return float(dollars) / 1e6 * (BATCH_SHARE if is_batch else 1.0)
 
 
 @functools.lru_cache(maxsize=256)

@@ -43,6 +43,7 @@ class PromptForm:
     has_usage: bool = False
     max_reasks: int = 1
     max_tool_rounds: int = 10
+    is_batch: bool = False  # whether calls are made, and paid, by the provider's batch API
 
     @property
     def dtype(self) -> DataType:
@@ -123,11 +124,12 @@ class Exchange:
         calls = [
             {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
         ]
+        tokens = {name: usage[name] for name in _TOKENS}
         return {
             "value": self.value,
             "model": last.model,
             **usage,
-            "cost": cost_of(self._form.provider, last.model, **{name: usage[name] for name in _TOKENS}),
+            "cost": cost_of(self._form.provider, last.model, **tokens, is_batch=self._form.is_batch),
             "finish_reason": last.finish_reason,
             "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
             "reasoning": last.reasoning,

@@ -35,9 +35,10 @@ class CallMemory:
         self._server = {"provider": provider, "base_url": base_url}
         self._num_seen: dict[bytes, int] = {}
         self._under_way: dict[bytes, asyncio.Future[bytes]] = {}
+        self.get, self.put = ledger.get, ledger.put
 
-    async def answer(self, path: str, body: Mapping[str, Any], ask: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the answer to a call: the one that is kept, or what ``ask`` gives, which is kept then.
+    async def answer(self, path: str, body: Mapping[str, Any], ask: Callable[[bytes], Awaitable[bytes]]) -> bytes:
+        """Return the answer to a call: the one that is kept, or what ``ask(key)`` gives, which is kept then.
 
         Equal calls whose answer is drawn by chance are as many calls: the second of a run is kept beside the first. Of
         those that always give the same, one is made.
@@ -50,7 +51,7 @@ class CallMemory:
                 return shared
         future = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
-            raw = await ask()
+            raw = await ask(key)
             self._ledger.put(key, raw)
             future.set_result(raw)
             return raw

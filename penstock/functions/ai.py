@@ -38,6 +38,9 @@ API_CALLS_AT_ONCE = 1024
 API_BATCHES_AT_ONCE = 64
 API_TASK_ROWS = 64
 """Rows that are passed on together: a task waits for its slowest row."""
+BATCHED_CALLS_AT_ONCE = 131_072
+"""Rows that wait at once for batches of a provider: more than one takes. What they hold is bounded besides."""
+BATCHED_TASK_ROWS = 512
 
 
 def _is_image(dtype: DataType) -> bool:
@@ -95,6 +98,7 @@ def prompt(
         raise InvalidArgumentError(f"prompt: system_message is a text; got {type(system_message).__name__}.")
     given = AiOptions.of("prompt", options)
     chosen = find_provider(provider, "prompt")
+    given.check_provider("prompt", chosen)
     form = PromptForm(
         chosen.name,
         system_message,
@@ -104,6 +108,7 @@ def prompt(
         usage,
         max_reasks,
         max_tool_rounds,
+        is_batch=given.settings.batch is not None,
     )
     found = chosen.model(Prompting(model, given.rest, given.settings))
     return _prompted("prompt", found, form, given, _parts(messages), _check_messages)
@@ -136,6 +141,7 @@ def embed_text(
         raise InvalidArgumentError(f"embed_text: long_input={long_input!r} is not known; use 'truncate' or 'average'.")
     given = AiOptions.of("embed_text", options)
     chosen = find_provider(provider, "embed_text")
+    given.check_provider("embed_text", chosen)
     found = chosen.model(TextEmbedding(model, given.rest, given.settings, dimensions, long_input))
     return _embedded("embed_text", found, given, text, TEXT, long_input)
 
@@ -161,6 +167,7 @@ def embed_image(
         check_whole("embed_image", "dimensions", dimensions, 1)
     given = AiOptions.of("embed_image", options)
     chosen = find_provider(provider, "embed_image")
+    given.check_provider("embed_image", chosen)
     found = chosen.model(ImageEmbedding(model, given.rest, given.settings, dimensions))
     return _embedded("embed_image", found, given, image, IMAGE)
 
@@ -186,6 +193,7 @@ def classify_text(
     True
     """
     given, chosen = AiOptions.of("classify_text", options), find_provider(provider, "classify_text")
+    given.check_provider("classify_text", chosen)
     names = check_labels("classify_text", labels)
     found = chosen.model(TextClassification(model, given.rest, given.settings, names))
     return _classified("classify_text", found, given, text, TEXT, names, "text", chosen.name)
@@ -210,6 +218,7 @@ def classify_image(
     True
     """
     given, chosen = AiOptions.of("classify_image", options), find_provider(provider, "classify_image")
+    given.check_provider("classify_image", chosen)
     names = check_labels("classify_image", labels)
     found = chosen.model(ImageClassification(model, given.rest, given.settings, names))
     return _classified("classify_image", found, given, image, IMAGE, names, "image", chosen.name)
@@ -326,6 +335,8 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> U
         if max_concurrency is not None:
             resources = replace(resources, max_workers=max_concurrency)
         return replace(spec, resources=resources, batch_size=model.batch_size)
+    if options.settings.batch is not None:
+        return _gathered(spec, model)
     at_once = API_BATCHES_AT_ONCE if spec.is_batch else API_CALLS_AT_ONCE
     return replace(
         spec,
@@ -334,6 +345,19 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> U
         resources=replace(model.resources, max_workers=min(max_concurrency or at_once, at_once)),
         task_rows=None if spec.is_batch else API_TASK_ROWS,
         batch_size=model.max_items if isinstance(model, Embedder) else "auto",
+    )
+
+
+def _gathered(spec: UdfSpec, model: Model) -> UdfSpec:
+    """Return a spec whose rows wait for batches of the provider: as many at once as fill one."""
+    at_once = BATCHED_CALLS_AT_ONCE // BATCHED_TASK_ROWS if spec.is_batch else BATCHED_CALLS_AT_ONCE
+    return replace(
+        spec,
+        is_async=True,
+        loop=API_LOOP,
+        resources=replace(model.resources, max_workers=at_once),
+        task_rows=None if spec.is_batch else BATCHED_TASK_ROWS,
+        batch_size=BATCHED_TASK_ROWS if spec.is_batch else "auto",
     )
 
 

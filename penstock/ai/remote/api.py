@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import orjson
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
@@ -16,6 +19,11 @@ from penstock.ai.remembering import CallMemory, VectorMemory, configured_ledger
 from penstock.ai.remote.http import ApiClient, estimated_tokens
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
 from penstock.errors import InvalidAnswerError
+from penstock.ledger.keys import KEY_NBYTES
+
+if TYPE_CHECKING:
+    from penstock.ai.batch.asker import Answers, BatchAsker
+    from penstock.ai.batch.service import BatchService
 
 TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
 
@@ -23,18 +31,30 @@ TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
 class ApiPrompter(Prompter):
     """Asks a remote model, many requests at once."""
 
-    def __init__(self, endpoint: Endpoint, wire: Wire, model: str, settings: CallSettings = DEFAULT_SETTINGS) -> None:
-        self._endpoint, self._wire, self._cache = endpoint, wire, settings.cache
-        self._client = ApiClient(endpoint, model, settings)
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        wire: Wire,
+        model: str,
+        settings: CallSettings = DEFAULT_SETTINGS,
+        batches: BatchService | None = None,
+    ) -> None:
+        self._endpoint, self._wire = endpoint, wire
+        self._client = made_client(endpoint, model, settings)
         self._memory: CallMemory | None = None
+        self._settings, self._batches = settings, batches
+        self._asker: BatchAsker[dict[str, Any]] | None = None
         self.takes_options = getattr(wire, "takes_options", False)
 
     def load(self) -> None:
         self._client.open()
-        if (ledger := configured_ledger(self._cache)) is not None:
+        if (ledger := configured_ledger(self._settings.cache)) is not None:
             self._memory = CallMemory(ledger, self._endpoint.provider, self._endpoint.base_url)
+        self._asker = opened_asker(self._batches, self._client, self._settings, BodyAnswers(self._checked, self._memory))
 
     async def close(self) -> None:
+        if self._asker is not None:
+            await self._asker.close()
         await self._client.close()
         if self._memory is not None:
             await asyncio.to_thread(self._memory.close)
@@ -49,14 +69,22 @@ class ApiPrompter(Prompter):
 
     async def _ask(self, request: Request) -> list[Generation]:
         call = self._wire.call(request)
-        if self._memory is None:
+        if self._memory is None and self._asker is None:
             return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
         latency_s: float | None = None
 
-        async def ask() -> bytes:
+        async def ask(key: bytes) -> bytes:
             nonlocal latency_s
-            body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
+            if self._asker is not None:
+                began = time.monotonic()
+                body = await self._asker.ask(key, call)
+                latency_s = time.monotonic() - began
+            else:
+                body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
             return orjson.dumps(body)
+
+        if self._memory is None:
+            return _timed(self._read(orjson.loads(await ask(secrets.token_bytes(KEY_NBYTES)))), latency_s)
 
         formless = call if request.output is None else self._wire.call(replace(request, output=None))
         raw = await self._memory.answer(formless.path, formless.body, ask)
@@ -71,6 +99,59 @@ class ApiPrompter(Prompter):
         if not answers:
             raise InvalidAnswerError("the answer holds no text and no reason why")
         return answers
+
+
+def made_client(endpoint: Endpoint, model: str, settings: CallSettings) -> ApiClient:
+    """Return the client that calls need as the settings have them made."""
+    if settings.batch is None:
+        return ApiClient(endpoint, model, settings)
+    from penstock.ai.batch.client import BatchClient
+
+    return BatchClient(endpoint, model, settings)
+
+
+def opened_asker(
+    service: BatchService | None, client: ApiClient, settings: CallSettings, answers: Answers[Any]
+) -> BatchAsker[Any] | None:
+    """Return what asks by batches, None where calls are made one by one."""
+    if settings.batch is None or service is None:
+        return None
+    from penstock.ai.batch.asker import BatchAsker
+    from penstock.ai.batch.client import BatchClient
+    from penstock.ai.batch.records import Records
+
+    assert isinstance(client, BatchClient)
+    ledger = configured_ledger(settings.cache)
+    return BatchAsker(service, client, settings.batch, answers, None if ledger is None else Records(ledger))
+
+
+class BodyAnswers:
+    """Answers to prompts, as bodies: kept as ``CallMemory`` does."""
+
+    def __init__(self, read: Callable[[dict[str, Any]], dict[str, Any]], memory: CallMemory | None) -> None:
+        self.read, self._memory = read, memory
+
+    def keep(self, key: bytes, answer: dict[str, Any]) -> None:
+        if self._memory is not None:
+            self._memory.put(key, orjson.dumps(answer))
+
+    def recall(self, keys: Sequence[bytes]) -> dict[bytes, dict[str, Any]]:
+        kept = self._memory.get(keys) if self._memory is not None else {}
+        return {key: orjson.loads(value) for key, value in kept.items()}
+
+
+class VectorAnswers:
+    """Vectors of single texts."""
+
+    def __init__(self, read: Callable[[Mapping[str, Any]], NDArray], memory: VectorMemory | None) -> None:
+        self.read, self._memory = read, memory
+
+    def keep(self, key: bytes, answer: NDArray) -> None:
+        if self._memory is not None:
+            self._memory.put(key, answer)
+
+    def recall(self, keys: Sequence[bytes]) -> dict[bytes, NDArray]:
+        return self._memory.get(keys) if self._memory is not None else {}
 
 
 def _timed(answers: list[Generation], latency_s: float | None) -> list[Generation]:
@@ -126,34 +207,58 @@ class ApiEmbedder(Embedder):
         model: str,
         dimensions: int | None = None,
         settings: CallSettings = DEFAULT_SETTINGS,
+        batches: BatchService | None = None,
     ) -> None:
-        self._endpoint, self._wire, self._cache = endpoint, wire, settings.cache
-        self._client = ApiClient(endpoint, model, settings)
+        self._endpoint, self._wire = endpoint, wire
+        self._client = made_client(endpoint, model, settings)
+        self._settings, self._batches = settings, batches
+        self._asker: BatchAsker[NDArray] | None = None
         self.max_items, self.max_tokens, self.max_input_tokens = wire.max_items, wire.max_tokens, wire.max_input_tokens
+        if settings.batch is not None:
+            self.max_items = 1
         if dimensions is None:
             dimensions = probed((endpoint.base_url, model), lambda: ApiClient(endpoint, model, settings), wire)
         self.dimensions = dimensions
 
     def load(self) -> None:
         self._client.open()
-        if (ledger := configured_ledger(self._cache)) is not None:
+        if (ledger := configured_ledger(self._settings.cache)) is not None:
             call = self._wire.call([])
             self.memory = VectorMemory(
                 ledger, base_url=self._endpoint.base_url, dimensions=self.dimensions, path=call.path, body=call.body
             )
+        self._asker = opened_asker(self._batches, self._client, self._settings, VectorAnswers(self._one, self.memory))
 
     async def close(self) -> None:
+        if self._asker is not None:
+            await self._asker.close()
         await self._client.close()
         if self.memory is not None:
             await asyncio.to_thread(self.memory.close)
 
     async def embed(self, inputs: Sequence[str]) -> NDArray:
+        if self._asker is not None:
+            return np.stack(await asyncio.gather(*(self._asked(self._asker, text) for text in inputs)))
+
         def read(body: Mapping[str, Any]) -> NDArray:
             return _counted(self._wire.read(body), len(inputs), self.dimensions)
 
         tokens = sum(map(estimated_tokens, inputs))
         vectors, _ = await self._client.ask(self._wire.call(inputs), read, tokens)
         return vectors
+
+
+    async def _asked(self, asker: BatchAsker[NDArray], text: str) -> NDArray:
+        """Return the vector of one text, by a batch in which it is a request of its own.
+
+        So a text that is refused fails alone, at the cost of no further batch, and each is known by itself afterwards.
+        """
+        key = secrets.token_bytes(KEY_NBYTES) if self.memory is None else self.memory.key(text)
+        return await asker.ask(key, self._wire.call([text]))
+
+    def _one(self, body: Mapping[str, Any]) -> NDArray:
+        vector: NDArray = _counted(self._wire.read(body), 1, self.dimensions)[0]
+        return vector
 
 
 def _counted(vectors: NDArray, num_texts: int, dimensions: int | None = None) -> NDArray:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
@@ -105,14 +105,23 @@ class ApiClient:
         that a server starts again.
         """
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
+        return await self._until_answered(lambda: self._ask_once(call.path, data, read, tokens))
+
+    async def _until_answered(self, ask_once: Callable[[], Awaitable[Answer]], is_safe: bool = True) -> Answer:
+        """Return what a request gives, made again as often as it may be.
+
+        One that is not ``is_safe`` to be made twice is made again only if it was refused for its number.
+        """
         num_failures, began = 0, 0.0
         while True:
             try:
-                return await self._ask_once(call.path, data, read, tokens)
+                return await ask_once()
             except OutOfPatienceError:
                 raise
             except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
                 began = began or time.monotonic()
+                if not is_safe and not isinstance(exc, RateLimitedError):
+                    raise
                 is_free = isinstance(exc, RateLimitedError | _NobodyThereError)
                 num_failures += not is_free
                 tries = min(STRANGER_TRIES, self._settings.max_retries + 1)
@@ -146,7 +155,7 @@ class ApiClient:
                     response.close()
                     raise
             headers = response.headers
-            _reached.add(self._way)
+            self._note_reached()
             if not 200 <= response.status < 300:
                 raise self._refusal(response.status, raw, headers)
             body = self._body(raw)
@@ -160,7 +169,7 @@ class ApiClient:
         except ProviderUnavailableError:
             outcome = "unavailable"
             raise
-        except _connection_errors() as exc:
+        except connection_errors() as exc:
             outcome = "unavailable"
             raise self._lost(exc) from exc
         finally:
@@ -202,6 +211,9 @@ class ApiClient:
             raise InvalidAnswerError(
                 f"{self._name} answered in a form that is not understood: {type(exc).__name__}: {hidden(str(exc))}"
             ) from exc
+
+    def _note_reached(self) -> None:
+        _reached.add(self._way)
 
     @property
     def _way(self) -> tuple[str, str | None]:
@@ -318,7 +330,9 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
         hints = read_hints(headers, time.time())
         error.retry_after_s = hints.wait_s("refused" if status == 429 else "unavailable")
         return error
-    return RequestRefusedError(told)
+    refused = RequestRefusedError(told)
+    refused.status = status
+    return refused
 
 
 def status_meant(error: Any) -> int:
@@ -369,7 +383,7 @@ def tokens_used(body: Any) -> int | None:
     return sum(part or 0 for part in parts) if any(part is not None for part in parts) else None
 
 
-def _connection_errors() -> tuple[type[BaseException], ...]:
+def connection_errors() -> tuple[type[BaseException], ...]:
     import aiohttp
 
     return aiohttp.ClientError, TimeoutError, OSError
