@@ -21,6 +21,7 @@ from penstock.ai.provider import (
     TextEmbedding,
 )
 from penstock.ai.registry import find_provider
+from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, method, to_expr
 from penstock.expr.nodes import UdfCall
@@ -38,9 +39,13 @@ API_CALLS_AT_ONCE = 1024
 API_BATCHES_AT_ONCE = 64
 API_TASK_ROWS = 64
 """Rows that are passed on together: a task waits for its slowest row."""
-BATCHED_CALLS_AT_ONCE = 131_072
-"""Rows that wait at once for batches of a provider: more than one takes. What they hold is bounded besides."""
+BATCHED_CALLS_AT_ONCE = 100_000
+"""Rows that wait at once for batches of a provider: as many as fill one."""
+BATCHED_CALL_NBYTES = 16 * 2**10
+"""What a row that waits takes of ``memory_limit`` besides its data, at most: about 9 kB were measured."""
 BATCHED_TASK_ROWS = 512
+BATCHED_GROWTH = 4
+"""What a byte is taken to become at first: it stays in its column, stands in the request, and is answered."""
 
 
 def _is_image(dtype: DataType) -> bool:
@@ -350,7 +355,9 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> U
 
 def _gathered(spec: UdfSpec, model: Model) -> UdfSpec:
     """Return a spec whose rows wait for batches of the provider: as many at once as fill one."""
-    at_once = BATCHED_CALLS_AT_ONCE // BATCHED_TASK_ROWS if spec.is_batch else BATCHED_CALLS_AT_ONCE
+    most = max(BATCHED_TASK_ROWS, get_config().memory_bytes // BATCHED_CALL_NBYTES)
+    num_rows = min(BATCHED_CALLS_AT_ONCE, most)
+    at_once = -(-num_rows // BATCHED_TASK_ROWS) if spec.is_batch else num_rows
     return replace(
         spec,
         is_async=True,
@@ -358,6 +365,7 @@ def _gathered(spec: UdfSpec, model: Model) -> UdfSpec:
         resources=replace(model.resources, max_workers=at_once),
         task_rows=None if spec.is_batch else BATCHED_TASK_ROWS,
         batch_size=BATCHED_TASK_ROWS if spec.is_batch else "auto",
+        first_growth=BATCHED_GROWTH,
     )
 
 
