@@ -89,7 +89,9 @@ def _result(client: BatchClient, custom_id: str, result: Any) -> BatchResult:
     if kind == "errored":
         body = field_or_none(result, "error")
         return BatchResult(custom_id, error=client.error_of(status_meant(field_or_none(body, "error") or body), body))
-    return BatchResult(custom_id, error=ProviderUnavailableError(f"{client.name}: the request has {kind or 'no result'}"))
+    return BatchResult(
+        custom_id, error=ProviderUnavailableError(f"{client.name}: the request has {kind or 'no result'}")
+    )
 
 
 def _is_of(batch: Any, time: float) -> bool:

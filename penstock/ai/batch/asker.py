@@ -14,8 +14,9 @@ import orjson
 
 from penstock.ai.batch.calls import Batch, WaitingCall
 from penstock.ai.batch.client import BatchClient
-from penstock.ai.batch.deciding import MOST_POLL_FACTOR, is_full, lull_s, may_pass, num_fitting
+from penstock.ai.batch.deciding import may_pass
 from penstock.ai.batch.following import ended_state
+from penstock.ai.batch.gathering import Gathering
 from penstock.ai.batch.records import NEVER, Records
 from penstock.ai.batch.service import BatchResult, BatchService, BatchState
 from penstock.ai.provider import BatchSettings
@@ -64,16 +65,11 @@ class BatchAsker(Generic[Answer]):
     ) -> None:
         self._service, self._client, self._answers, self._records = service, client, answers, records
         self._poll_interval_s = settings.poll_interval_s
-        self._limits = service.limits.lowered(settings.max_requests)
+        self._gathering = Gathering(service.limits.lowered(settings.max_requests), settings.poll_interval_s)
         self._calls: dict[bytes, WaitingCall] = {}
         self._arrived: list[WaitingCall] = []  # of which it is not known yet whether they are in a batch
-        self._gathered: list[WaitingCall] = []  # to be submitted
-        self._nbytes_gathered = 0
         self._batches: dict[str, Batch] = {}  # that are submitted or being so, by token
         self._tokens_read: set[str] = set()  # of batches that are over
-        self._last_arrival: float | None = None
-        self._longest_gap_s = 0.0
-        self._held_until = 0.0
         self._wake = asyncio.Event()
         self._server: asyncio.Task[None] | None = None
         self._creating: asyncio.Task[None] | None = None
@@ -98,7 +94,8 @@ class BatchAsker(Generic[Answer]):
         waiting = WaitingCall(key, call.path, body, asyncio.get_running_loop().create_future())
         self._calls[key] = waiting
         self._arrived.append(waiting)
-        self._note_arrival()
+        self._gathering.note_arrival(time.monotonic())
+        self._wake.set()
         if self._server is None:
             self._server = self._start(self._serve())
         try:
@@ -133,35 +130,18 @@ class BatchAsker(Generic[Answer]):
 
     # --- gathering ---
 
-    def _note_arrival(self) -> None:
-        now = time.monotonic()
-        if self._last_arrival is not None:
-            self._longest_gap_s = max(self._longest_gap_s, now - self._last_arrival)
-        self._last_arrival = now
-        self._wake.set()
-
     async def _serve(self) -> None:
         """Submit what has gathered, when it is time."""
         while True:
             self._wake.clear()
             self._sort_arrived()
-            wait_s = self._wait_s(time.monotonic())
+            wait_s = self._gathering.wait_s(time.monotonic())
             if wait_s <= 0:
-                await self._submit(self._taken())
+                await self._submit(self._gathering.take())
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s if wait_s < math.inf else None):
                     await self._wake.wait()
-
-    def _wait_s(self, now: float) -> float:
-        """Return how long to wait before the next batch is submitted."""
-        if not self._gathered:
-            return math.inf
-        held_s = self._held_until - now
-        if is_full(len(self._gathered), self._nbytes_gathered, self._limits):
-            return held_s
-        quiet_s = now - (self._last_arrival or 0.0)
-        return max(held_s, lull_s(self._poll_interval_s, self._longest_gap_s) - quiet_s)
 
     def _sort_arrived(self) -> None:
         """Gather the calls that are new; those that are in a batch wait for it."""
@@ -171,13 +151,12 @@ class BatchAsker(Generic[Answer]):
             submission = known.get(call.key, NEVER)
             call.next_attempt = submission.next_attempt
             if submission.token is None:
-                self._gather(call)
+                self._gather([call])
             else:
                 self._wait_for(submission.token, call)
 
-    def _gather(self, call: WaitingCall) -> None:
-        self._gathered.append(call)
-        self._nbytes_gathered += call.nbytes
+    def _gather(self, calls: Iterable[WaitingCall]) -> None:
+        self._gathering.add(calls)
         self._wake.set()
 
     def _wait_for(self, token: str, call: WaitingCall) -> None:
@@ -189,14 +168,6 @@ class BatchAsker(Generic[Answer]):
         else:
             batch = self._batches[token] = Batch(token, {call.key: call})
             self._start(self._take_up(batch))
-
-    def _taken(self) -> list[WaitingCall]:
-        """Return the calls of the next batch. Those that nobody waits for any more are left out."""
-        wanted = [call for call in self._gathered if not call.future.done()]
-        num = num_fitting((call.nbytes for call in wanted), self._limits)
-        self._gathered = wanted[num:]
-        self._nbytes_gathered = sum(call.nbytes for call in self._gathered)
-        return wanted[:num]
 
     # --- submitting ---
 
@@ -246,10 +217,9 @@ class BatchAsker(Generic[Answer]):
     def _refused(self, batch: Batch, error: RequestRefusedError) -> None:
         """Deal with a batch that the provider does not take."""
         if error.status == 413 and len(batch.calls) > 1:
-            self._limits = self._limits.lowered(len(batch.calls) // 2)
+            self._gathering.take_less(len(batch.calls))
             self._end_attempts(batch.calls.values())
-            for call in batch.calls.values():
-                self._gather(call)
+            self._gather(batch.calls.values())
         elif error.status in (404, 405):
             raise ProviderUnusableError(
                 f"{error}\nThe server seems to have no batch API; leave out batch_api=True, and rows are asked one by "
@@ -288,8 +258,7 @@ class BatchAsker(Generic[Answer]):
             await asyncio.to_thread(self._records.flush)  # before files are deleted
         del self._batches[batch.token]
         self._tokens_read.add(batch.token)
-        self._last_arrival = time.monotonic()  # its answers may lead to other calls
-        self._held_until = 0.0
+        self._gathering.note_end(time.monotonic())
         self._settle(batch, state)
         if state is not None:
             log.info(
@@ -350,7 +319,7 @@ class BatchAsker(Generic[Answer]):
             if call.key in kept:
                 call.answer(kept[call.key])
             elif is_held or not batch.is_named:
-                self._gather(call)
+                self._gather([call])
             else:
                 self._ask_again(call, errors.get(call.key) or self._no_result(batch, state))
 
@@ -368,19 +337,17 @@ class BatchAsker(Generic[Answer]):
     def _ask_again(self, call: WaitingCall, error: ProviderError) -> None:
         call.num_failures += 1
         if may_pass(error) and call.num_failures <= self._client.max_retries:
-            self._gather(call)
+            self._gather([call])
         else:
             call.fail(error)
 
     def _is_held_back(self, batch: Batch) -> bool:
         """Say whether calls wait for room at the provider: until another batch ends, or in smaller batches."""
-        if self._batches:
-            self._held_until = time.monotonic() + self._poll_interval_s * MOST_POLL_FACTOR
-        elif len(batch.order) > 1:
-            self._limits = self._limits.lowered(len(batch.order) // 2)
-            self._held_until = time.monotonic() + self._poll_interval_s
-        else:
+        if not self._batches and len(batch.order) <= 1:
             return False
+        if not self._batches:
+            self._gathering.take_less(len(batch.order))
+        self._gathering.hold_back(time.monotonic(), bool(self._batches))
         return True
 
     # --- what several of these need ---

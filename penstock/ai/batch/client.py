@@ -1,4 +1,4 @@
-"""The client of batch APIs: besides JSON to and fro, it sends forms, asks by any method, and reads long files by line."""
+"""The client of batch APIs: it asks by any method, sends forms, and reads long files line by line."""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ class ApiPrompter(Prompter):
         self._client.open()
         if (ledger := configured_ledger(self._settings.cache)) is not None:
             self._memory = CallMemory(ledger, self._endpoint.provider, self._endpoint.base_url)
-        self._asker = opened_asker(self._batches, self._client, self._settings, BodyAnswers(self._checked, self._memory))
+        self._asker = opened_asker(
+            self._batches, self._client, self._settings, BodyAnswers(self._checked, self._memory)
+        )
 
     async def close(self) -> None:
         if self._asker is not None:
@@ -90,9 +92,9 @@ class ApiPrompter(Prompter):
         raw = await self._memory.answer(formless.path, formless.body, ask)
         return _timed(self._read(orjson.loads(raw)), latency_s)
 
-    def _checked(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _checked(self, body: Mapping[str, Any]) -> dict[str, Any]:
         self._read(body)
-        return body
+        return dict(body)
 
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
         answers = self._wire.read(body)
@@ -128,7 +130,7 @@ def opened_asker(
 class BodyAnswers:
     """Answers to prompts, as bodies: kept as ``CallMemory`` does."""
 
-    def __init__(self, read: Callable[[dict[str, Any]], dict[str, Any]], memory: CallMemory | None) -> None:
+    def __init__(self, read: Callable[[Mapping[str, Any]], dict[str, Any]], memory: CallMemory | None) -> None:
         self.read, self._memory = read, memory
 
     def keep(self, key: bytes, answer: dict[str, Any]) -> None:
@@ -246,7 +248,6 @@ class ApiEmbedder(Embedder):
         tokens = sum(map(estimated_tokens, inputs))
         vectors, _ = await self._client.ask(self._wire.call(inputs), read, tokens)
         return vectors
-
 
     async def _asked(self, asker: BatchAsker[NDArray], text: str) -> NDArray:
         """Return the vector of one text, by a batch in which it is a request of its own.
