@@ -83,7 +83,7 @@ def prompt(
     ``options`` are the model's own (``temperature``, ``max_output_tokens``, ``reasoning``, ``tools``, ``extra_body``
     ...) and those of the calls: ``on_error``, ``max_errors``, ``max_retries``, ``timeout`` (seconds for each request),
     ``max_concurrency``, ``requests_per_minute``, ``tokens_per_minute``. Without the last three the rate is found by
-    itself. See ``docs/PROMPTS.md``.
+    itself. ``batch_api=True`` asks by the provider's batch API, at half the price. See ``docs/PROMPTS.md``.
 
     >>> server = getfixture("model_server")  # answers with what it is asked
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")

@@ -179,8 +179,7 @@ class BatchAsker(Generic[Answer]):
         try:
             if self._records is not None:
                 attempts = [(call.key, call.next_attempt) for call in calls]
-                self._records.begin(batch.token, attempts, batch.intent)
-                await asyncio.to_thread(self._records.flush)
+                await asyncio.to_thread(self._records.begin, batch.token, attempts, batch.intent)
             for call in calls:
                 call.next_attempt += 1
             self._creating = asyncio.create_task(self._create(batch))

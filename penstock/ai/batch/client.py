@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from penstock.ai.limits.limiter import Outcome
-from penstock.ai.remote.addresses import joined
+from penstock.ai.remote.addresses import joined, shown
 from penstock.ai.remote.http import ApiClient, connection_errors, error_for_status
 from penstock.errors import InvalidAnswerError, ProviderError, ProviderUnavailableError, RateLimitedError
 
@@ -81,7 +81,7 @@ class BatchClient(ApiClient):
 
     def error_of(self, status: int, body: Any) -> ProviderError:
         """Return what an error means that came in a file of results."""
-        return error_for_status(status, orjson.dumps(body), {}, self.name, self._endpoint.base_url)
+        return error_for_status(status, orjson.dumps(body), {}, self.name, shown(self._endpoint.base_url))
 
     @property
     def name(self) -> str:

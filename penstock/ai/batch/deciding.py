@@ -54,8 +54,8 @@ def lull_s(poll_interval_s: float, longest_gap_s: float) -> float:
 
     It grows with the gaps there have been: rows that take seconds each to be made ready must not be sent one by one.
 
-    >>> lull_s(30, 0), lull_s(30, 2), lull_s(30, 1000)
-    (1.0, 8.0, 60.0)
+    >>> [round(lull_s(30, gap_s)) for gap_s in (0, 2, 1000)]
+    [1, 8, 60]
     """
     return min(max(poll_interval_s * LULL_SHARE, LULL_FACTOR * longest_gap_s, LEAST_LULL_S), MOST_LULL_S)
 
@@ -63,10 +63,10 @@ def lull_s(poll_interval_s: float, longest_gap_s: float) -> float:
 def next_poll_s(poll_interval_s: float, age_s: float, share_done: float | None) -> float:
     """Return when to ask after a batch again: the later the older it is, sooner if it seems to be nearly done.
 
-    >>> next_poll_s(30, 60, None), next_poll_s(30, 1200, None), next_poll_s(30, 36000, 0.2)
-    (30, 120.0, 300)
-    >>> next_poll_s(30, 900, 0.9)  # 100 s are left at this pace
-    50.0
+    >>> [round(next_poll_s(30, age_s, None)) for age_s in (60, 1200, 36000)]
+    [30, 120, 300]
+    >>> round(next_poll_s(30, 900, 0.9))  # 100 s are left at this pace
+    50
     """
     wait_s = age_s * AGE_SHARE
     if share_done:

@@ -23,6 +23,7 @@ more than 50,000 texts are taken either."""
 ENDS = ("completed", "failed", "expired", "cancelled")
 TOO_MUCH = ("token_limit_exceeded", "rate_limit_exceeded", "too_many_batches")
 TOKEN = "penstock"  # the name of our token among the metadata of a batch
+HOUR_S = 3600.0
 PAGE = "100"
 MOST_PAGES = 20
 
@@ -102,9 +103,6 @@ class OpenAIBatches:
         for file_id in (*state.files, *filter(None, (state.input_file,))):
             with contextlib.suppress(ProviderError):
                 await client.json("DELETE", f"/files/{file_id}")
-
-
-HOUR_S = 3600.0
 
 
 def _line(request: BatchRequest, endpoint: str) -> bytes:

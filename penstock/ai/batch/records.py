@@ -50,11 +50,12 @@ class Records:
         return found
 
     def begin(self, token: str, calls: Iterable[tuple[bytes, int]], intent: Intent) -> None:
-        """Say that calls, each with the number of its attempt, are about to be submitted. Durable after ``flush``."""
+        """Say that calls, each with the number of its attempt, are about to be submitted. Durable when it returns."""
         for key, attempt in calls:
             self._ledger.put(_call_key(key, attempt), token.encode())
         told = {"requests": intent.num_requests, "time": intent.time}
         self._ledger.put(_batch_key(token), orjson.dumps(told))
+        self._ledger.flush()
 
     def name(self, token: str, batch_id: str) -> None:
         """Keep the id that the provider gave."""
