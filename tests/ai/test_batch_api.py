@@ -25,6 +25,7 @@ from penstock.errors import (
 )
 from penstock.execution.cancel import Cancellation, current_cancellation
 from penstock.functions import classify_text, embed_text, prompt
+from penstock.ledger.sharing import job_ledger
 from penstock.testing import BatchTiming, ModelServer, faults
 from tests.ai.batch_submissions import batches, num_posted
 
@@ -303,6 +304,13 @@ def test_what_was_given_up_is_asked_again_by_the_next_run(kept: ModelServer) -> 
         assert ask(["a"], on_error="null", max_retries=1) == [None]
     assert ask(["a"], max_retries=1) == ["a"]
     assert len(batches(kept)) == 5
+
+
+def test_a_job_keeps_its_batches(server: ModelServer, tmp_path: Path) -> None:
+    for _ in range(2):
+        with job_ledger(tmp_path):
+            assert ask(QUESTIONS) == QUESTIONS
+    assert len(batches(server)) == 1
 
 
 def test_without_keeping(kept: ModelServer) -> None:

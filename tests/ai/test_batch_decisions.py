@@ -7,15 +7,20 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+from penstock.ai.batch import anthropic, openai
 from penstock.ai.batch.calls import NBYTES_AROUND, Batch, WaitingCall
+from penstock.ai.batch.client import BatchClient
 from penstock.ai.batch.deciding import BatchLimits, lull_s, may_pass, next_poll_s, num_fitting
 from penstock.ai.batch.gathering import Gathering
 from penstock.ai.batch.records import Records, Submission
 from penstock.ai.batch.service import BatchState, Intent
+from penstock.ai.provider import CallSettings
+from penstock.ai.remote.wire import Endpoint
 from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,
@@ -28,6 +33,7 @@ from penstock.errors import (
 )
 from penstock.ledger import open_ledger
 
+CLIENT = BatchClient(Endpoint("somebody", "http://localhost"), "m", CallSettings())
 LIMITS = BatchLimits(max_requests=4, max_nbytes=10 * NBYTES_AROUND)
 
 
@@ -173,3 +179,55 @@ def test_many_records(tmp_path: Path) -> None:
     records.begin("aa", [(key, 0) for key in keys], Intent(2500, 5.0))
     assert records.submissions(keys) == dict.fromkeys(keys, Submission("aa", 1))
     records.close()
+
+
+OK = {"id": "r", "output": []}
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ({"response": {"status_code": 200, "body": OK}, "error": None}, None),
+        ({"response": None, "error": {"code": "batch_expired", "message": "late"}}, ProviderUnavailableError),
+        ({"response": None, "error": {"code": "batch_cancelled"}}, ProviderUnavailableError),
+        ({"response": None, "error": None}, ProviderUnavailableError),
+        ({"response": {"status_code": 0, "body": {}}}, ProviderUnavailableError),
+        ({"response": {"status_code": 200, "body": None}}, ProviderUnavailableError),
+        ({"response": {"status_code": 500, "body": {"error": {"message": "x"}}}}, ProviderUnavailableError),
+        ({"response": {"status_code": 429, "body": {"error": {"message": "x"}}}}, RateLimitedError),
+        ({"response": {"status_code": 429, "body": {"error": {"code": "insufficient_quota"}}}}, QuotaExceededError),
+        ({"response": {"status_code": 400, "body": {"error": {"message": "x"}}}}, RequestRefusedError),
+        ({"response": {"status_code": 401, "body": {"error": {"message": "x"}}}}, AuthenticationError),
+    ],
+    ids=str,
+)
+def test_lines_of_openai(line: dict[str, Any], kind: type[ProviderError] | None) -> None:
+    result = openai.result_of(CLIENT, "id", line)
+    assert (type(result.error), result.body) == ((kind, None) if kind else (type(None), OK))
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        ({"type": "succeeded", "message": OK}, None),
+        ({"type": "expired"}, ProviderUnavailableError),
+        ({"type": "canceled"}, ProviderUnavailableError),
+        (None, ProviderUnavailableError),
+        ({"type": "errored", "error": {"type": "error", "error": {"type": "api_error"}}}, ProviderUnavailableError),
+        (
+            {"type": "errored", "error": {"type": "error", "error": {"type": "overloaded_error"}}},
+            ProviderUnavailableError,
+        ),
+        ({"type": "errored", "error": {"type": "error", "error": {"type": "rate_limit_error"}}}, RateLimitedError),
+        (
+            {"type": "errored", "error": {"type": "error", "error": {"type": "invalid_request_error"}}},
+            RequestRefusedError,
+        ),
+        ({"type": "errored", "error": {"type": "invalid_request_error", "message": "x"}}, RequestRefusedError),
+        ({"type": "errored", "error": {"type": "error", "error": {"type": "permission_error"}}}, AuthenticationError),
+    ],
+    ids=str,
+)
+def test_results_of_anthropic(result: Any, kind: type[ProviderError] | None) -> None:
+    found = anthropic.result_of(CLIENT, "id", result)
+    assert (type(found.error), found.body) == ((kind, None) if kind else (type(None), OK))

@@ -71,7 +71,7 @@ def num_created(requests: list[SeenRequest], provider: str) -> int:
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_batches_that_run_are_waited_for(server: ModelServer, tmp_path: Path, provider: str) -> None:
-    server.change(batches=BatchTiming(0.05, 1.5, 0.05))
+    server.change(batches=BatchTiming(0.05, 0.8, 0.05))
     kill_when(server, tmp_path, provider, lambda seen: num_created(seen, provider) == 2)
     assert answers(provider) == QUESTIONS
     assert Counter(text for batch in batches(server) for text in batch) == Counter(QUESTIONS)
@@ -113,7 +113,7 @@ def test_results_that_nobody_read_are_read(server: ModelServer, tmp_path: Path) 
 
 
 def test_embeddings_are_taken_up_text_by_text(server: ModelServer, tmp_path: Path) -> None:
-    server.change(batches=BatchTiming(0.05, 1.0, 0.05))
+    server.change(batches=BatchTiming(0.05, 0.6, 0.05))
     kill_when(server, tmp_path, "embeddings", lambda seen: num_created(seen, "openai") == 1)
     assert embeddings() == len(QUESTIONS)
     assert num_posted(server, "/v1/batches") == 1

@@ -65,7 +65,7 @@ class AnthropicBatches:
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
         def read(line: Mapping[str, Any]) -> None:
             if isinstance(custom_id := line.get("custom_id"), str):
-                take(_result(client, custom_id, line.get("result")))
+                take(result_of(client, custom_id, line.get("result")))
 
         try:
             # Not by results_url: the key goes to the server that the user named, and to no other.
@@ -81,7 +81,8 @@ class AnthropicBatches:
         """Leave the batch to its end after 29 days: nothing was uploaded apart from it."""
 
 
-def _result(client: BatchClient, custom_id: str, result: Any) -> BatchResult:
+def result_of(client: BatchClient, custom_id: str, result: Any) -> BatchResult:
+    """Return what is said of one request: ``succeeded``, ``errored``, ``canceled`` or ``expired``."""
     kind = field_or_none(result, "type")
     message = field_or_none(result, "message")
     if kind == "succeeded" and isinstance(message, dict):

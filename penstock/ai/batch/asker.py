@@ -167,7 +167,7 @@ class BatchAsker(Generic[Answer]):
             self._settle(Batch(token, {call.key: call}), None)
         else:
             batch = self._batches[token] = Batch(token, {call.key: call})
-            self._start(self._take_up(batch))
+            self._start(self._follow(batch))
 
     # --- submitting ---
 
@@ -230,19 +230,6 @@ class BatchAsker(Generic[Answer]):
 
     # --- following ---
 
-    async def _take_up(self, batch: Batch) -> None:
-        """Go on with a batch that an earlier run submitted, or was about to."""
-        assert self._records is not None
-        if (batch_id := self._records.batch_id(batch.token)) is not None:
-            batch.ids, batch.is_named = [batch_id], True
-        elif (intent := self._records.intent(batch.token)) is not None:
-            batch.ids = await self._service.find(self._client, batch.token, intent, self._known_ids())
-        log.info(
-            "%s: batch %s of an earlier run is taken up",
-            self._client.name, ", ".join(batch.ids) or f"{batch.token} (never submitted)",
-        )  # fmt: skip
-        await self._follow(batch)
-
     async def _follow(self, batch: Batch) -> None:
         """Wait for a batch, and settle its calls."""
         try:
@@ -269,6 +256,8 @@ class BatchAsker(Generic[Answer]):
 
     async def _results(self, batch: Batch) -> BatchState | None:
         """Read the results of a batch once it has ended, and return how it did; None if there was none."""
+        if not batch.is_own:
+            await self._take_up(batch)
         for batch_id in batch.ids:
             state = await ended_state(self._service, self._client, batch, batch_id, self._poll_interval_s)
             if state is None:
@@ -286,6 +275,18 @@ class BatchAsker(Generic[Answer]):
                 self._name(batch, batch_id)
                 return state
         return None
+
+    async def _take_up(self, batch: Batch) -> None:
+        """Find out which batch it was that an earlier run submitted, or was about to."""
+        assert self._records is not None
+        if (batch_id := self._records.batch_id(batch.token)) is not None:
+            batch.ids, batch.is_named = [batch_id], True
+        elif (intent := self._records.intent(batch.token)) is not None:
+            batch.ids = await self._service.find(self._client, batch.token, intent, self._known_ids())
+        log.info(
+            "%s: batch %s of an earlier run is taken up",
+            self._client.name, ", ".join(batch.ids) or f"{batch.token} (never submitted)",
+        )  # fmt: skip
 
     def _take(self, batch: Batch, key: bytes, result: BatchResult) -> None:
         """Answer a call, whether or not somebody waits for it by now."""

@@ -87,7 +87,7 @@ class OpenAIBatches:
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
         def read(line: Mapping[str, Any]) -> None:
             if isinstance(custom_id := line.get("custom_id"), str):
-                take(_result(client, custom_id, line))
+                take(result_of(client, custom_id, line))
 
         for file_id in state.files:
             try:
@@ -114,7 +114,8 @@ def _line(request: BatchRequest, endpoint: str) -> bytes:
     )
 
 
-def _result(client: BatchClient, custom_id: str, line: Mapping[str, Any]) -> BatchResult:
+def result_of(client: BatchClient, custom_id: str, line: Mapping[str, Any]) -> BatchResult:
+    """Return what a line of the files of results says."""
     response, error = line.get("response"), line.get("error")
     if response is None:  # expired and cancelled requests have an error in its place
         code, told = field_or_none(error, "code"), field_or_none(error, "message")
