@@ -12,36 +12,19 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.functions import embed_text, prompt
 from penstock.testing import BatchTiming, ModelServer, SeenRequest, faults
 from tests.ai.batch_submissions import batches, num_posted
+from tests.faults.batch_queries import QUESTIONS, answers, embeddings, use
 
-QUESTIONS = [f"number {i}" for i in range(40)]
 CHILD = """
 import sys
 import penstock as ps
-from tests.faults.test_killed_batches import answers, embeddings, use
+from tests.faults.batch_queries import answers, embeddings, use
 use(sys.argv[2])
 with ps.config(cache_dir=sys.argv[1]):
     answers(sys.argv[3]) if sys.argv[3] != "embeddings" else embeddings()
 """
 CREATING = {"openai": "/v1/batches", "anthropic": "/v1/messages/batches"}
-
-
-def use(url: str) -> None:
-    ps.set_provider("anthropic", base_url=url, api_key="test")
-    ps.set_provider("openai", base_url=f"{url}/v1", api_key="test")
-
-
-def answers(provider: str) -> list[str]:
-    column = prompt(ps.col("q"), provider=provider, batch_api=True, batch_poll_interval=0.05, batch_max_requests=25)
-    found: list[str] = ps.from_pydict({"q": QUESTIONS}).select(column).to_pydict()["q"]
-    return found
-
-
-def embeddings() -> int:
-    column = embed_text(ps.col("q"), provider="openai", dimensions=8, batch_api=True, batch_poll_interval=0.05)
-    return len(ps.from_pydict({"q": QUESTIONS}).select(column).to_pydict()["q"])
 
 
 @pytest.fixture

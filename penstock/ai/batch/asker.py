@@ -114,7 +114,7 @@ class BatchAsker(Generic[Answer]):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        running = [batch_id for batch in self._batches.values() for batch_id in batch.ids]
+        running = [batch.ids[0] for batch in self._batches.values() if batch.is_named]
         if running and self._records is not None:
             log.warning(
                 "%s: %d batches go on at the provider; run the query again to have their answers: %s",
@@ -202,10 +202,11 @@ class BatchAsker(Generic[Answer]):
         while not batch.ids:
             try:
                 self._name(batch, await self._service.create(self._client, batch.token, batch.requests()))
-            except (ProviderUnavailableError, InvalidAnswerError):
+            except (ProviderUnavailableError, InvalidAnswerError) as exc:
                 num_failures += 1
                 if num_failures > self._client.max_retries:
                     raise
+                await self._client.pause(num_failures, exc)  # a list may not show at once what was created
                 batch.ids = await self._service.find(self._client, batch.token, intent, self._known_ids())
 
     def _name(self, batch: Batch, batch_id: str) -> None:

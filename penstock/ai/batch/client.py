@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +12,7 @@ import orjson
 
 from penstock.ai.limits.limiter import Outcome
 from penstock.ai.remote.addresses import joined, shown
-from penstock.ai.remote.http import ApiClient, connection_errors, error_for_status
+from penstock.ai.remote.http import ApiClient, connection_errors, delay_before, error_for_status
 from penstock.errors import InvalidAnswerError, ProviderError, ProviderUnavailableError, RateLimitedError
 
 if TYPE_CHECKING:
@@ -82,6 +84,10 @@ class BatchClient(ApiClient):
     def error_of(self, status: int, body: Any) -> ProviderError:
         """Return what an error means that came in a file of results."""
         return error_for_status(status, orjson.dumps(body), {}, self.name, shown(self._endpoint.base_url))
+
+    async def pause(self, num_failures: int, error: ProviderError) -> None:
+        """Wait before something is tried again, ever longer."""
+        await asyncio.sleep(delay_before(num_failures, error, random.random(), self._settings.first_delay_s))
 
     @property
     def name(self) -> str:
