@@ -74,7 +74,7 @@ class BatchAsker(Generic[Answer]):
         self._server: asyncio.Task[None] | None = None
         self._creating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._cleaning: set[asyncio.Task[None]] = set()
+        self._finishing: set[asyncio.Task[Any]] = set()  # of the tasks: those whose batch has ended
         self._error: BaseException | None = None
         if records is None:
             log.info(
@@ -106,11 +106,12 @@ class BatchAsker(Generic[Answer]):
 
     async def close(self) -> None:
         """Let go of everything. Batches that run go on where they can be taken up again, and are cancelled if not."""
+        nearly_done = set(self._finishing)
         if self._creating is not None and not self._creating.done() and self._records is None:
-            await asyncio.wait([self._creating], timeout=CLOSING_S)  # or nobody would know what was created
-        if self._cleaning:
-            await asyncio.wait(self._cleaning, timeout=CLOSING_S)
-        tasks = [*self._tasks, *self._cleaning, *filter(None, (self._creating,))]
+            nearly_done.add(self._creating)  # or nobody would know what was created
+        if nearly_done:
+            await asyncio.wait(nearly_done, timeout=CLOSING_S)
+        tasks = [*self._tasks, *filter(None, (self._creating,))]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -252,8 +253,7 @@ class BatchAsker(Generic[Answer]):
                 "%s: batch %s ended; %d answers, %d errors",
                 *(self._client.name, state.id, batch.num_answers, len(batch.errors)),
             )
-            self._cleaning.add(task := asyncio.create_task(self._service.clean_up(self._client, state)))
-            task.add_done_callback(self._cleaning.discard)
+            await self._service.clean_up(self._client, state)
 
     async def _results(self, batch: Batch) -> BatchState | None:
         """Read the results of a batch once it has ended, and return how it did; None if there was none."""
@@ -263,6 +263,8 @@ class BatchAsker(Generic[Answer]):
             state = await ended_state(self._service, self._client, batch, batch_id, self._poll_interval_s)
             if state is None:
                 continue
+            if (task := asyncio.current_task()) is not None:
+                self._finishing.add(task)
             is_meant = batch.is_named
 
             def take(result: BatchResult) -> None:
@@ -374,6 +376,7 @@ class BatchAsker(Generic[Answer]):
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._finishing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._error = self._error or error
             self._fail(list(self._calls.values()), error)
