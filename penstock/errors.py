@@ -201,6 +201,8 @@ class BudgetSpentError(ProviderUnusableError):
 class RequestRefusedError(ProviderError):
     """The server says that the request is wrong: 400, 404, 413, 422."""
 
+    status: int | None = None
+
 
 class RateLimitedError(ProviderError):
     """The server says that there are too many requests: 429."""

@@ -19,6 +19,7 @@ import orjson
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, did_you_mean
 
+BATCH_SHARE = 0.5
 PRICES = Path(__file__).with_name("prices.json")
 FIELD = "dollars_per_million_tokens"
 KINDS = ("input", "output", "cached")
@@ -35,8 +36,11 @@ def cost_of(
     output_tokens: int | None,
     cached_tokens: int | None = None,
     price: Price | None = None,
+    is_batch: bool = False,
 ) -> float | None:
     """Return the dollars that a call cost, or None where the model's price is not known.
+
+    Batch APIs cost half (``BATCH_SHARE``), at OpenAI as at Anthropic.
 
     >>> cost_of("openai", "gpt-5-mini-2025-08-07", input_tokens=1_000_000, output_tokens=0)
     0.25
@@ -44,7 +48,8 @@ def cost_of(
     price = price or price_of(provider, model)
     if price is None or input_tokens is None:
         return None
-    return millionths(price, input_tokens, output_tokens or 0, cached_tokens or 0) / 1e6
+    share = BATCH_SHARE if is_batch else 1.0
+    return share * millionths(price, input_tokens, output_tokens or 0, cached_tokens or 0) / 1e6
 
 
 def millionths(price: Price, input_tokens: int, output_tokens: int, cached_tokens: int) -> float:

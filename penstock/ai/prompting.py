@@ -48,6 +48,7 @@ class PromptForm:
     max_reasks: int = 1
     max_tool_rounds: int = 10
     price: Mapping[str, float] | None = None  # the user's own
+    is_batch: bool = False  # whether calls are made, and paid, by the provider's batch API
 
     @property
     def dtype(self) -> DataType:
@@ -128,12 +129,16 @@ class Exchange:
         calls = [
             {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
         ]
+        tokens = {name: usage[name] for name in _TOKENS}
         return {
             "value": self.value,
             "model": last.model,
             **usage,
             "cost": cost_of(
-                self._form.provider, last.model, **{name: usage[name] for name in _TOKENS}, price=self._form.price
+                *(self._form.provider, last.model),
+                **tokens,
+                price=self._form.price,
+                is_batch=self._form.is_batch,
             ),
             "finish_reason": last.finish_reason,
             "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
