@@ -98,25 +98,25 @@ class ApiPrompter(Prompter):
         call = self._wire.call(request)
         if self._memory is None:
             return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
-        latency_s: float | None = None
+        answers: list[Generation] | None = None  # to the call, if it is made
 
         async def ask() -> bytes:
-            nonlocal latency_s
+            nonlocal answers
             if not self._client.is_open:
                 self._client.open()
-            body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
-            return orjson.dumps(worth_keeping(body, self._echoed))
+            (answers, raw), latency_s = await self._client.ask(call, self._read_to_keep, request_tokens(request))
+            _timed(answers, latency_s)
+            return raw
 
         is_missing = key is not None
         if key is None:
             formless = call if request.output is None else self._wire.call(replace(request, output=None))
             key = self._memory.key(formless.path, formless.body)
         raw = await self._memory.answer(key, ask, is_missing)
-        return _timed(self._read(orjson.loads(raw)), latency_s)
+        return self._read(orjson.loads(raw)) if answers is None else answers
 
-    def _checked(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._read(body)
-        return body
+    def _read_to_keep(self, body: dict[str, Any]) -> tuple[list[Generation], bytes]:
+        return self._read(body), orjson.dumps(worth_keeping(body, self._echoed))
 
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
         answers = self._wire.read(body)
