@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ class ApiPrompter(Prompter):
         self._client = ApiClient(endpoint, model, settings)
         self._memory: CallMemory | None = None
         self._text_keys: tuple[Request, TextKeys | None] | None = None
-        self._echoed: frozenset[str] = frozenset(getattr(wire, "echoed", ()))
+        self._echoed: tuple[str, ...] = getattr(wire, "echoed", ())
         self.takes_options = getattr(wire, "takes_options", False)
 
     def load(self) -> None:
@@ -125,9 +125,17 @@ class ApiPrompter(Prompter):
         return answers
 
 
-def worth_keeping(body: Mapping[str, Any], echoed: Collection[str]) -> dict[str, Any]:
-    """Return an answer without the fields that are empty or only repeat the request, which may be most of it."""
-    return {name: value for name, value in body.items() if value is not None and name not in echoed}
+def worth_keeping(body: dict[str, Any], echoed: Iterable[str]) -> dict[str, Any]:
+    """Return an answer without the fields that only repeat the request, which may be most of it.
+
+    >>> worth_keeping({"id": 1, "tools": []}, ["tools", "text"])
+    {'id': 1}
+    """
+    kept = body.copy()
+    for name in echoed:
+        if name in kept:
+            del kept[name]
+    return kept
 
 
 def _timed(answers: list[Generation], latency_s: float | None) -> list[Generation]:
