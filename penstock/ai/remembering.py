@@ -79,6 +79,14 @@ class CallMemory:
         """Return the answers that are kept."""
         return self._ledger.get(keys)
 
+    def is_own(self, key: bytes) -> bool:
+        """Whether nobody else makes the call that has this key, as it is the first of samples."""
+        return key in self._samples
+
+    def keep(self, key: bytes, raw: bytes) -> None:
+        """Keep the answer to a call that is made once."""
+        self._ledger.put(key, raw)
+
     async def answer(self, key: bytes, ask: Callable[[], Awaitable[bytes]], is_missing: bool = False) -> bytes:
         """Return the answer to a call: the one that is kept, or what ``ask`` gives, which is kept then.
 
@@ -88,10 +96,6 @@ class CallMemory:
             known = self._ledger.get([key]).get(key)
             if known is not None:
                 return known
-        if key in self._samples:  # a call that nobody else makes
-            raw = await ask()
-            self._ledger.put(key, raw)
-            return raw
         while (under_way := self._under_way.get(key)) is not None:
             if (shared := await _shared(under_way)) is not None:
                 return shared

@@ -98,12 +98,16 @@ class ApiPrompter(Prompter):
         call = self._wire.call(request)
         if self._memory is None:
             return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
+        if not self._client.is_open:
+            self._client.open()
+        if key is not None and self._memory.is_own(key):
+            read, latency_s = await self._client.ask(call, self._read_to_keep, request_tokens(request))
+            self._memory.keep(key, read[1])
+            return _timed(read[0], latency_s)
         answers: list[Generation] | None = None  # to the call, if it is made
 
         async def ask() -> bytes:
             nonlocal answers
-            if not self._client.is_open:
-                self._client.open()
             (answers, raw), latency_s = await self._client.ask(call, self._read_to_keep, request_tokens(request))
             _timed(answers, latency_s)
             return raw
