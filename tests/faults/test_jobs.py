@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
+import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
 from penstock.testing import ModelServer, SeenRequest
-from tests.faults.killed_jobs import NUM_ROWS, Lane, rows_of
+from tests.faults.killed_jobs import NUM_ROWS, Lane, make_inputs, rows_of
+from tests.jobs.helpers import num_safe, staged, wait_until
 
 KEPT_WITHIN_S = 1.0
 """An answer is on disk within 100 ms of its arrival. A machine that has much else to do may need longer."""
@@ -107,4 +112,195 @@ def test_jobs_are_killed_at_random_instants(tmp_path: Path) -> None:
         if "kind" in line:
             check_output(line["kind"], line["job"], f"{line['folder']}/out")
     num_repeated = check_calls(requests, kills)
-    print(len(kills), "jobs", num_repeated, "repeated of", len(requests))
+    # Each kill found at most what may be under way at once, and what had been answered within the last moment.
+    assert num_repeated <= len(requests) - sum(len(rows_of(line["job"])) for line in said if line["kind"] != "write_json")
+
+
+# --- one run at a time, in processes of their own ---
+
+
+class Runs:
+    """The runs of one job, each a process."""
+
+    def __init__(self, folder: Path, kind: str, url: str) -> None:
+        self.folder, self.kind, self.url = folder, kind, url
+        self.out, self.job = folder / "out", folder / "out" / "_penstock_job"
+        make_inputs(folder / "in", "job")
+
+    def start(self, *, path: str = "", **options: Any) -> subprocess.Popen[str]:
+        given = {"kind": self.kind, "folder": str(self.folder), "url": self.url, **options}
+        environment = os.environ | ({"PYTHONPATH": path + os.pathsep + os.environ.get("PYTHONPATH", "")} if path else {})
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.one_job", json.dumps(given)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+
+    def run(self, **options: Any) -> tuple[int, str]:
+        """Run to its end, and return the exit status and what it said."""
+        return _ended(self.start(**options))
+
+    def run_and_kill(self, server: ModelServer, num_requests: int, num_safe_rows: int = 1) -> None:
+        """Kill it when the server has had so many requests and so many rows are safe."""
+        process = self.start()
+        wait_until(
+            lambda: process.poll() is not None
+            or (server.num_requests >= num_requests and num_safe(self.out) >= num_safe_rows)
+        )
+        process.kill()
+        status, said = _ended(process)
+        assert status == -signal.SIGKILL, said
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, said = process.communicate(timeout=50)
+    return process.returncode, said
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer(latency=0.01, answer=shouted) as server:
+        yield server
+
+
+def texts_asked(server: ModelServer) -> Counter[str]:
+    return Counter(map(asked_text, server.requests))
+
+
+def test_a_second_run_is_refused_and_the_first_is_unharmed(tmp_path: Path, server: ModelServer) -> None:
+    runs = Runs(tmp_path, "write_parquet", server.openai_url)
+    server.change(latency=0.2)
+    first = runs.start()
+    wait_until(lambda: server.num_requests > 0 or first.poll() is not None)
+    status, said = runs.run()
+    assert status == 1
+    assert f"JobRunningError: Another run is at work on the job in {str(runs.out)!r} (process {first.pid} on" in said
+    assert first.poll() is None
+    server.change(latency=0.0)
+    status, said = _ended(first)
+    assert status == 0, said
+    check_output("write_parquet", "job", str(runs.out))
+    assert set(texts_asked(server).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "max_file_nbytes"), [("large_file", 250_000), ("small_files", 20_000)], ids=["output", "journal"]
+)
+def test_a_full_disk_ends_a_job_that_goes_on_when_there_is_room(
+    tmp_path: Path, server: ModelServer, kind: str, max_file_nbytes: int
+) -> None:
+    runs = Runs(tmp_path, kind, server.openai_url)
+    status, said = runs.run(max_file_nbytes=max_file_nbytes)
+    assert status == 1
+    assert re.search(rf"WriteError: Cannot write to {str(runs.out)!r}.*File too large", said), said
+    assert f"The job in {str(runs.out)!r} keeps what is done: run it again with resume=True" in said
+    status, said = runs.run()
+    assert status == 0, said
+    found = ps.read_parquet(str(runs.out)).to_pydict()
+    assert sorted(found["text"]) == sorted(rows_of("job"))
+    if kind == "large_file":
+        assert set(texts_asked(server)) == set(rows_of("job"))
+        assert sum((texts_asked(server) - Counter(rows_of("job"))).values()) <= server.max_in_flight
+
+
+def test_a_full_disk_under_the_ledger_costs_no_rows(tmp_path: Path) -> None:
+    with ModelServer(answer=lambda request: random.Random(request.text).randbytes(1000).hex()) as server:
+        runs = Runs(tmp_path, "large_ledger", server.openai_url)
+        status, said = runs.run(max_file_nbytes=50_000)
+        assert status == 0
+        assert re.search(rf"The ledger '{re.escape(str(runs.job / 'ledger'))}' cannot be written: .*too large", said)
+        status, said = runs.run()
+        assert status == 0
+        assert "Nothing was done" in said
+        assert set(texts_asked(server).values()) == {1}
+    found = ps.read_parquet(str(runs.out)).to_pydict()
+    assert sorted(found["text"]) == sorted(rows_of("job"))
+    assert set(found["answer"]) == {2000}
+
+
+def test_a_staged_file_is_deleted_and_the_ledger_is_damaged(tmp_path: Path, server: ModelServer) -> None:
+    runs = Runs(tmp_path, "write_parquet", server.openai_url)
+    runs.run_and_kill(server, NUM_ROWS // 2, NUM_ROWS // 4)
+    deleted = staged(runs.out, "*.parquet")[:2]
+    lost = [text for path in deleted for text in pq.read_table(path).column("text").to_pylist()]
+    for path in deleted:
+        path.unlink()
+    (log,) = (runs.job / "ledger").glob("*.log")
+    os.truncate(log, log.stat().st_size - 20)
+    with log.open("ab") as file:
+        file.write(os.urandom(5000))
+    before = texts_asked(server)
+    server.clear()
+    status, said = runs.run()
+    assert status == 0, said
+    check_output("write_parquet", "job", str(runs.out))
+    again = before & texts_asked(server)
+    assert len(again) <= 1 + 4 + 20, "the torn record, what was under way, and what was answered just before"
+    assert len(set(lost) & set(again)) <= 1, "rows that must be made again have their answers"
+
+
+def test_a_server_dies_and_comes_back(tmp_path: Path, server: ModelServer) -> None:
+    runs = Runs(tmp_path, "write_parquet", server.openai_url)
+    process = runs.start()
+    wait_until(lambda: server.counts.completed >= NUM_ROWS // 3 or process.poll() is not None)
+    server.die()
+    wait_until(lambda: server.counts.in_flight == 0)
+    server.come_back()
+    status, said = _ended(process)
+    assert status == 0, said
+    check_output("write_parquet", "job", str(runs.out))
+    completed = Counter(asked_text(request) for request in server.requests if request.status == 200)
+    assert set(completed.values()) == {1}
+
+
+def test_a_server_that_stays_away_ends_a_job_that_goes_on_when_it_is_back(tmp_path: Path, server: ModelServer) -> None:
+    runs = Runs(tmp_path, "impatient", server.openai_url)
+    process = runs.start()
+    wait_until(lambda: server.counts.completed >= NUM_ROWS // 3 or process.poll() is not None)
+    server.die()
+    status, said = _ended(process)
+    assert status == 1
+    assert f"The job in {str(runs.out)!r} keeps what is done" in said
+    server.come_back()
+    status, said = runs.run()
+    assert status == 0, said
+    check_output("write_parquet", "job", str(runs.out))
+    completed = Counter(asked_text(request) for request in server.requests if request.status == 200)
+    assert set(completed.values()) == {1}, "what was answered was flushed when the run failed"
+
+
+CLOCK = """
+import time
+
+def _shift(name, by):
+    true = getattr(time, name)
+    setattr(time, name, lambda: true() - by)
+
+_shift("time", DAYS * 86400)
+_shift("time_ns", DAYS * 86400 * 10**9)
+for _name in ("gmtime", "localtime"):
+    _true = getattr(time, _name)
+    setattr(time, _name, lambda seconds=None, true=_true: true(time.time() if seconds is None else seconds))
+_strftime = time.strftime
+time.strftime = lambda text, moment=None: _strftime(text, time.localtime() if moment is None else moment)
+"""
+
+
+@pytest.mark.parametrize("kind", ["write_parquet", "write_lots"])
+def test_the_clock_goes_backwards(tmp_path: Path, server: ModelServer, kind: str) -> None:
+    runs = Runs(tmp_path, kind, server.openai_url)
+    runs.run_and_kill(server, NUM_ROWS // 2)
+    names = {path.name for path in staged(runs.out, "*.parquet")}
+    before = texts_asked(server)
+    server.clear()
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK.replace("DAYS", "400"))
+    status, said = runs.run(path=str(tmp_path / "clock"))
+    assert status == 0, said
+    check_output(kind, "job", str(runs.out))
+    assert len(before & texts_asked(server)) <= 4 + 20
+    made_later = {path.name for path in runs.out.glob("*.parquet")} - names
+    assert made_later
+    assert max(made_later) < min(names), "the clock was not set back"
+    status, said = runs.run()
+    assert status == 0
+    assert "Nothing was done" in said
