@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 from penstock.errors import LedgerError
+
+log = logging.getLogger("penstock.ledger")
 
 COMMIT_EVERY_S = 0.05  # leaves as long again for the disk, so that a value is durable within 100 ms
 RETRY_EVERY_S = 1.0
@@ -124,6 +127,7 @@ class Committer:
         except Exception as exc:
             error = exc
         with self._changed:
+            is_news = error is not None and self._error is None
             self._error = error
             if error is None:
                 for key, value in items:
@@ -134,6 +138,8 @@ class Committer:
                 self._failed_attempt = self._num_attempts
                 self._has_work.set()  # to be tried again
             self._changed.notify_all()
+        if is_news:
+            log.warning("%s", self._failure())
 
     def _failure(self) -> LedgerError:
         try:
