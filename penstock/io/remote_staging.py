@@ -164,7 +164,7 @@ class RemoteStaging:
             who, seen = json.loads(self.client.read(self.lock)), self.client.modified(self.lock)
         except PathNotFoundError:
             return True
-        if who.get("host") == socket.gethostname() and not _is_running(who.get("pid", 0)):
+        if who.get("host") == socket.gethostname() and not is_running(who.get("pid", 0)):
             return True
         probe = self.key(FOLDER, "clock")
         self.client.put(probe, b"")
@@ -239,7 +239,8 @@ class RemoteStaging:
         (self.scratch / f"{name}.stored").unlink(missing_ok=True)
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Say whether there is a process of this id here."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -78,14 +78,16 @@ def run_job(plan: Write, runner: query.Runner, resume: Resume, *, subscribers: S
         job = Job(plan, folder, sink)
         if (files := job.prepare(resume)) is not None:
             return files
-        with job_ledger(folder.ledger), _told_how_to_go_on(sink.root):
+        with folder.ledger() as ledger, job_ledger(ledger), _told_how_to_go_on(sink.root):
             return job.run(runner, subscribers)
 
 
 def job_folder(sink: FileSink) -> JobFolder:
     if scheme_of(sink.root) == "file":
         return LocalJobFolder(Path(sink.root))
-    raise InvalidArgumentError(f"resume= is for local folders so far; {sink.root!r} is none.")
+    from penstock.jobs.remote_folder import RemoteJobFolder
+
+    return RemoteJobFolder(sink.root, sink.storage_options)
 
 
 class Job:
@@ -153,7 +155,7 @@ class Job:
         """Say whether nothing is lost if what was begun is forgotten: nothing was done, or it is done and stays."""
         if self._output.is_finished:
             return self._sink.mode == "append"
-        return self._account.is_empty and not any(self._folder.ledger.glob("*.log"))
+        return self._account.is_empty and not self._folder.has_answers()
 
     def _differences(self, known: Mapping[str, Any]) -> list[str]:
         if known.get("format") != FORMAT:
@@ -267,6 +269,7 @@ class Job:
         if self._account.failures:
             self._sink.keep_errors(_errors(self._account.failures))
         self._sink.retired.extend(self._account.retired)
+        self._folder.confirm()
         return self._sink.commit(self._account.files)
 
 
