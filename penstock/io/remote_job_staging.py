@@ -14,11 +14,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import PathNotFoundError
+from penstock.errors import PathNotFoundError, WriteError
 from penstock.io.remote_staging import RemoteStaging
 from penstock.io.staging import JOB_FOLDER
 from penstock.storage.options import endpoint_of
@@ -74,6 +74,22 @@ class RemoteJobStaging(RemoteStaging):
 
     def abandon(self) -> None:
         """Leave everything for the next run."""
+
+    def commit(self, moves: Iterable[str], deletes: Iterable[str]) -> None:
+        """Put those of ``moves`` in place that are not there since an earlier commit, and delete the old files."""
+        _listings.pop(self.run_id, None)
+        listed, staged = self._listed(), []
+        for name in moves:
+            if f"{JOB_FOLDER}/data/{name}" in listed:
+                staged.append(name)
+            elif name not in listed:
+                raise WriteError(
+                    f"Staged file {self.staged('data', name)!r} is gone; run the job again to have it made anew."
+                )
+        super().commit(staged, deletes)
+
+    def _check_copied(self, name: str) -> None:
+        """Do nothing: a file that is neither staged nor in its place is missed by the next run, and made anew."""
 
     def remove(self) -> None:
         """Say that everything is in place; the manifest is the last to go, so that this is done again if cut short."""

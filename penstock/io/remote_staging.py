@@ -187,9 +187,12 @@ class RemoteStaging:
                 try:
                     await client.copy_async(self.staged("data", name), self.key(name))
                 except PathNotFoundError:  # removed before a crash, after it had been copied
-                    await asyncio.to_thread(client.size, self.key(name))
+                    await asyncio.to_thread(self._check_copied, name)
 
         await asyncio.gather(*map(copy, names))
+
+    def _check_copied(self, name: str) -> None:
+        self.client.size(self.key(name))
 
     def remove(self) -> None:
         """Remove what the run has stored, and its lock last: while that is there, others will finish this."""

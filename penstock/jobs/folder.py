@@ -182,8 +182,7 @@ class LocalJobFolder:
 
     def clear(self) -> None:
         with writing(self._root):
-            # The description first: without it there is no job, whatever else a crash leaves.
-            for path in (self._job, self._journal, self._folder / "finished.json"):
+            for path in (self._journal, self._folder / "finished.json"):
                 path.unlink(missing_ok=True)
             shutil.rmtree(self._folder / "data", ignore_errors=True)
 

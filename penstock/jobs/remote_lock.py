@@ -87,7 +87,7 @@ class StoreLock:
         raise JobRunningError(
             f"Another run is at work on the job in {self._root!r} (process {who.get('pid')} on {who.get('host')}, "
             f"since {who.get('since')}, last heard of {max(int(age.total_seconds()), 0)} s ago). Wait for its end, or "
-            f"write to another folder. One that is dead is known to be so {_minutes(DEAD_AFTER)} after it was last heard of."
+            f"write to another folder. If it is dead, that is known {_minutes(DEAD_AFTER)} after it was last heard of."
         )
 
     def _is_created(self, number: int) -> bool:

@@ -238,6 +238,7 @@ class Job:
             self._run_whole(runner, subscribers, errors)
         else:
             self._run_in_parts(stages, runner, subscribers)
+        self._folder.confirm()
         return self._commit()
 
     def _run_in_parts(self, stages: Sequence[Stage], runner: query.Runner, subscribers: Sequence[Subscriber]) -> None:
@@ -269,7 +270,6 @@ class Job:
         if self._account.failures:
             self._sink.keep_errors(_errors(self._account.failures))
         self._sink.retired.extend(self._account.retired)
-        self._folder.confirm()
         return self._sink.commit(self._account.files)
 
 
