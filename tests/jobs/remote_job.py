@@ -1,0 +1,54 @@
+"""``python -m tests.jobs.remote_job ROOT OPTIONS CALLS METHOD KEY``: a job on an object store that kills itself.
+
+It does so with SIGKILL just before the store's method is called with a key that contains KEY.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import penstock as ps
+from penstock import DataType, col
+from penstock.storage.objects import ObjectStore
+
+NUM_ROWS = 60
+
+
+def job(calls: str, broken: tuple[int, ...] = (), **options: Any) -> ps.DataFrame:
+    """Return numbers and ten times each; ``calls`` is a file with a line for each call, which fails for ``broken``."""
+
+    @ps.func(return_dtype=DataType.int64(), batch_size=10, **options)
+    def ten_times(a: int) -> int:
+        descriptor = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.write(descriptor, f"{a}\n".encode())
+        os.close(descriptor)
+        if a in broken:
+            raise ValueError(f"no luck with {a}")
+        return a * 10
+
+    return ps.from_pydict({"a": list(range(NUM_ROWS))}).with_column("b", ten_times(col("a")))
+
+
+def killing(method: Callable[..., Any], fatal: str) -> Callable[..., Any]:
+    def call(self: ObjectStore, key: Any, *rest: Any) -> Any:
+        if fatal in str(key):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(self, key, *rest)
+
+    return call
+
+
+def main() -> None:
+    root, options, calls, method, fatal = sys.argv[1:]
+    setattr(ObjectStore, method, killing(getattr(ObjectStore, method), fatal))
+    ps.set_config(checkpoint_interval=0.001, progress=False)
+    job(calls).write_parquet(root, resume=True, storage_options=json.loads(options))
+
+
+if __name__ == "__main__":
+    main()
