@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.config import get_config, parse_bytes
+from penstock.config import get_config, parse_age, parse_bytes
 from penstock.errors import InvalidArgumentError, PenstockError
 
 Command = Callable[[argparse.Namespace], int]
-
-_AGES_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,20 +33,6 @@ def _parser() -> argparse.ArgumentParser:
     for add in (_add_cache,):
         add(groups)
     return parser
-
-
-def parse_age(text: str) -> float:
-    """Return seconds.
-
-    >>> parse_age("30d"), parse_age("1.5h")
-    (2592000.0, 5400.0)
-    """
-    try:
-        return float(text[:-1]) * _AGES_S[text[-1:].lower()]
-    except (KeyError, ValueError):
-        raise InvalidArgumentError(
-            f"{text!r} is not an age; give a number with one of {', '.join(_AGES_S)}, such as 30d"
-        ) from None
 
 
 # -- penstock cache --------------------------------------------------------------------------------------------------

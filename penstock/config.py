@@ -13,6 +13,7 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 
 _DECIMAL = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS = {**_DECIMAL, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_AGES_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -27,6 +28,8 @@ class Config:
     ``memory_limit`` bounds the bytes of data in flow; ``0`` means a quarter of the machine's memory.
     ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one a core.
     ``allow_local_files`` and ``allow_private_urls`` say what URLs in the data may lead to (``File``, ``download``).
+    ``cache_dir`` is where finished calls are kept: up to ``cache_max_size`` bytes, and those that nobody uses for
+    ``cache_max_age`` seconds ("30d") no longer; ``0`` means any size and age.
     ``max_image_pixels`` bounds the images that are decoded; a header that claims more makes the row an error.
     ``checkpoint_interval`` is after how many seconds a job that can be resumed commits what it has, at first: it grows
     to twelve times that as the job takes longer.
@@ -38,6 +41,8 @@ class Config:
     checkpoint_interval: float = 5.0
     progress: bool = True
     cache_dir: str = ""
+    cache_max_size: int = 0
+    cache_max_age: float = 0.0
     temp_dir: str = ""
     runner: str = "local"
     allow_local_files: bool = True
@@ -85,11 +90,31 @@ def parse_bytes(value: int | str) -> int:
         ) from None
 
 
+def parse_age(value: float | str) -> float:
+    """Return a time in seconds.
+
+    >>> parse_age("30d"), parse_age("1.5h"), parse_age(60)
+    (2592000.0, 5400.0, 60.0)
+    """
+    text = str(value).strip().lower()
+    try:
+        seconds = float(text[:-1]) * _AGES_S[text[-1]] if text[-1:] in _AGES_S else float(text)
+        if 0 <= seconds < float("inf") and not isinstance(value, bool):
+            return seconds
+    except ValueError:
+        pass
+    raise InvalidArgumentError(
+        f"{value!r} is not an age; give seconds, or a number with one of {', '.join(_AGES_S)}, such as 30d"
+    )
+
+
 def _parsed(name: str, value: Any) -> Any:
     """Return ``value`` as the type of the setting ``name``; text, as the environment has it, is read."""
     match name, value:
-        case "memory_limit", _:
+        case "memory_limit" | "cache_max_size", _:
             return parse_bytes(value)
+        case "cache_max_age", _:
+            return parse_age(value)
         case "num_threads" | "max_image_pixels", int() | str() if _is_whole(value):
             return int(value)
         case "num_threads" | "max_image_pixels", _:
@@ -135,6 +160,8 @@ def updated(config: Config, settings: dict[str, Any]) -> Config:
                 f"Setting {name!r} is not known; known: {', '.join(names)}.{did_you_mean(name, names)}"
             )
     changed = replace(config, **{name: _parsed(name, value) for name, value in settings.items() if value is not None})
+    if changed.cache_max_size < 0:
+        raise InvalidArgumentError("cache_max_size cannot be negative; use 0 for no limit")
     if changed.memory_limit < 0 or changed.num_threads < 0:
         raise InvalidArgumentError("memory_limit and num_threads cannot be negative; use 0 for the default")
     if changed.max_image_pixels < 1:

@@ -246,6 +246,7 @@ class DataFrame(WriteVerbs):
         max_errors: int | float | None = None,
         timeout: float | None = None,
         use_process: bool | None = None,
+        cache: bool = False,
     ) -> DataFrame:
         """Run a function, or a class built once per worker, over whole batches; it may change columns and row count.
 
@@ -258,7 +259,7 @@ class DataFrame(WriteVerbs):
 
         A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
         ``max_batch_tokens`` bound what a batch weighs. One on which ``split_on`` is raised, or for which a GPU has not
-        the memory, is halved.
+        the memory, is halved. With ``cache=True`` what batches give is kept; see ``docs/DURABLE.md``.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
@@ -270,6 +271,7 @@ class DataFrame(WriteVerbs):
             fn_constructor_args=fn_constructor_args, fn_constructor_kwargs=fn_constructor_kwargs,
             num_cpus=num_cpus, num_gpus=num_gpus, memory=memory,
             max_retries=max_retries, on_error=on_error, max_errors=max_errors, timeout=timeout, use_process=use_process,
+            cache=cache,
         )  # fmt: skip
         return DataFrame(nodes.MapBatches(self._plan, spec))
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ai.provider import Classifier, loaded
+from penstock.ai.kept_results import Codec, KeptModel
+from penstock.ai.provider import Classifier
 from penstock.errors import InvalidAnswerError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
@@ -16,7 +17,7 @@ class BatchLabels:
     """Labels by a classifier that is given a batch at a time."""
 
     def __init__(self, model: Classifier, known: Sequence[str]) -> None:
-        self._model = loaded(model)
+        self._model = KeptModel(model)
         self._known = frozenset(known)
 
     def classify(self, column: Series) -> PartialColumn:
@@ -24,22 +25,35 @@ class BatchLabels:
         rows = [row for row, value in enumerate(values) if value is not None]
         labels: list[str | None] = [None] * len(values)
         failures: dict[int, Exception] = {}
-        for row, label in zip(rows, self._picked([values[row] for row in rows]), strict=True):
+        for row, label in zip(rows, self._labels([values[row] for row in rows]), strict=True):
             if isinstance(label, str) and label in self._known:
                 labels[row] = label
             else:
                 failures[row] = InvalidAnswerError(
-                    f"{type(self._model).__name__}.classify returned {label!r}, which is none of the labels: "
+                    f"{self._name}.classify returned {label!r}, which is none of the labels: "
                     f"{', '.join(sorted(self._known))}"
                 )
         return PartialColumn(to_arrow_array(labels, DataType.string(), what="label"), failures)
 
+    @property
+    def _name(self) -> str:
+        return type(self._model.spec).__name__
+
+    def _labels(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return the label of each value: the one that is kept, or what the model picks."""
+        if self._model.kept is None:
+            return self._picked(values)
+        return self._model.kept.of_inputs(values, Codec(self._packed, bytes.decode), self._picked)
+
+    def _packed(self, label: Any) -> bytes | None:
+        return label.encode() if isinstance(label, str) and label in self._known else None
+
     def _picked(self, values: Sequence[Any]) -> Sequence[Any]:
-        found: Any = self._model.classify(values) if values else ()
+        found: Any = self._model.ready().classify(values) if values else ()
         if isinstance(found, str) or not isinstance(found, Sequence | np.ndarray) or len(found) != len(values):
             got = f"{len(found)} labels" if isinstance(found, list | tuple | np.ndarray) else type(found).__name__
             raise InvalidAnswerError(
-                f"{type(self._model).__name__}.classify was given {len(values)} inputs and returned {got}; return a "
+                f"{self._name}.classify was given {len(values)} inputs and returned {got}; return a "
                 "list with the label of each"
             )
         return found.tolist() if isinstance(found, np.ndarray) else found

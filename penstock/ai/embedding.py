@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from penstock.ai.kept_results import VECTORS, KeptModel
 from penstock.ai.provider import Embedder, NDArray, loaded
 from penstock.ai.remembering import VectorMemory
 from penstock.ai.remote.http import estimated_tokens
@@ -49,21 +50,30 @@ class BatchEmbeddings:
     """Embeddings by a model that is given a batch at a time, on this machine."""
 
     def __init__(self, model: Embedder) -> None:
-        self._model = loaded(model)
+        self._model = KeptModel(model)
 
     def embed(self, column: Series) -> pa.Array:
+        dimensions = self._model.spec.dimensions
         values = column.to_pylist()
         rows = [row for row, value in enumerate(values) if value is not None]
         if len(rows) == len(values):
-            return embedding_column(self._embedded(values), self._model.dimensions)
+            return embedding_column(self._embedded(values), dimensions)
         vectors: list[NDArray | None] = [None] * len(values)
         if rows:
             for row, vector in zip(rows, self._embedded([values[row] for row in rows]), strict=True):
                 vectors[row] = vector
-        return embedding_column(vectors, self._model.dimensions)
+        return embedding_column(vectors, dimensions)
 
     def _embedded(self, values: Sequence[Any]) -> NDArray:
-        return checked_vectors(self._model.embed(values), len(values), self._model)
+        """Return the vectors of values: those that are kept, and those that the model gives for the rest."""
+
+        def compute(values: Sequence[Any]) -> NDArray:
+            model = self._model.ready()
+            return checked_vectors(model.embed(values), len(values), model)
+
+        if self._model.kept is None:
+            return compute(values)
+        return np.stack(self._model.kept.of_inputs(values, VECTORS, compute))
 
     def close(self) -> Any:
         return self._model.close()

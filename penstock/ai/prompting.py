@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,12 @@ import pyarrow as pa
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
 from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.forms.tools import ToolFunction
+from penstock.ai.kept_results import KeptModel
+from penstock.ai.known_answers import UNSETTLED, KnownAnswers
 from penstock.ai.messages.reading import Message, message_of, read_message
 from penstock.ai.pricing import cost_of
 from penstock.ai.provider import Prompter, loaded
+from penstock.ai.remembering import Found
 from penstock.errors import ContentFilteredError, InvalidAnswerError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
@@ -119,7 +122,7 @@ class Exchange:
         if not self._form.has_usage:
             return self.value
         last = self._answers[-1]
-        usage = {name: _sum(getattr(each, name) for each in self._answers) for name in _SUMMED}
+        usage = {name: _sum([getattr(each, name) for each in self._answers]) for name in _SUMMED}
         calls = [
             {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
         ]
@@ -167,8 +170,10 @@ _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 _SUMMED = (*_TOKENS, "latency_s")
 
 
-def _sum(values: Any) -> Any:
+def _sum(values: list[Any]) -> Any:
     """Return the sum of what is known, None where nothing is."""
+    if len(values) == 1:
+        return values[0]
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -210,6 +215,37 @@ class AsyncPrompts:
     def __init__(self, model: Prompter, form: PromptForm) -> None:
         self._model = loaded(model)
         self._form = form
+        self._usual = form.request(Message(()))
+        self._is_plain = form.output is None and not form.has_usage
+
+    @property
+    def prepare(self) -> Callable[[Sequence[tuple[Any, ...]]], list[Any]] | None:
+        """What is given the rows of a task before they are asked; None where no answers are kept."""
+        if self._form.num_answers is not None or not getattr(self._model, "is_remembering", False):
+            return None
+        model: Any = self._model
+        return KnownAnswers(model, self._form.request, self._settled_at_once, self._ask_rest).results
+
+    def _settled_at_once(self, answer: Generation) -> Any:
+        if self._is_plain and answer.text and not answer.tool_calls and not answer.refusal:
+            return answer.text
+        exchange = Exchange(self._form, self._usual)
+        exchange.take(answer)
+        return UNSETTLED if exchange.request is not None or exchange.to_run else exchange.result()
+
+    async def _ask_rest(self, values: Sequence[Any], found: Found | None) -> Any:
+        """Do for a row what is left to do: all of it, or what follows its first answer."""
+        if isinstance(found, Exception):
+            raise found
+        if found is None:
+            return await self.answer(*values)
+        message = await read_message(values)
+        assert message is not None
+        request = self._form.request(message)
+        if isinstance(found, list):
+            return await self._settled(request, found[0])
+        model: Any = self._model
+        return await self._settled(request, generations(await model.generate(request, found), 1, self._model)[0])
 
     async def answer(self, *values: Any, options: Mapping[str, Any] | None = None) -> Any:
         message = await read_message(values)
@@ -255,7 +291,7 @@ class BatchPrompts:
     """``prompt`` by a model that is asked many rows at a time."""
 
     def __init__(self, model: Prompter, form: PromptForm) -> None:
-        self._model = loaded(model)
+        self._model = KeptModel(model)
         self._form = form
 
     def answer(self, *columns: Any) -> PartialColumn:
@@ -278,9 +314,15 @@ class BatchPrompts:
         return rows
 
     def _generated(self, requests: list[Request]) -> list[Sequence[Generation] | Exception]:
-        """Return the answers to each request, or why there are none."""
-        given = self._model.generate(requests) if requests else []
-        name = type(self._model).__name__
+        """Return the answers to each request, or why there are none: those that are kept, and what the model gives."""
+        kept = self._model.kept
+        if kept is None or not requests:
+            return self._asked(requests)
+        return kept.of_requests(requests, self._model.spec, self._asked)
+
+    def _asked(self, requests: list[Request]) -> list[Sequence[Generation] | Exception]:
+        given = self._model.ready().generate(requests) if requests else []
+        name = type(self._model.spec).__name__
         if not isinstance(given, list | tuple):
             raise InvalidAnswerError(
                 f"{name}.generate was given {len(requests)} requests and returned {_named(given)}; return a list with "
@@ -295,7 +337,7 @@ class BatchPrompts:
         for request, each in zip(requests, given, strict=True):
             try:
                 found.append(
-                    each if isinstance(each, Exception) else generations(each, request.num_answers, self._model)
+                    each if isinstance(each, Exception) else generations(each, request.num_answers, self._model.spec)
                 )
             except InvalidAnswerError as exc:
                 found.append(exc)
@@ -303,7 +345,7 @@ class BatchPrompts:
 
     @property
     def takes_options(self) -> bool:
-        return self._model.takes_options
+        return self._model.spec.takes_options
 
     def close(self) -> Any:
         return self._model.close()

@@ -108,9 +108,18 @@ class Model:
 
     resources: Resources = Resources()  # of a worker that holds it; remote models wait, so theirs cost nothing
     batch_size: BatchSize = "auto"  # of models that are given batches
+    cache: bool | None = None  # whether results are kept; None: where there is a ledger
 
     def load(self) -> None:
         """Get ready in the worker: load weights, open a client. Called once there."""
+
+    def identity(self) -> Mapping[str, Any] | None:
+        """Return all that determines its results besides the input, such as weights and options, as JSON can hold it.
+
+        Asked in the worker, before ``load``. Results of models that are given batches are kept by it, where there is a
+        place to keep them; those of one without, as None says, are not.
+        """
+        return None
 
     def close(self) -> Any:
         """Release what ``load`` took; may be async where the model is."""
@@ -140,6 +149,10 @@ class Prompter(Model, ABC):
         that row's error. A plain method is given a list of requests and returns for each such a list, or an exception.
         Where one answer is wanted, a ``Generation`` or a text may stand for the list.
         """
+
+    def is_certain(self, request: Request) -> bool:
+        """Whether chance has no part in the answer to a request, so that equal requests need one answer."""
+        return False
 
 
 class Embedder(Model, ABC):

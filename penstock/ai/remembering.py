@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 
+from penstock.ai.conversation import Generation
 from penstock.ai.provider import NDArray
-from penstock.ledger.keys import key_of
+from penstock.ledger.keys import canonical, key_of, keys_between
 from penstock.protocols import Ledger
+
+Found = list[Generation] | bytes | Exception
+"""What is known of a request: the answers that are kept, the key of one without, or why they cannot be read."""
 
 
 def configured_ledger(cache: bool | None) -> Ledger | None:
@@ -27,24 +32,62 @@ def configured_ledger(cache: bool | None) -> Ledger | None:
     return current_ledger()
 
 
+class Samples:
+    """Counts calls that are equal and yet as many, as their answers are drawn by chance."""
+
+    def __init__(self) -> None:
+        self._num_seen: dict[bytes, int] = {}
+
+    def next(self, key: bytes) -> bytes:
+        """Return the key of the next of the calls that have the same one; that of the first is their own."""
+        number = self._num_seen.get(key, 0)
+        self._num_seen[key] = number + 1
+        return key_of(key + number.to_bytes(8, "little")) if number else key
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._num_seen
+
+
 class CallMemory:
     """The calls of one model. Used on one event loop."""
 
     def __init__(self, ledger: Ledger, provider: str, base_url: str) -> None:
         self._ledger = ledger
-        self._server = {"provider": provider, "base_url": base_url}
-        self._num_seen: dict[bytes, int] = {}
+        self._server = canonical({"provider": provider, "base_url": base_url})
+        self._samples = Samples()
         self._under_way: dict[bytes, asyncio.Future[bytes]] = {}
+        self._made: set[bytes] = set()  # by this one, of calls that are made once
 
-    async def answer(self, path: str, body: Mapping[str, Any], ask: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the answer to a call: the one that is kept, or what ``ask`` gives, which is kept then.
+    def key(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """Return the key of a call, which is the next of equal ones where its answer is drawn by chance.
 
         Equal calls whose answer is drawn by chance are as many calls: the second of a run is kept beside the first. Of
         those that always give the same, one is made.
         """
-        key = key_of({**self._server, "path": path, "body": body, "sample": self._sample(path, body)})
-        if (known := self._ledger.get([key]).get(key)) is not None:
-            return known
+        key = key_of(self.before(path) + canonical(body))
+        return key if is_deterministic(body) else self.sample(key)
+
+    def before(self, path: str) -> bytes:
+        """Return what stands before the body of a call in what is hashed."""
+        return b"\0".join((self._server, path.encode(), b""))
+
+    def sample(self, key: bytes) -> bytes:
+        """Return the key of the next of the calls that have the same one."""
+        return self._samples.next(key)
+
+    def known(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the answers that are kept."""
+        return self._ledger.get(keys)
+
+    async def answer(self, key: bytes, ask: Callable[[], Awaitable[bytes]], is_missing: bool = False) -> bytes:
+        """Return the answer to a call: the one that is kept, or what ``ask`` gives, which is kept then.
+
+        ``is_missing`` says that there was none when somebody last looked.
+        """
+        if not is_missing or key in self._made:
+            known = self._ledger.get([key]).get(key)
+            if known is not None:
+                return known
         while (under_way := self._under_way.get(key)) is not None:
             if (shared := await _shared(under_way)) is not None:
                 return shared
@@ -52,6 +95,8 @@ class CallMemory:
         try:
             raw = await ask()
             self._ledger.put(key, raw)
+            if key not in self._samples:
+                self._made.add(key)
             future.set_result(raw)
             return raw
         finally:
@@ -61,15 +106,6 @@ class CallMemory:
 
     def close(self) -> None:
         self._ledger.close()
-
-    def _sample(self, path: str, body: Mapping[str, Any]) -> int:
-        """Return the how-many-th of equal calls this is, 0 for all of them where chance has no part in it."""
-        if is_deterministic(body):
-            return 0
-        seen = key_of({"path": path, "body": body})
-        number = self._num_seen.get(seen, 0)
-        self._num_seen[seen] = number + 1
-        return number
 
 
 async def _shared(under_way: asyncio.Future[bytes]) -> bytes | None:
@@ -90,6 +126,34 @@ def is_deterministic(body: Mapping[str, Any]) -> bool:
     """
     temperature = body.get("temperature", (body.get("generationConfig") or {}).get("temperature"))
     return temperature is not None and temperature == 0
+
+
+SAMPLE_TEXTS = ("0f8e3c6b5d7a41929e", "a text of another length: 7b1d2c")
+
+
+@dataclass(frozen=True, slots=True)
+class TextKeys:
+    """The keys of calls that differ in one text: the JSON of it stands between what is the same for all."""
+
+    head: bytes
+    tail: bytes
+    is_certain: bool  # chance has no part in the answers
+
+    @staticmethod
+    def of(memory: CallMemory, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> TextKeys | None:
+        """Learn from the path and body of the calls of SAMPLE_TEXTS; None where they differ in more than the text."""
+        found = set()
+        for text, (path, body) in zip(SAMPLE_TEXTS, calls, strict=True):
+            parts = canonical(body).split(canonical(text))
+            if len(parts) != 2:
+                return None
+            found.add(TextKeys(memory.before(path) + parts[0], parts[1], is_deterministic(body)))
+        return found.pop() if len(found) == 1 else None
+
+    def keys(self, texts: Sequence[str], memory: CallMemory) -> list[bytes]:
+        """Return the key of the call of each text, as ``CallMemory.key`` gives it."""
+        keys = keys_between(self.head, map(orjson.dumps, texts), self.tail)
+        return keys if self.is_certain else [memory.sample(key) for key in keys]
 
 
 class VectorMemory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from penstock.execution.growth import Growth
+from penstock.execution.scheduling import at_most_rows
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 from penstock.protocols import Bundle
 
@@ -46,6 +47,11 @@ class Inbox:
         if isinstance(self._policy, AtMost) and self._policy.nbytes is not None:
             fitting = int(self._policy.nbytes / max(nbytes_a_row, 1.0))
             self._most_rows = max(1, min(fitting, self._policy.num_rows))
+
+    def note(self, num_rows: int, busy_s: float) -> None:
+        """Take note of what a task took: rows that wait for nobody may come in larger ones."""
+        if isinstance(self._policy, AtMost) and self._policy.quick_rows is not None:
+            self._most_rows = at_most_rows(self._most_rows, num_rows, busy_s, self._policy)
 
     def close(self) -> None:
         self.is_closed = True

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from penstock.plan.stages import AtMost
+
 
 class Candidate(Protocol):
     """What the scheduler must know of a stage."""
@@ -114,6 +116,19 @@ def most_input(share: int, total_in: int, total_out: int) -> int:
 
 PACED_TASK_S = 0.1
 MAX_PACED_ROWS = 2**16
+QUICK_ROW_S = 1e-4  # what a row takes at most that waits for nobody
+
+
+def at_most_rows(most_rows: int, num_rows: int, busy_s: float, policy: AtMost) -> int:
+    """Return how many rows a task may have, up to now ``most_rows``, after one of ``num_rows`` took ``busy_s``.
+
+    >>> policy = AtMost(64, quick_rows=1024)
+    >>> at_most_rows(64, 64, 0.001, policy), at_most_rows(1024, 1024, 0.02, policy), at_most_rows(1024, 64, 0.5, policy)
+    (256, 1024, 64)
+    """
+    if busy_s > QUICK_ROW_S * num_rows:
+        return policy.num_rows
+    return max(most_rows, min(4 * num_rows, policy.quick_rows or policy.num_rows))
 
 
 def paced_rows(num_rows: int, busy_s: float) -> int:

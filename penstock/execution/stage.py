@@ -204,6 +204,7 @@ class StageState:
         elif task.num_rows == self.inbox.rows_per_task or task.busy_s > PACED_TASK_S:
             # A shorter one tells only of slow rows.
             self.inbox.rows_per_task = paced_rows(task.num_rows, task.busy_s)
+        self.inbox.note(task.num_rows, task.busy_s)
 
     def _release(self, tasks: Iterable[Task]) -> Sequence[Bundle]:
         """Return the outputs of the first of ``tasks``, and those of the next once it is done."""

@@ -4,8 +4,9 @@ A function of the user's is known by its bytecode and all that it refers to: con
 and the globals it reads, where the user's own functions and classes count by their code in turn. What comes from a
 library is known by its name and the library's version. No line number, file name, address or ``hash()`` is in a key.
 
-What a function reads through other ways, such as files, ``getattr`` with a computed name or changing state, is not
-seen. Bytecode differs between minor versions of Python, and so do the keys.
+What a function changes itself, such as a list that it appends to, is its state and does not count. What it reads
+through other ways, such as files or ``getattr`` with a computed name, is not seen. Bytecode differs between minor
+versions of Python, and so do the keys.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import sys
 import types
 import typing
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +37,12 @@ from penstock.expr.code_objects import (
     module_files,
     parts_of,
     source_of,
-    stored_globals,
+    state_of,
     version_of,
 )
 from penstock.secret import Secret
 from penstock.types import DataType, Schema
+from penstock.types.content import ContentHash
 
 KEY_NBYTES = 16
 _VERSION = "1"  # raise it when what is equal should get another key
@@ -58,6 +62,22 @@ _NOT_OF_CLASS = frozenset(
         *("__annotate_func__", "__annotations_cache__"),
     ]
 )
+
+
+_counts_mutable: ContextVar[bool] = ContextVar("penstock_counts_mutable", default=True)
+
+
+@contextmanager
+def mutable_values_left_out() -> Iterator[None]:
+    """Have keys made within not depend on lists, dicts and objects that functions capture, but for their types.
+
+    For two keys made in one process: there, such a value may be state that changed since, and the script did not.
+    """
+    token = _counts_mutable.set(False)
+    try:
+        yield
+    finally:
+        _counts_mutable.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,25 +259,26 @@ class _Walk:
         # By where its code stands: what wraps a function of the user's says that it is that function.
         if named := self._named(function, function.__globals__.get("__name__") or ""):
             return named
-        cells = [_content(cell) for cell in function.__closure__ or ()]
+        state = state_of(function.__code__)
+        cells = zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True)
         notes = {name: value for name, value in vars(function).items() if not name.startswith("__")}
         return _hashed(
             "function",
-            self._code(function.__code__, function.__globals__, frozenset(stored_globals(function.__code__))),
+            self._code(function.__code__, function.__globals__, state),
             self._all("defaults", function.__defaults__, function.__kwdefaults__),
-            self._mapping("closure", zip(function.__code__.co_freevars, cells, strict=True)),
+            self._mapping("closure", ((name, self._captured(value)) for name, value in cells if name not in state)),
             self._mapping("attributes", notes.items()),
         )
 
-    def _code(self, code: types.CodeType, scope: Mapping[str, Any], stored: frozenset[str]) -> bytes:
-        """Return the digest of code whose globals are ``scope``, without those that are ``stored``."""
+    def _code(self, code: types.CodeType, scope: Mapping[str, Any], state: frozenset[str]) -> bytes:
+        """Return the digest of code whose globals are ``scope``, without those that are its ``state``."""
         parts = parts_of(code)
         digests = [str(parts.call).encode(), parts.handlers]
         for opcode, operand in parts.steps:
             inner = isinstance(operand, types.CodeType)
-            digests += bytes([opcode]), self._code(operand, scope, stored) if inner else self.digest(operand)
+            digests += bytes([opcode]), self._code(operand, scope, state) if inner else self.digest(operand)
         for path in sorted(parts.paths):
-            if path[0] in scope and path[0] not in stored:
+            if path[0] in scope and path[0] not in state:
                 digests += str(path).encode(), self._global(scope[path[0]], path[1:])
         for each in sorted(parts.imports, key=str):
             digests.append(self._import(each, scope.get("__package__") or ""))
@@ -269,7 +290,14 @@ class _Walk:
             if not isinstance(value, types.ModuleType) or not hasattr(value, name):
                 break
             value = getattr(value, name)
-        return self.digest(value)
+        return self.digest(self._captured(value))
+
+    def _captured(self, value: Any) -> Any:
+        """Return what a function holds on to, or only its type where that may have changed in this process."""
+        is_mutable = isinstance(value, list | dict | set | bytearray) or (
+            hasattr(value, "__dict__") and not callable(value) and not isinstance(value, types.ModuleType | enum.Enum)
+        )
+        return type(value) if is_mutable and not _counts_mutable.get() else value
 
     def _module(self, module: types.ModuleType) -> bytes:
         if is_users(module.__name__) and (path := source_of(module)) and module.__name__ != "__main__":
@@ -364,28 +392,9 @@ def _arrow(value: Any) -> bytes:
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = pa.table({"": value})
     table = pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
-    hasher = _Hasher()
-    for batch in table.combine_chunks().to_batches():
-        with pa.ipc.new_stream(pa.PythonFile(hasher, "w"), table.schema) as stream:
-            stream.write_batch(batch)
-    return _hashed(f"arrow {kind} {table.schema}", hasher.digest())
-
-
-class _Hasher:
-    """A file that hashes what is written to it."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._hasher = hashlib.sha256()
-        self.digest = self._hasher.digest
-
-    def write(self, data: Any) -> int:
-        self._hasher.update(data)
-        return len(data)
-
-    def flush(self) -> None:
-        pass
+    hashed = ContentHash()
+    hashed.add_all(column for batch in table.combine_chunks().to_batches() for column in batch.columns)
+    return _hashed(f"arrow {kind} {table.schema}", hashed.digest())
 
 
 def _tensor(value: Any) -> Any:

@@ -84,7 +84,12 @@ class UdfSpec:
     loop: str | None = None  # async functions of ours that name the same share an event loop, and so their clients
     pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
     has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
+    prepare: str | None = None
+    """For async functions of ours over rows: what of the instance is given the arguments of all rows of a task first, a
+    list of tuples, and returns the result of each, or ``Unfinished``. It may be None."""
     check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
+    cache: bool = False  # whether results are kept in the ledger
+    cache_key: bytes = b""  # by this; known when a query runs, and for a function with ``cache`` only
     told: tuple[tuple[str, Any], ...] = ()  # what determines the results of a function of ours, in users' own words
 
     def __penstock_key__(self) -> Any:
@@ -131,6 +136,8 @@ class BatchSpec:
     limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()
+    cache: bool = False  # as in UdfSpec
+    cache_key: bytes = b""
 
     def __penstock_key__(self) -> Any:
         """Return what determines the results: what is called and how, not where or in batches of what size."""

@@ -276,6 +276,7 @@ def _prompted(
         policy=options.policy,
         is_batch=not is_async,
         told=identity,
+        prepare="prepare" if is_async else None,
     )
     return _called(placed(spec, model, options, is_async), *parts)
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from penstock.io.files import DataFile
+from penstock.types.content import ContentHash
 
 UNKNOWN = "its content cannot be told"
 
@@ -51,27 +52,10 @@ def group_origin(files: Sequence[DataFile]) -> tuple[str, str]:
 
 def content_version(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> str:
     """Return a text for rows in memory: how many there are, and a digest of them as they are cut into batches."""
-    hashed = HashedFile()
+    hashed = ContentHash()
+    hashed.add_all([pa.array(schema.names, pa.string())])
     num_rows = 0
-    with pa.ipc.new_stream(pa.PythonFile(hashed, "w"), schema) as stream:
-        for batch in batches:
-            num_rows += batch.num_rows
-            stream.write_batch(batch)
-    return f"{num_rows} rows, digest {hashed.hexdigest()[:32]}"
-
-
-class HashedFile:
-    """A file that hashes what is written to it, by SHA-256, as processors do that: 1.5 GB a second."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._hasher = hashlib.sha256()
-        self.hexdigest = self._hasher.hexdigest
-
-    def write(self, data: bytes) -> int:
-        self._hasher.update(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
+    for batch in batches:
+        num_rows += batch.num_rows
+        hashed.add_all(batch.columns)
+    return f"{num_rows} rows, digest {hashed.digest().hex()[:32]}"

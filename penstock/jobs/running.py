@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -17,6 +18,7 @@ from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, JobChangedError, OutputExistsError, did_you_mean
 from penstock.events import RowError
 from penstock.execution.lineage import Lineage
+from penstock.expr.code_keys import mutable_values_left_out
 from penstock.io.dead_letters import error_files
 from penstock.io.staging import writing
 from penstock.io.writer import FileSink
@@ -40,6 +42,7 @@ Resume = bool | Literal["force", "errors"]
 WAYS = (True, "force", "errors")
 
 PART_NBYTES = 64 * 2**20  # of data in memory
+_THIS_PROCESS = secrets.token_hex(8)
 FORMAT = 1  # of what a job's folder holds
 
 
@@ -100,9 +103,12 @@ class Job:
         self._plan = replace(plan, sink=self._sink)
         self._account = Account()
         self._settled = Settled()
+        with mutable_values_left_out():
+            in_one_process = fingerprint(plan.child)
         self._description: dict[str, Any] = {
             "format": FORMAT,
             "query": fingerprint(plan.child),
+            "in_one_process": {"process": _THIS_PROCESS, "query": in_one_process},
             "output": {"format": sink.encoding.suffix, "partition_cols": list(sink.partition_cols)},
         }
 
@@ -161,8 +167,20 @@ class Job:
         if known.get("format") != FORMAT:
             return [f"it was begun by another version of Penstock (format {known.get('format')}, not {FORMAT})"]
         then, now = known["output"], self._description["output"]
+        query_then, query_now = self._queries(known)
         others = [f"{name} was {then.get(name)!r} and is {now[name]!r}" for name in now if then.get(name) != now[name]]
-        return [*changes(known["query"], self._description["query"]), *others]
+        return [*changes(query_then, query_now), *others]
+
+    def _queries(self, known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the query as it was and as it is, to be compared.
+
+        In another process a list or an object that a function captures is as the script makes it. In the one that began
+        the job it may have changed since without any change of the script: it is taken to be state.
+        """
+        then = known["in_one_process"]
+        if then["process"] == _THIS_PROCESS:
+            return then["query"], self._description["in_one_process"]["query"]
+        return known["query"], self._description["query"]
 
     def _stale_reads(self, known: Mapping[str, Any], differences: Sequence[str]) -> set[int]:
         """Return the reads whose rows are not what they were; all of them if it is the query that changed."""
@@ -170,7 +188,7 @@ class Job:
             return set()
         changed = None
         if known.get("format") == FORMAT and known["output"] == self._description["output"]:
-            changed = changed_inputs(known["query"], self._description["query"])
+            changed = changed_inputs(*self._queries(known))
         if changed is None:
             return set(self._account.reads.values())
         return {number for key, number in self._account.reads.items() if key.input in changed or not key.input}

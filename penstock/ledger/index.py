@@ -1,4 +1,4 @@
-"""Where the value of a key is: sorted arrays for most, 28 bytes a key, and a small dict for those of late."""
+"""Where the value of a key is: sorted arrays for most, 32 bytes a key, and a small dict for those of late."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class KeyIndex:
 
     def __init__(self) -> None:
         self._keys: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._order: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)  # which place is that of each key
         self._places = np.zeros(0, PLACE)
         self._recent: dict[int, tuple[int, int, int, int]] = {}
         self._unsorted: list[tuple[npt.NDArray[np.uint64], Places]] = []
@@ -47,7 +48,7 @@ class KeyIndex:
         at[at == len(self._keys)] = 0
         is_there = self._keys[at] == wanted if len(self._keys) else np.zeros(len(keys), bool)
         hits = np.flatnonzero(is_there)
-        places = self._places[at[hits]]
+        places = self._places[self._order[at[hits]]]
         if self._recent:
             late = [i for i, key in enumerate(wanted.tolist()) if key in self._recent and not is_there[i]]
             numbers = wanted[late].tolist()
@@ -62,8 +63,8 @@ class KeyIndex:
         """Forget places; the next one of each key, if there is one, counts then."""
         self._settle_recent()
         self._sort()
-        is_kept = ~np.isin(self._places, places)
-        self._keys, self._places = self._keys[is_kept], self._places[is_kept]
+        is_kept = ~np.isin(self._places[self._order], places)
+        self._keys, self._order = self._keys[is_kept], self._order[is_kept]
 
     def _settle_recent(self) -> None:
         if self._recent:
@@ -75,7 +76,9 @@ class KeyIndex:
         if not self._unsorted:
             return
         keys = np.concatenate([self._keys, *(keys for keys, _ in self._unsorted)])
-        order = np.argsort(keys, kind="stable")  # of equal keys the first stays the first
-        self._keys = keys[order]
-        self._places = np.concatenate([self._places, *(places for _, places in self._unsorted)])[order]
+        num_before = len(self._places)
+        self._places = np.concatenate([self._places, *(places for _, places in self._unsorted)])
+        order = np.concatenate([self._order, np.arange(num_before, len(self._places), dtype=np.uint32)])
+        by_key = np.argsort(keys, kind="stable")  # of equal keys the first stays the first
+        self._keys, self._order = keys[by_key], order[by_key]  # places stay where they are: to move them takes longest
         self._unsorted = []

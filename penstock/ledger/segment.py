@@ -27,7 +27,7 @@ from penstock.ledger.record import (
     ENTRY,
     ENTRY_NBYTES,
     Entries,
-    decoded,
+    decoded_all,
     ends,
     find_entries,
     good,
@@ -149,8 +149,12 @@ class Segment:
             return np.zeros(0, ENTRY), np.zeros(0, np.int64)
         entries = self._index_from(self.num_rows)
         self.end = os.fstat(self.fd).st_size
-        rows = np.flatnonzero(self._are_good(entries))
-        entries, rows = entries[rows], rows + self.num_rows
+        are_good = self._are_good(entries)
+        if are_good.all():  # as they nearly always are; a million take long to copy
+            rows = np.arange(len(entries)) + self.num_rows
+        else:
+            rows = np.flatnonzero(are_good)
+            entries, rows = entries[rows], rows + self.num_rows
         if len(rows):  # what follows the last good one may be on its way: it is looked at again
             self.num_rows = int(rows[-1]) + 1
         return entries, rows
@@ -176,8 +180,7 @@ class Segment:
                 piece = os.pread(self.fd, start + ENTRY_NBYTES + length - base, base)
             except OSError:  # a disk that cannot read this any more
                 piece = b""
-            for key, start, length in records[first:last]:
-                values.append(decoded(piece, key, start - base, length))
+            values += decoded_all(piece, records[first:last], base)
         return values
 
     def _index_from(self, row: int) -> Entries:
@@ -203,7 +206,7 @@ class Segment:
         is_whole = bool(self._are_good(entries).all()) and all(self._have_values(entries[-_LAST_CHECKED:]))
         known = int(ends(entries).max(initial=HEADER_NBYTES)) if is_whole else HEADER_NBYTES
         tail = self.scan(known)
-        kept = np.concatenate([entries, tail]) if is_whole else tail
+        kept = tail if not is_whole else np.concatenate([entries, tail]) if len(tail) else entries
         self.end = int(ends(kept).max(initial=HEADER_NBYTES))
         if not is_whole:
             self._replace_index(kept)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from penstock.config import get_config
 from penstock.ledger.layered import LayeredLedger
+from penstock.ledger.limits import NO_LIMITS, Limits
 from penstock.ledger.store import FileLedger, open_ledger
 from penstock.ledger.upkeep import ledger_folder
 from penstock.protocols import Ledger
@@ -28,8 +29,9 @@ _inherited_job_folder = ""  # of the driver that this process works for
 class SharedLedger:
     """A hold on a ledger: closing it lets go, and the last one closes the ledger itself."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limits: Limits = NO_LIMITS) -> None:
         self._folder: Path | None = folder
+        self._limits = limits
         with _lock:
             ledger, num_users = _open.get(folder) or (open_ledger(folder), 0)
             _open[folder] = ledger, num_users + 1
@@ -49,11 +51,12 @@ class SharedLedger:
             ledger.flush()
         else:
             ledger.close()
+            self._limits.apply(folder)
 
 
 def cache_ledger(cache_dir: str | os.PathLike[str]) -> Ledger:
     """Return the ledger that the queries with this ``cache_dir`` share."""
-    return SharedLedger(ledger_folder(Path(cache_dir).absolute()))
+    return SharedLedger(ledger_folder(Path(cache_dir).absolute()), Limits.of(get_config()))
 
 
 @contextmanager

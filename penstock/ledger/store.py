@@ -13,9 +13,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.errors import InvalidArgumentError, LedgerError
 from penstock.ledger.committing import Committer
@@ -134,13 +136,14 @@ class FileLedger:
             if not keys:
                 break
             values: list[bytes | None] = []
-            for number in np.unique(places["segment"]).tolist():
-                here = places[places["segment"] == number]
-                values += self._segments[number].read(keys[len(values) :][: len(here)], here["offset"], here["length"])
+            for number, first, last in _runs(places["segment"]):
+                here = places[first:last]
+                values += self._segments[number].read(keys[first:last], here["offset"], here["length"])
                 self._segments[number].touch(here["row"])
-            found.update((key, value) for key, value in zip(keys, values, strict=True) if value is not None)
             if None not in values:
+                found.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # mypy does not see that none is None
                 break
+            found.update((key, value) for key, value in zip(keys, values, strict=True) if value is not None)
             damaged = [i for i, value in enumerate(values) if value is None]
             self._strike_out(places[damaged])
             keys = [keys[i] for i in damaged]  # which may have another place
@@ -254,3 +257,13 @@ class FileLedger:
         with self._lock:
             for segment in self._segments.values():
                 segment.save_used(int(time.time()))
+
+
+def _runs(sorted_numbers: npt.NDArray[np.uint32]) -> list[tuple[int, int, int]]:
+    """Return each number, where its run begins, and one past where it ends.
+
+    >>> _runs(np.array([3, 3, 5], np.uint32))
+    [(3, 0, 2), (5, 2, 3)]
+    """
+    starts = [0, *(np.flatnonzero(sorted_numbers[1:] != sorted_numbers[:-1]) + 1).tolist(), len(sorted_numbers)]
+    return [(int(sorted_numbers[first]), first, last) for first, last in pairwise(starts)]

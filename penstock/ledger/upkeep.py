@@ -80,7 +80,7 @@ def stats(path: Path) -> LedgerStats:
         return LedgerStats(
             str(path),
             len(written),
-            _nbytes(path),
+            folder_nbytes(path),
             len(contents),
             sum(not each.is_free for each in contents),
             len(list(path.glob("*.damaged-*"))),
@@ -100,7 +100,7 @@ def verify(path: Path) -> tuple[int, int]:
 
 def prune(path: Path, now_s: float, max_nbytes: int | None = None, max_age_s: float | None = None) -> PruneResult:
     """Remove records not used for ``max_age_s``, then the least recently used until ``max_nbytes`` are left."""
-    before = _nbytes(path)
+    before = folder_nbytes(path)
     with _opened(path, repairs=True) as contents:
         free = [each for each in contents if each.is_free]
         oldest_s = 0 if max_age_s is None else now_s - max_age_s
@@ -114,13 +114,13 @@ def prune(path: Path, now_s: float, max_nbytes: int | None = None, max_age_s: fl
         num_removed = sum(len(keep) for keep in keeps) - num_kept
         num_in_use = sum(len(each.entries) for each in contents if not each.is_free)
         return PruneResult(
-            *(str(path), num_removed, num_kept + num_in_use, before, _nbytes(path), len(contents) - len(free))
+            *(str(path), num_removed, num_kept + num_in_use, before, folder_nbytes(path), len(contents) - len(free))
         )
 
 
 def clear(path: Path) -> PruneResult:
     """Remove all records, and the files that were put aside as damaged."""
-    before = _nbytes(path)
+    before = folder_nbytes(path)
     with _opened(path) as contents:
         free = [each for each in contents if each.is_free]
         for each in free:
@@ -129,7 +129,7 @@ def clear(path: Path) -> PruneResult:
             damaged.unlink(missing_ok=True)
         num_kept = sum(len(each.entries) for each in contents if not each.is_free)
         num_removed = sum(len(each.entries) for each in free)
-        return PruneResult(str(path), num_removed, num_kept, before, _nbytes(path), len(contents) - len(free))
+        return PruneResult(str(path), num_removed, num_kept, before, folder_nbytes(path), len(contents) - len(free))
 
 
 @contextlib.contextmanager
@@ -190,5 +190,6 @@ def _rewrite(path: Path, changes: list[tuple[_Content, npt.NDArray[np.bool_]]]) 
             target.close()
 
 
-def _nbytes(path: Path) -> int:
+def folder_nbytes(path: Path) -> int:
+    """Return how large the files of a ledger are."""
     return sum(each.stat().st_size for each in path.iterdir() if each.is_file()) if path.is_dir() else 0

@@ -62,7 +62,12 @@ ASYNC_CALLS_PER_TASK = 8
 however many wait: few enough that results come soon, enough that what a task costs by itself is little."""
 MIN_ASYNC_ROWS = 128
 ASYNC_BATCH_ROWS = 1024
+CACHED_BATCH_ROWS = 256
+"""Rows of a batch whose result is kept, where the user gives no size: a size found by measurement is another one each
+time, and what was kept of another batch is of no use."""
 MAX_BATCH_ROWS = 2**20
+PREPARED_ROWS = 1024
+"""Of a task whose rows' results are known already: a task costs little then, and no slow row holds others up."""
 
 WRITTEN_NBYTES = 2**20
 """Data handed to a writer at once: a small result goes to one writer, so into one file, and in order."""
@@ -149,7 +154,7 @@ class _Stages:
 
     def _call(self, work: CallUdf | CallBatch, spec: UdfSpec | BatchSpec, source: int) -> int:
         inbox = _batching(spec)
-        if isinstance(inbox, Measured) and _is_into_batches(self.built[source]):
+        if (isinstance(inbox, Measured) or spec.cache) and _is_into_batches(self.built[source]):
             inbox = _WHOLE  # the user has just said how large batches are to be
         return self._add(work, source, inbox=inbox, resources=spec.resources)
 
@@ -189,10 +194,14 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
         return Exactly(spec.batch_size)
     if spec.batch_size == "paced":
         return Paced()
+    if is_batch and spec.batch_size == "auto" and spec.cache:
+        return Exactly(CACHED_BATCH_ROWS)
     if is_batch and spec.batch_size == "auto":
         return Measured(ASYNC_BATCH_ROWS if spec.is_async else MAX_BATCH_ROWS)
     if spec.is_async:
-        return AtMost(_async_rows(spec), spec.task_nbytes if isinstance(spec, UdfSpec) else None)
+        if isinstance(spec, BatchSpec):
+            return AtMost(_async_rows(spec))
+        return AtMost(_async_rows(spec), spec.task_nbytes, None if spec.prepare is None else PREPARED_ROWS)
     return _WHOLE if is_batch else Paced()
 
 
@@ -220,6 +229,10 @@ def _with_order(stages: Sequence[Stage], is_ordered: bool) -> tuple[Stage, ...]:
 def _depends_on_order(stage: Stage) -> bool:
     match stage.inbox, stage.work:
         case (Cut() | Evenly(), _):
+            return True
+        case (Exactly(), CallUdf(call=call)) if call.udf.cache:
+            return True
+        case (Exactly(), CallBatch(spec=spec)) if spec.cache:
             return True
         case (_, Transform((NumberRows() | TakeSample(seed=int()), *_))):
             return True

@@ -125,10 +125,14 @@ class Exactly:
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """Bundles cut to at most ``num_rows``, never joined; to fewer where those would give more than ``nbytes``."""
+    """Bundles cut to at most ``num_rows``, never joined; to fewer where those would give more than ``nbytes``.
+
+    To up to ``quick_rows`` while tasks are done at once, as they are where all results are known already.
+    """
 
     num_rows: int
     nbytes: int | None = None
+    quick_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import Gathered, Stage
 from penstock.protocols import Bundle, ErrorSink, Origin, Subscriber
 from penstock.runners.handlers import unpacked_records
+from penstock.udf.kept import with_cache_keys
 
 Rules = Sequence[Callable[[Plan], Plan]]
 
@@ -58,7 +59,7 @@ def run(
     subscribers: Sequence[Subscriber] = (),
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
-    stages = lower(optimize(plan, rules), is_ordered=is_ordered)
+    stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
     with closing(_execute(stages, runner, subscribers)) as bundles:
         for bundle in bundles:
             yield runner.fetch(bundle)
@@ -86,7 +87,7 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
 def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
     """Return the stages of a write whose parts can be committed; None where what a row gives depends on the others."""
     stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
-    return stages if is_traceable(stages) else None
+    return with_cache_keys(stages) if is_traceable(stages) else None
 
 
 def write_parts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +21,10 @@ from penstock.udf.call import (
     udf_batch_sizes,
     with_column,
 )
-from penstock.udf.callers import Callers, Calls
+from penstock.udf.callers import Callers, Calls, Unfinished
 from penstock.udf.connections import close_connections
 from penstock.udf.instances import Lease
+from penstock.udf.kept import in_place, keeping_async, kept_results, to_compute
 from penstock.udf.ownership import unshared
 from penstock.udf.retry import never, retrying_async
 from penstock.udf.target import drained_async
@@ -42,15 +44,19 @@ class AsyncUdfHandler:
         self._sizes = udf_batch_sizes(self._spec, self._arguments)
         is_final = self._sizes.is_too_much if self._spec.is_batch else never
         self._function = retrying_async(function, self._spec.policy, is_final)
+        self._prepare = self._lease.prepare
+        self._finish = retrying_async(_call, self._spec.policy)
         self._turns = asyncio.Semaphore(self._spec.num_at_once)  # of batches
         self._callers = Callers(self._spec.num_at_once)  # of rows
+        self._kept = kept_results(self._spec)
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
+        is_kept = self._kept is not None
         if self._spec.is_batch:
-            column = await self._call_batch(batch, first_row)
+            column = await (self._kept_batch if is_kept else self._call_batch)(batch, first_row)
         else:
-            results = await self._call_rows(batch, first_row)
+            results = await (self._kept_rows if is_kept else self._call_rows)(batch, first_row)
             if self._spec.is_generator:
                 results, parents = flattened(results)
             column = result_column(results, self._failures, batch, first_row, parents)
@@ -62,6 +68,8 @@ class AsyncUdfHandler:
             if inspect.isawaitable(closing):
                 await closing
         finally:
+            if self._kept is not None:
+                await asyncio.to_thread(self._kept.close)
             if self._lease.was_last and self._spec.loop is None:  # clients of ours close what they opened
                 await close_connections()
 
@@ -85,17 +93,67 @@ class AsyncUdfHandler:
                 columns += self._failures.taken(result, part, part_row, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
-    async def _call_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
-        """Run all rows at once, within the bound; the first failure cancels the rest unless errors are tolerated."""
+    async def _kept_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
+        """As in UdfHandler. A failure in another batch meanwhile may keep this one from being kept: it is no error."""
+        assert self._kept is not None
+        key = self._kept.batch_key(self._arguments.arrays(batch), batch.num_rows)
+        if (found := await asyncio.to_thread(self._kept.get_batches, key)) is not None:
+            return found[0].column(0)
+        num_noted = self._failures.num_noted
+        column = await self._call_batch(batch, first_row)
+        if self._failures.num_noted == num_noted:
+            self._kept.put_batches(key, [pa.RecordBatch.from_arrays([column], names=[""])])
+        return column
+
+    async def _kept_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
+        """As in UdfHandler."""
+        assert self._kept is not None
+        keys = self._kept.row_keys(self._arguments.arrays(batch), batch.num_rows)
+        found = await asyncio.to_thread(self._kept.get, keys)
+        rows, part = to_compute(keys, found, batch, can_share=self._spec.policy.on_error == "raise")
+        function = keeping_async(self._function, self._kept, self._spec.is_generator)
+        results = await self._call_rows(part, first_row, function, [keys[row] for row in rows], rows)
+        return in_place(keys, found, rows, results)
+
+    async def _call_rows(
+        self,
+        batch: pa.RecordBatch,
+        first_row: int,
+        function: Callable[..., Any] | None = None,
+        keys: Sequence[bytes] | None = None,
+        places: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Run all rows at once, within the bound; the first failure cancels the rest unless errors are tolerated.
+
+        ``places`` says where the rows stand after ``first_row``, if not one after another.
+        """
         # A caller that another batch started may make a call of this one, with which its failure is recorded.
         context = contextvars.copy_context()
 
         def fail(row: int, exc: BaseException) -> None:
-            context.run(self._failures.row, batch, first_row, row, exc)
+            place = first_row + (row if places is None else places[row])
+            context.run(self._failures.row, batch, row, place, exc)
 
         # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
-        calls = self._arguments.rows(batch, self._function)
-        return await self._callers.run(Calls(calls, batch.num_rows, fail, first_row))
+        if self._prepare is None:
+            calls = self._arguments.rows(batch, function or self._function, keys)
+            return await self._callers.run(Calls(calls, batch.num_rows, fail, first_row))
+        results = self._prepare(list(self._arguments.rows(batch, _as_tuple)))
+        rest = [row for row, result in enumerate(results) if isinstance(result, Unfinished)]
+        if rest:
+            calls = map(self._finish, [results[row] for row in rest])
+            found = await self._callers.run(Calls(calls, len(rest), lambda n, exc: fail(rest[n], exc), first_row))
+            for row, result in zip(rest, found, strict=True):
+                results[row] = result
+        return results
+
+
+def _as_tuple(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
+def _call(unfinished: Unfinished) -> Awaitable[Any]:
+    return unfinished.call()
 
 
 def _is_being_cancelled() -> bool:

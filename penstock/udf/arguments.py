@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -40,8 +40,10 @@ class Arguments:
         positional, keywords = values[: self._num_positional], values[self._num_positional :]
         return positional, dict(zip(self._names, keywords, strict=True))
 
-    def rows(self, batch: pa.RecordBatch, function: Callable[..., Any]) -> Iterator[Any]:
-        """Return an iterator that calls ``function`` on one row after the other.
+    def rows(
+        self, batch: pa.RecordBatch, function: Callable[..., Any], keys: Sequence[bytes] | None = None
+    ) -> Iterator[Any]:
+        """Return an iterator that calls ``function`` on one row after the other, with its key first if there are any.
 
         It is a ``map`` over lists, so that nothing of ours runs between two calls.
         """
@@ -56,11 +58,15 @@ class Arguments:
             itertools.repeat(self._constants[i]) if i in self._constants else next(lists)
             for i in range(len(self._exprs))
         ]
+        num_positional = self._num_positional
+        if keys is not None:
+            values.insert(0, keys)
+            num_positional += 1
         if not self._computed:
             values.append(range(batch.num_rows))  # nothing else says how often to call
-            return map(lambda *args: _spread(function, args[:-1], self._num_positional, self._names), *values)
+            return map(lambda *args: _spread(function, args[:-1], num_positional, self._names), *values)
         if self._names:
-            return map(lambda *args: _spread(function, args, self._num_positional, self._names), *values)
+            return map(lambda *args: _spread(function, args, num_positional, self._names), *values)
         return map(function, *values)
 
     def at(self, batch: pa.RecordBatch, row: int) -> dict[str, Any]:

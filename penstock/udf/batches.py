@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from penstock.types import to_batch
 from penstock.udf.call import ApplySteps, Record
 from penstock.udf.failures import CALL_FAILURES, row_error_of
 from penstock.udf.formats import batch_in_format, has_read_only
+from penstock.udf.kept import KeptResults, in_place, kept_results, to_compute
 from penstock.udf.ownership import unshared
 from penstock.udf.passthrough import PassedColumns
 from penstock.udf.retry import never, retrying, retrying_async
@@ -56,6 +57,7 @@ class BatchHandler:
         self._what = f"{self._spec.verb}({self._spec.name})"
         self._loop = self._opened_loop() if self._spec.is_async else None
         self._instance: Any = None
+        self._kept: KeptResults | None = None
         try:
             target, self._instance = self._loop.wait(self._built_on_loop()) if self._loop else built_target(self._spec)
         except BaseException:
@@ -63,12 +65,14 @@ class BatchHandler:
             raise
         self._sizes = BatchSizes(self._spec.limits, self._what, lambda batch: batch.columns, self._weights)
         self._is_bit_by_bit = False  # whether results are given before the last is made
+        self._num_failed = 0
+        self._kept = kept_results(self._spec)
         self._function = self._with_policy(target)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if self._spec.verb != "map_batches":
             return self._finished(self._over_rows(item, first_row), first_row)
-        outputs = self._outputs(item)
+        outputs = self._outputs(item) if self._kept is None else self._kept_outputs(item)
         first = next(outputs, None)
         if isinstance(first, Last):
             return self._finished(first.rows, first_row)
@@ -86,10 +90,14 @@ class BatchHandler:
 
     def close(self) -> None:
         close = functools.partial(close_instance, self._instance)
-        if self._loop is None:
-            finish_closing(close())
-        else:
-            self._loop.close(close)
+        try:
+            if self._loop is None:
+                finish_closing(close())
+            else:
+                self._loop.close(close)
+        finally:
+            if self._kept is not None:
+                self._kept.close()
 
     # --- calls ---
 
@@ -189,28 +197,76 @@ class BatchHandler:
             case "filter":
                 return self._is_kept(result)
 
-    def _call_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
+    def _kept_outputs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Last]:
+        """Yield what a batch gives, if that is kept; else compute it, and keep it unless a row of it failed."""
+        assert self._kept is not None
+        key = self._kept.batch_key(batch.columns, batch.num_rows, batch.schema.names)
+        outputs = self._kept.get_batches(key)
+        if outputs is None:
+            num_failed = self._num_failed
+            outputs = [each.rows if isinstance(each, Last) else each for each in self._outputs(batch)]
+            if self._num_failed == num_failed:
+                self._kept.put_batches(key, outputs)
+        yield from outputs
+
+    def _kept_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
+        """Return the results that are kept, and those of the other rows, which are computed."""
+        assert self._kept is not None
+        keys = self._kept.row_keys(batch.columns, batch.num_rows, batch.schema.names)
+        found = self._kept.get(keys)
+        rows, part = to_compute(keys, found, batch, can_share=self._spec.policy.on_error == "raise")
+        if not rows:
+            return in_place(keys, found, rows, [])
+        places = [first_row + row for row in rows]
+        return in_place(keys, found, rows, self._call_rows(part, places, [keys[row] for row in rows]))
+
+    def _call_rows(
+        self, batch: pa.RecordBatch, places: Sequence[int], keys: Sequence[bytes] | None = None
+    ) -> list[Any]:
+        """Call the function on every row; ``places`` are where the rows stand in the stage's input."""
         rows = enumerate(batch_in_format(batch, "pylist"))
         if self._loop is not None:
-            attempt = functools.partial(self._attempt_async, batch, first_row)
+            attempt = functools.partial(self._attempt_async, batch, places, keys)
             return self._loop.wait_for_all(functools.partial(attempt, number, row) for number, row in rows)
-        return [self._attempt(batch, first_row, number, row) for number, row in rows]
+        return [self._attempt(batch, places, keys, number, row) for number, row in rows]
 
-    def _attempt(self, batch: pa.RecordBatch, first_row: int, number: int, row: dict[str, Any]) -> Any:
+    def _attempt(
+        self,
+        batch: pa.RecordBatch,
+        places: Sequence[int],
+        keys: Sequence[bytes] | None,
+        number: int,
+        row: dict[str, Any],
+    ) -> Any:
         try:
-            return self._checked(self._called(row))
+            return self._put(keys, number, self._checked(self._called(row)))
         except QueryCancelledError:
             raise
         except CALL_FAILURES as exc:
-            return self._fail(batch.slice(number, 1), exc, first_row + number)
+            return self._fail(batch.slice(number, 1), exc, places[number])
 
-    async def _attempt_async(self, batch: pa.RecordBatch, first_row: int, number: int, row: dict[str, Any]) -> Any:
+    async def _attempt_async(
+        self,
+        batch: pa.RecordBatch,
+        places: Sequence[int],
+        keys: Sequence[bytes] | None,
+        number: int,
+        row: dict[str, Any],
+    ) -> Any:
         try:
-            return self._checked(await self._function(row))
+            return self._put(keys, number, self._checked(await self._function(row)))
         except CALL_FAILURES as exc:
-            return self._fail(batch.slice(number, 1), exc, first_row + number)
+            return self._fail(batch.slice(number, 1), exc, places[number])
 
-    def _fail(self, part: pa.RecordBatch, exc: BaseException, first_row: int | None = None) -> Any:
+    def _put(self, keys: Sequence[bytes] | None, number: int, result: Any) -> Any:
+        """Keep the result of a row, where results are kept."""
+        if self._kept is None or keys is None:
+            return result
+        result = list(result) if isinstance(result, Iterator) else result
+        self._kept.put(keys[number], result)
+        return result
+
+    def _fail(self, part: pa.RecordBatch, exc: BaseException, place: int | None = None) -> Any:
         """Raise what is to be raised, or record the rows and say that the call failed.
 
         They are taken from the batch anew, as the function may have changed what it was given.
@@ -219,7 +275,8 @@ class BatchHandler:
             exc.add_note(ZERO_COPY_REMEDY)
         if self._spec.policy.on_error == "raise":
             raise UdfError(batch_failure(self._spec, part, exc)) from exc
-        note_failure(self._spec, part, first_row, exc, self._record)
+        self._num_failed += 1
+        note_failure(self._spec, part, place, exc, self._record)
         return _FAILED
 
     # --- results ---
@@ -234,7 +291,10 @@ class BatchHandler:
                 yield self._steps(rows, first_row)
 
     def _over_rows(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        results = self._call_rows(batch, first_row)
+        if self._kept is None:
+            results = self._call_rows(batch, range(first_row, first_row + batch.num_rows))
+        else:
+            results = self._kept_rows(batch, first_row)
         if self._spec.verb == "filter":
             return batch.filter(pa.array([self._is_kept(result) for result in results], pa.bool_()))
         rows = [result for result in results if result is not _FAILED]

@@ -22,6 +22,7 @@ from penstock.types import PartialColumn, to_arrow_array
 from penstock.udf.arguments import Arguments
 from penstock.udf.failures import CALL_FAILURES, row_error_of
 from penstock.udf.instances import Lease
+from penstock.udf.kept import in_place, keeping, kept_results, to_compute
 from penstock.udf.ownership import unshared
 from penstock.udf.retry import never, retrying
 from penstock.udf.sizing import BatchSizes, Parts
@@ -50,6 +51,7 @@ class UdfHandler:
         self._sizes = udf_batch_sizes(self._spec, self._arguments)
         is_final = self._sizes.is_too_much if self._spec.is_batch else never
         self._function = retrying(function, self._spec.policy, context.is_cancelled, is_final)
+        self._kept = kept_results(self._spec)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if self._spec.has_cut:
@@ -69,9 +71,9 @@ class UdfHandler:
     def _processed(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
         if self._spec.is_batch:
-            column = self._call_batch(item, first_row)
+            column = (self._call_batch if self._kept is None else self._kept_batch)(item, first_row)
         else:
-            results = self._call_rows(item, first_row)
+            results = (self._call_rows if self._kept is None else self._kept_rows)(item, first_row)
             if self._spec.is_generator:
                 results, parents = flattened(results)
             column = result_column(results, self._failures, item, first_row, parents)
@@ -81,7 +83,11 @@ class UdfHandler:
         return iter(())
 
     def close(self) -> None:
-        finish_closing(self._lease.close())
+        try:
+            finish_closing(self._lease.close())
+        finally:
+            if self._kept is not None:
+                self._kept.close()
 
     def _call_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         parts, columns = self._sizes.parts(batch), list[pa.Array]()
@@ -104,17 +110,51 @@ class UdfHandler:
                 columns += self._failures.taken(result, part, part_row, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
-    def _call_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
-        """Call the function on every row; where one fails, raise, or record null and go on with the next."""
+    def _kept_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
+        """Return what a batch gives, if that is kept; else compute it, and keep it unless a row of it failed."""
+        assert self._kept is not None
+        key = self._kept.batch_key(self._arguments.arrays(batch), batch.num_rows)
+        if (found := self._kept.get_batches(key)) is not None:
+            return found[0].column(0)
+        num_noted = self._failures.num_noted
+        column = self._call_batch(batch, first_row)
+        if self._failures.num_noted == num_noted:
+            self._kept.put_batches(key, [pa.RecordBatch.from_arrays([column], names=[""])])
+        return column
+
+    def _kept_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
+        """Return the results that are kept, and those of the other rows, which are computed."""
+        assert self._kept is not None
+        keys = self._kept.row_keys(self._arguments.arrays(batch), batch.num_rows)
+        found = self._kept.get(keys)
+        rows, part = to_compute(keys, found, batch, can_share=self._spec.policy.on_error == "raise")
+        function = keeping(self._function, self._kept, self._spec.is_generator)
+        results = self._call_rows(part, first_row, function, [keys[row] for row in rows], rows)
+        return in_place(keys, found, rows, results)
+
+    def _call_rows(
+        self,
+        batch: pa.RecordBatch,
+        first_row: int,
+        function: Callable[..., Any] | None = None,
+        keys: Sequence[bytes] | None = None,
+        places: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Call the function on every row; where one fails, raise, or record null and go on with the next.
+
+        ``places`` says where the rows stand after ``first_row``, if not one after another.
+        """
         results: list[Any] = []
-        calls = self._arguments.rows(batch, self._function)  # a map, which goes on with the next row after an exception
+        # A map, which goes on with the next row after an exception.
+        calls = self._arguments.rows(batch, function or self._function, keys)
         while len(results) < batch.num_rows:
             try:
                 self._run(calls, batch.num_rows, results)
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:
-                self._failures.row(batch, first_row, len(results), exc)
+                row = len(results)
+                self._failures.row(batch, row, first_row + (row if places is None else places[row]), exc)
                 results.append(None)
         return results
 
@@ -142,14 +182,15 @@ class Failures:
         self.spec = spec
         self._arguments = arguments
         self._record = record
+        self.num_noted = 0
 
-    def row(self, batch: pa.RecordBatch, first_row: int, row: int, exc: BaseException) -> None:
+    def row(self, batch: pa.RecordBatch, row: int, place: int, exc: BaseException) -> None:
         """Raise an error that names the row, or record it."""
         if isinstance(exc, ProviderUnusableError):
             raise exc
         if self.spec.policy.on_error == "raise":
             raise row_error(self.spec, self._arguments.at(batch, row), exc) from exc
-        self.note(batch, first_row, row, exc)
+        self.note(batch, row, place, exc)
 
     def values(self, result: Any, part: pa.RecordBatch, first_row: int) -> Any:
         """Return what a batch function gave, once the rows that it says failed are raised or recorded."""
@@ -168,7 +209,7 @@ class Failures:
                     f"{self.spec.name} failed on row {first_row + row} of its input: {str(exc) or type(exc).__name__}. "
                     'To go on with null for such rows, set on_error="null"; df.errors() then lists them.'
                 ) from exc
-            self.note(part, first_row, row, exc)
+            self.note(part, row, first_row + row, exc)
 
     def part(self, part: pa.RecordBatch, first_row: int, parts: Parts, exc: BaseException) -> list[pa.Array]:
         """Raise what a batch function raised, or split the part that it failed on; a row alone is null."""
@@ -179,7 +220,7 @@ class Failures:
         if parts.split():
             return []
         for row in range(part.num_rows):
-            self.note(part, first_row, row, exc)
+            self.note(part, row, first_row + row, exc)
         return [pa.nulls(part.num_rows, self.spec.return_dtype.arrow)]
 
     def taken(self, result: Any, part: pa.RecordBatch, first_row: int, parts: Parts) -> list[pa.Array]:
@@ -191,11 +232,12 @@ class Failures:
                 raise
             return self.part(part, first_row, parts, exc)
 
-    def note(self, batch: pa.RecordBatch, first_row: int, row: int, exc: BaseException) -> None:
-        """Record a row whose result is null; ``first_row`` is where the batch stands in the stage's input."""
+    def note(self, batch: pa.RecordBatch, row: int, place: int, exc: BaseException) -> None:
+        """Record a row whose result is null; ``place`` is where it stands in the stage's input."""
+        self.num_noted += 1
         if self.spec.policy.on_error == "log":
             log.warning("UDF %r failed, its result is null: %s: %s", self.spec.name, type(exc).__name__, exc)
-        self._record(row_error_of(self.spec.name, self._arguments.told(batch, row), exc, first_row + row))
+        self._record(row_error_of(self.spec.name, self._arguments.told(batch, row), exc, place))
 
 
 def udf_batch_sizes(spec: UdfSpec, arguments: Arguments) -> BatchSizes:
@@ -245,7 +287,8 @@ def result_column(
         try:
             columns.append(to_arrow_array([value], spec.return_dtype, what=f"UDF {spec.name!r}"))
         except TypeMismatchError as exc:
-            failures.note(batch, first_row, number if parents is None else parents[number].as_py(), exc)
+            row = number if parents is None else parents[number].as_py()
+            failures.note(batch, row, first_row + row, exc)
             columns.append(pa.nulls(1, spec.return_dtype.arrow))
     return pa.concat_arrays(columns)
 

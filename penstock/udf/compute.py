@@ -16,6 +16,7 @@ from penstock.udf.options import (
     BATCH_OPTIONS,
     check_amount,
     check_batch_size,
+    check_cache,
     check_max_errors,
     check_on_error,
     check_timeout,
@@ -80,6 +81,7 @@ def make_batch_spec(
     max_errors: int | float | None = None,
     timeout: float | None = None,
     use_process: bool | None = None,
+    cache: bool = False,
 ) -> BatchSpec:
     """Return the spec of a function over batches or rows, or raise an error that names the option at fault."""
     name = getattr(fn, "__name__", type(fn).__name__)
@@ -103,6 +105,7 @@ def make_batch_spec(
     check_on_error(verb, on_error)
     check_max_errors(verb, max_errors)
     check_timeout(verb, timeout)
+    check_cache(verb, cache)
     is_async = _is_async(fn) or _is_async(fn.__call__)
     min_workers, max_workers = _worker_range(verb, compute, concurrency)
     return BatchSpec(
@@ -135,6 +138,7 @@ def make_batch_spec(
             timeout_s=timeout,
             can_stop=is_async or bool(use_process) or bool(num_gpus),
         ),
+        cache=cache,
     )
 
 

@@ -97,6 +97,7 @@ def make_spec(
             can_stop=is_async or bool(options.use_process) or options.gpus > 0,
         ),
         pil_parameters=pil_parameters(function, is_method=method is not None),
+        cache=options.cache,
     )
 
 
@@ -202,9 +203,12 @@ class _FuncDecorator:
         on_error: OnError | None = None,
         max_errors: int | float | None = None,
         timeout: float | None = None,
+        cache: bool = False,
         ray_options: dict[str, Any] | None = None,
     ) -> Any:
         """Make a function of single values work on columns, row by row.
+
+        With ``cache=True`` its results are kept, by its code and what a row gives it; see ``docs/DURABLE.md``.
 
         >>> @ps.func
         ... def shout(text: str) -> str:
@@ -216,7 +220,7 @@ class _FuncDecorator:
         """
         options = Options(
             return_dtype, unnest, False, "auto", cpus, gpus, use_process, max_concurrency, max_retries, retry_on,
-            on_error, ray_options, max_errors, timeout,
+            on_error, ray_options, max_errors, timeout, cache=cache,
         )  # fmt: skip
         return self._decorate(function, options)
 
@@ -241,6 +245,7 @@ class _FuncDecorator:
         on_error: OnError | None = None,
         max_errors: int | float | None = None,
         timeout: float | None = None,
+        cache: bool = False,
         ray_options: dict[str, Any] | None = None,
     ) -> Any:
         """Make a function of whole ``Series`` work on columns, batch by batch.
@@ -257,6 +262,7 @@ class _FuncDecorator:
         options = Options(
             return_dtype, unnest, True, batch_size, cpus, gpus, use_process, max_concurrency, max_retries, retry_on,
             on_error, ray_options, max_errors, timeout, max_batch_bytes, max_batch_tokens, batch_weight, split_on,
+            cache,
         )  # fmt: skip
         return self._decorate(function, options)
 
@@ -422,6 +428,7 @@ def cls(
     on_error: OnError | None = None,
     max_errors: int | float | None = None,
     timeout: float | None = None,
+    cache: bool = False,
     ray_options: dict[str, Any] | None = None,
 ) -> Any:
     """Make a class whose instances live in the workers: built once in each, then called for every row or batch.
@@ -438,6 +445,7 @@ def cls(
     options = Options(
         cpus=cpus, gpus=gpus, use_process=use_process, max_concurrency=max_concurrency, max_retries=max_retries,
         retry_on=retry_on, on_error=on_error, ray_options=ray_options, max_errors=max_errors, timeout=timeout,
+        cache=cache,
     )  # fmt: skip
     return Cls(wrapped, options) if wrapped is not None else lambda decorated: Cls(decorated, options)
 

@@ -47,6 +47,12 @@ class Lease:
             self._is_last()
             raise
 
+    @property
+    def prepare(self) -> Callable[[list[tuple[Any, ...]]], list[Any]] | None:
+        """What is given the arguments of all rows of a task first, where the spec names it and the instance has it."""
+        name = self._spec.prepare
+        return None if name is None else getattr(self._held.instance, name)
+
     def close(self) -> Any:
         """Let go. The last one closes the instance and returns what its ``close()`` gives, which may be awaitable."""
         self.was_last = self._is_last()

@@ -25,7 +25,7 @@ class LostCall:
         spec, arguments = self._work.call.udf, Arguments(self._work.call)
         if spec.policy.on_error == "raise":
             raise WorkerDiedError(row_failure(spec, arguments.at(row, 0), death)) from death
-        Failures(spec, arguments, record).note(row, first_row, 0, death)
+        Failures(spec, arguments, record).note(row, 0, first_row, death)
         return self._steps(with_column(row, self._work, pa.nulls(1, spec.return_dtype.arrow)), first_row)
 
 

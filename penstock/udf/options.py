@@ -38,6 +38,7 @@ class Options:
     max_batch_tokens: int | None = None
     batch_weight: Callable[..., Any] | None = None
     split_on: Any = None
+    cache: bool = False
 
     def checked(self, name: str) -> Options:
         """Return the options, or raise an error that names the function and what is accepted."""
@@ -48,6 +49,7 @@ class Options:
             check_whole(name, "max_retries", self.max_retries, 0)
         if self.use_process is not None and not isinstance(self.use_process, bool):
             raise InvalidArgumentError(f"{name}: use_process is True, False or None; got {self.use_process!r}")
+        check_cache(name, self.cache)
         check_amount(name, "cpus", self.cpus or 0)
         check_amount(name, "gpus", self.gpus)
         check_on_error(name, self.on_error or "raise")
@@ -65,7 +67,7 @@ class Options:
 _OPEN = Options()
 INHERITED = (
     "cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "ray_options",
-    "max_errors", "timeout",
+    "max_errors", "timeout", "cache",
 )  # fmt: skip
 
 
@@ -134,6 +136,11 @@ def check_max_errors(name: str, value: Any) -> None:
         raise InvalidArgumentError(
             f"{name}: max_errors is a number of rows, or a fraction of them above 0 and below 1; got {value!r}"
         )
+
+
+def check_cache(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(f"{name}: cache is True or False; got {value!r}")
 
 
 def check_timeout(name: str, value: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ import pytest
 from pydantic import BaseModel
 
 import penstock as ps
+from penstock.ai.conversation import Request, Text, UserTurn
+from penstock.ai.provider import Prompting, loaded
+from penstock.ai.registry import make_provider
 from penstock.ai.remembering import CallMemory
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.functions import embed_text, prompt
 from penstock.ledger import open_ledger
+from penstock.ledger.store import FileLedger
 from penstock.testing import ModelRequest, ModelServer, faults
 
 QUESTIONS = [f"number {i}" for i in range(30)]
@@ -189,7 +193,9 @@ def test_whoever_waited_for_a_call_that_fails_makes_it(tmp_path: Path) -> None:
             return b"yes"
 
         body = {"temperature": 0}
-        answers = await asyncio.gather(*(memory.answer("/x", body, ask) for _ in range(3)), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(memory.answer(memory.key("/x", body), ask) for _ in range(3)), return_exceptions=True
+        )
         assert [type(answer).__name__ for answer in answers].count("ValueError") == 1
         assert answers.count(b"yes") == 2
         memory.close()
@@ -204,3 +210,126 @@ def test_answers_of_any_kind_are_kept(server: ModelServer) -> None:
     server.change(answer=answer)
     assert ask(["a"]) == ask(["a"])
     assert server.num_requests == 1
+
+
+# --- a task at a time -------------------------------------------------------------------------------------------------
+
+
+def counted_gets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gains the number of keys of each look into a ledger."""
+    sizes: list[int] = []
+    get = FileLedger.get
+
+    def counting(ledger: FileLedger, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        sizes.append(len(keys))
+        return get(ledger, keys)
+
+    monkeypatch.setattr(FileLedger, "get", counting)
+    return sizes
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0}], ids=str)
+def test_known_rows_are_looked_up_together(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    questions = [f"number {i}" for i in range(3000)]
+    ask(questions, **options)
+    sizes = counted_gets(monkeypatch)
+    assert ask(questions, **options) == questions
+    assert server.num_requests == len(questions)
+    assert sum(sizes) == len(questions)
+    assert len(sizes) <= len(questions) // 64 + 1
+
+
+def test_rows_that_are_not_known_are_asked_without_a_second_look(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(QUESTIONS[::2])
+    sizes = counted_gets(monkeypatch)
+    assert ask(QUESTIONS) == QUESTIONS
+    assert server.num_requests == len(QUESTIONS)
+    assert sum(sizes) == len(QUESTIONS)
+
+
+def test_nulls_and_empty_texts_are_in_their_places(server: ModelServer) -> None:
+    questions = [None, "a", "", "b", None]
+    first = ask(questions, on_error="null")
+    asked = server.num_requests
+    assert ask(questions, on_error="null") == first
+    assert (first[0], first[1], first[3], first[4]) == (None, "a", "b", None)
+    assert server.num_requests == asked
+
+
+def test_messages_of_several_parts_and_conversations_are_known(server: ModelServer) -> None:
+    talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    df = ps.from_pydict({"q": ["a", "b"], "talk": [talk, talk]})
+    for _ in range(2):
+        columns = [prompt(["Say", ps.col("q"), 3], model="gpt-5").alias("x"), prompt(ps.col("talk"), model="gpt-5")]
+        df.select(*columns).collect()
+        assert server.num_requests == 4
+
+
+def test_an_answer_of_another_form_is_asked_for_again(server: ModelServer) -> None:
+    class Thing(BaseModel):
+        name: str
+
+    server.change(answer=lambda request: "no JSON")
+    assert ask(["a"]) == ["no JSON"]
+    server.change(answer=lambda request: '{"name": "x"}')
+    assert ask(["a", "b"], return_format=Thing) == [{"name": "x"}, {"name": "x"}]
+    assert server.num_requests == 3
+    with pytest.raises(PenstockError, match="JSON"):
+        ask(["a"], return_format=Thing, max_reasks=0)
+    assert ask(["a"], return_format=Thing, max_reasks=0, on_error="null") == [None]
+
+
+def test_talks_with_tools_are_known(server: ModelServer) -> None:
+    def double(x: int) -> int:
+        """Double a number."""
+        return 2 * x
+
+    server.change(faults=[faults.CallTools([("double", {"x": 21})])])
+    first = ask(["a"], tool_functions=[double])
+    assert ask(["a"], tool_functions=[double]) == first
+    assert server.num_requests == 2
+
+
+def test_samples_of_one_task_keep_their_order(server: ModelServer) -> None:
+    numbers = iter(range(100))
+    server.change(answer=lambda request: f"{next(numbers)}")
+    first = ask(["a", "a", "b", "a"])
+    assert len(set(first)) == 4
+    assert sorted(ask(["a", "a", "b", "a"])) == sorted(first)
+    assert server.num_requests == 4
+
+
+WIRES: list[tuple[str, dict[str, Any]]] = [
+    ("openai", {}),
+    ("openai", {"use_chat_completions": True}),
+    ("openai", {"use_chat_completions": True, "extra_body": {"messages": []}}),
+    ("anthropic", {"temperature": 0}),
+    ("google", {"temperature": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("provider", "options"), WIRES, ids=str)
+@pytest.mark.parametrize("system", [None, 'Say "no".'], ids=["plain", "system"])
+def test_a_text_has_the_key_of_its_request(
+    tmp_path: Path, provider: str, options: dict[str, Any], system: str | None
+) -> None:
+    """The quick way to a key, by what is the same for all rows, gives what the long way does."""
+    model: Any = make_provider(provider, {"api_key": "k"}).model(Prompting("some-model-1", options))
+    texts = ["hi", "", 'é\u2028\x00"\\', "0f8e3c6b5d7a41929e", "x" * 5000, "hi"]
+    with ps.config(cache_dir=str(tmp_path)):
+
+        async def keys(look_up: Callable[[Any], Any]) -> list[Any]:
+            asked = loaded(model)
+            found = list(look_up(asked))
+            await asked.close()
+            return found
+
+        requests = [Request((UserTurn((Text(text),)),), system) for text in texts]
+        like = Request((), system)
+        quick = asyncio.run(keys(lambda asked: asked.look_up_texts([t for t in texts if t], like)))
+        slow = asyncio.run(keys(lambda asked: asked.look_up([r for r in requests if r.text])))
+    assert quick == slow

@@ -20,7 +20,7 @@ import pydantic
 import pytest
 
 import penstock as ps
-from penstock.expr.code_keys import code_key, keyed
+from penstock.expr.code_keys import code_key, keyed, mutable_values_left_out
 from penstock.secret import Secret
 
 
@@ -225,7 +225,9 @@ VALUES: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("pair", VALUES, ids=lambda pair: repr(pair[0])[:30])
+@pytest.mark.parametrize(
+    "pair", VALUES, ids=[f"{number}-{type(first).__name__}" for number, (first, _) in enumerate(VALUES)]
+)
 def test_values_count_by_type_and_value(pair: tuple[Any, Any]) -> None:
     assert code_key(pair[0]) == code_key(pair[0]) != code_key(pair[1])
 
@@ -318,3 +320,34 @@ def test_keys_are_the_same_in_another_process(tmp_path: Path) -> None:
         found.add(done.stdout)
     assert len(found) == 1
     assert len(set(found.pop().split())) == 11
+
+
+def test_what_a_function_changes_is_its_state() -> None:
+    calls: list[int] = []
+    totals = {"a": 0}
+    weights = {"a": 1}
+
+    def score(x: int) -> int:
+        calls.append(x)
+        totals["a"] += weights["a"]
+        return x
+
+    key = code_key(score)
+    calls.append(1)
+    totals["a"] = 5
+    assert code_key(score) == key
+    weights["a"] = 2
+    assert code_key(score) != key
+
+
+def test_values_that_may_be_state_can_be_left_out() -> None:
+    bad = {3, 7}
+
+    def is_bad(x: int) -> bool:
+        return x in bad
+
+    with mutable_values_left_out():
+        key = code_key(is_bad)
+        bad.clear()
+        assert code_key(is_bad) == key
+    assert code_key(is_bad) != key

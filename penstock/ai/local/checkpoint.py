@@ -66,6 +66,18 @@ class Checkpoint:
             config = dict(self.config())
             return transformers.AutoConfig.for_model(config.pop("model_type"), **config)
 
+    def identity(self) -> dict[str, Any]:
+        """Return what determines a model's results: its files, and as what they are computed. Loads nothing.
+
+        Which type of 16 bits a GPU would choose is not known without torch; it is the same for all GPUs of today.
+        """
+        is_gpu = has_gpu() if self.device is None else not self.device.startswith("cpu")
+        return {
+            "weights": local_weights.fingerprint(self.name, self.revision),
+            "dtype": self.dtype or ("16 bits" if is_gpu else "float32"),
+            "attention": self.attn_implementation,
+        }
+
     def folder(self) -> Path:
         return local_weights.weights_folder(self.name, self.revision)
 

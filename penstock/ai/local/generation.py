@@ -77,6 +77,7 @@ class TransformersPrompter(Prompter):
         self.resources = resources_of(task)
         self.batch_size = batch_size_of(task)
         self._model: Any = None
+        self._draws: bool | None = None  # whether answers are drawn by chance where nobody says so
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_model": None, "_tokenizer": None, "_processor": None}
@@ -95,6 +96,24 @@ class TransformersPrompter(Prompter):
 
     def close(self) -> None:
         self._model = None
+
+    def identity(self) -> dict[str, Any]:
+        own = self._sampling
+        options = {"max_length": self._max_length, "sampling": [own.max_new, own.stop, own.options]}
+        return {"function": "prompt", **self._checkpoint.identity(), **options}
+
+    def is_certain(self, request: Request) -> bool:
+        try:
+            given = dict(self._sampling.changed(request.options).options)
+        except PenstockError:  # which generate says of that request
+            return False
+        if (temperature := given.get("temperature")) is not None:
+            return bool(temperature == 0)
+        if given.get("top_p") is not None or given.get("top_k") is not None:
+            return False
+        if self._draws is None:
+            self._draws = bool((self._checkpoint.read_json("generation_config.json") or {}).get("do_sample", False))
+        return not self._draws
 
     def generate(self, request: Sequence[Request]) -> list[list[Generation] | Exception]:
         """Return for each request its answers, or why there are none."""

@@ -7,6 +7,7 @@ worker fetches the weights.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import json
 import os
@@ -66,6 +67,27 @@ def weights_folder(name: str, revision: str | None = None) -> Path:
         return folder
     folder = _download(name, revision, CONFIGURATION + SAFE_WEIGHTS)
     return folder if _has_weights(folder) else _download(name, revision, CONFIGURATION + PICKLED_WEIGHTS)
+
+
+SMALL_NBYTES = 2**20
+
+
+def fingerprint(name: str, revision: str | None = None) -> str:
+    """Return what tells a model from all others: the commit of the hub it comes from, or a digest of its folder.
+
+    Small files count by their content; large ones, as reading them may take minutes, by their size and time of change.
+    """
+    if (folder := local_folder(name)) is None:
+        return f"{hub_name(name)}@{weights_folder(name, revision).name}"
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if ".cache" in path.relative_to(folder).parts:  # notes of the hub's client
+            continue
+        found = path.stat()
+        is_small = found.st_size <= SMALL_NBYTES
+        content = path.read_bytes() if is_small else f"{found.st_size} {found.st_mtime_ns}".encode()
+        digest.update(repr((path.relative_to(folder).as_posix(), hashlib.sha256(content).digest())).encode())
+    return digest.hexdigest()
 
 
 def local_folder(name: str) -> Path | None:

@@ -57,6 +57,11 @@ class TransformersProvider(Provider):
     }
 
     def model(self, task: Task) -> Model:
+        found = self._found(task)
+        found.cache = task.settings.cache
+        return found
+
+    def _found(self, task: Task) -> Model:
         own = {"device": self.device, "dtype": self.dtype}
         options = {name: value for name, value in own.items() if value is not None} | dict(task.options)
         task = replace(task, options=options)
@@ -103,6 +108,9 @@ class TextEmbedder(Embedder):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_encoder": None}  # weights do not travel
+
+    def identity(self) -> dict[str, Any]:
+        return {"function": "embed_text", **self._checkpoint.identity(), **self._options}
 
     def load(self) -> None:
         self._encoder = TextEncoder(self._checkpoint, self._modules, **self._options)

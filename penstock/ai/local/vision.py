@@ -110,6 +110,10 @@ class ImageEmbedder(Embedder):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_vision": None}
 
+    def identity(self) -> dict[str, Any]:
+        options = {"normalize": self._is_normalized, "dimensions": self.dimensions}
+        return {"function": "embed_image", **self._checkpoint.identity(), **options}
+
     def load(self) -> None:
         self._vision = VisionModel(self._checkpoint, "AutoModel")
 
@@ -146,6 +150,10 @@ class ImageClassifier(Classifier):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_vision": None}
+
+    def identity(self) -> dict[str, Any]:
+        options = {"labels": self._labels, "captions": self._captions}
+        return {"function": "classify_image", **self._checkpoint.identity(), **options}
 
     def load(self) -> None:
         self._vision = VisionModel(

@@ -54,6 +54,10 @@ class NearestLabel(Classifier):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_encoder": None}
 
+    def identity(self) -> dict[str, Any]:
+        options = {"labels": self._labels, "hypotheses": self._hypotheses, "max_length": self._max_length}
+        return {"function": "classify_text", **self._checkpoint.identity(), **options}
+
     def load(self) -> None:
         self._encoder = TextEncoder(
             self._checkpoint,
@@ -89,6 +93,10 @@ class SequenceClassifier(Classifier):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_model": None, "_tokenizer": None}
+
+    def identity(self) -> dict[str, Any]:
+        options = {"labels": self._labels, "max_length": self._max_length}
+        return {"function": "classify_text", **self._checkpoint.identity(), **options}
 
     def load(self) -> None:
         self._model = self._checkpoint.load("AutoModelForSequenceClassification")
@@ -145,6 +153,9 @@ class Entailment(SequenceClassifier):
         super().__init__(checkpoint, task)
         self._hypotheses = hypotheses(task, default=HYPOTHESIS)
         self._entailment = entailment
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "hypotheses": self._hypotheses}
 
     def classify(self, inputs: Sequence[str]) -> list[str]:
         if not inputs:

@@ -52,7 +52,7 @@ async def read_message(values: Sequence[Any]) -> Message | None:
     """
     if len(values) == 1 and type(values[0]) is str:
         return Message((UserTurn((Text(values[0]),)),))
-    if all(_is_quick(value) for value in values):
+    if all(is_quick(value) for value in values):
         return message_of(values)
     return await asyncio.to_thread(message_of, values)
 
@@ -61,7 +61,7 @@ async def request_parts(values: Sequence[Any]) -> tuple[Part, ...] | None:
     """Return the parts of one user turn that holds the values, or None where one of them is null."""
     if len(values) == 1 and type(values[0]) is str:
         return (Text(values[0]),)
-    if all(_is_quick(value) for value in values):
+    if all(is_quick(value) for value in values):
         return parts_of(values)
     return await asyncio.to_thread(parts_of, values)
 
@@ -130,7 +130,7 @@ def check_message_types(dtypes: Iterable[tuple[str, DataType]]) -> None:
                 )
 
 
-def _is_quick(value: Any) -> bool:
+def is_quick(value: Any) -> bool:
     """Whether nothing has to be fetched or encoded for a value."""
     if type(value) is list:
         return is_plain_dialogue(value) or all(type(item) in _SCALARS for item in value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import orjson
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
-from penstock.ai.remembering import CallMemory, VectorMemory, configured_ledger
+from penstock.ai.remembering import SAMPLE_TEXTS, CallMemory, Found, TextKeys, VectorMemory, configured_ledger
 from penstock.ai.remote.http import ApiClient, estimated_tokens
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
 from penstock.errors import InvalidAnswerError
@@ -27,14 +27,17 @@ class ApiPrompter(Prompter):
         self._endpoint, self._wire, self._cache, self.model_name = endpoint, wire, settings.cache, model
         self._client = ApiClient(endpoint, model, settings)
         self._memory: CallMemory | None = None
+        self._text_keys: tuple[Request, TextKeys | None] | None = None
+        self._echoed: frozenset[str] = frozenset(getattr(wire, "echoed", ()))
         self.takes_options = getattr(wire, "takes_options", False)
 
     def __penstock_key__(self) -> Any:
         return self._endpoint.provider, self._endpoint.base_url, self._wire
 
     def load(self) -> None:
-        self._client.open()
-        if (ledger := configured_ledger(self._cache)) is not None:
+        if (ledger := configured_ledger(self._cache)) is None:
+            self._client.open()
+        else:  # which may have all answers
             self._memory = CallMemory(ledger, self._endpoint.provider, self._endpoint.base_url)
 
     async def close(self) -> None:
@@ -42,15 +45,59 @@ class ApiPrompter(Prompter):
         if self._memory is not None:
             await asyncio.to_thread(self._memory.close)
 
-    async def generate(self, request: Request) -> list[Generation]:
-        answers = await self._ask(request)
+    @property
+    def is_remembering(self) -> bool:
+        """Whether answers are kept, and so may be looked up."""
+        return self._memory is not None
+
+    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
+        """Return the answers to each request that are kept; where there are none, the key to give to ``generate``.
+
+        They are looked up at once, and read when they are drawn: each is gone before the next takes its memory.
+        """
+        assert self._memory is not None
+        keys = []
+        for request in requests:
+            call = self._wire.call(replace(request, output=None))
+            keys.append(self._memory.key(call.path, call.body))
+        return self._found(keys, self._memory)
+
+    def look_up_texts(self, texts: Sequence[str], like: Request) -> Iterator[Found]:
+        """Do what ``look_up`` does for requests that are ``like`` one with a text in place of its turns."""
+        assert self._memory is not None
+
+        def request(text: str) -> Request:
+            return replace(like, turns=(UserTurn((Text(text),)),), output=None)
+
+        if self._text_keys is None or self._text_keys[0] is not like:
+            calls = (self._wire.call(request(text)) for text in SAMPLE_TEXTS)
+            self._text_keys = like, TextKeys.of(self._memory, [(call.path, call.body) for call in calls])
+        pattern = self._text_keys[1]
+        if pattern is None or not all(texts):  # what wires do with an empty text is their own
+            return self.look_up([request(text) for text in texts])
+        return self._found(pattern.keys(texts, self._memory), self._memory)
+
+    def _found(self, keys: list[bytes], memory: CallMemory) -> Iterator[Found]:
+        known = memory.known(keys).get
+        for key in keys:
+            if (raw := known(key)) is None:
+                yield key
+                continue
+            try:
+                yield self._read(orjson.loads(raw))
+            except Exception as exc:
+                yield exc
+
+    async def generate(self, request: Request, key: bytes | None = None) -> list[Generation]:
+        """Ask. ``key`` is what ``look_up`` gave for the request, which wants one answer."""
+        answers = await self._ask(request, key)
         while len(answers) < request.num_answers:  # not every API gives several at once
             missing = request.num_answers - len(answers)
             for more in await asyncio.gather(*(self._ask(request) for _ in range(missing))):
                 answers += more
         return answers[: request.num_answers]
 
-    async def _ask(self, request: Request) -> list[Generation]:
+    async def _ask(self, request: Request, key: bytes | None = None) -> list[Generation]:
         call = self._wire.call(request)
         if self._memory is None:
             return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
@@ -58,11 +105,16 @@ class ApiPrompter(Prompter):
 
         async def ask() -> bytes:
             nonlocal latency_s
+            if not self._client.is_open:
+                self._client.open()
             body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
-            return orjson.dumps(body)
+            return orjson.dumps(worth_keeping(body, self._echoed))
 
-        formless = call if request.output is None else self._wire.call(replace(request, output=None))
-        raw = await self._memory.answer(formless.path, formless.body, ask)
+        is_missing = key is not None
+        if key is None:
+            formless = call if request.output is None else self._wire.call(replace(request, output=None))
+            key = self._memory.key(formless.path, formless.body)
+        raw = await self._memory.answer(key, ask, is_missing)
         return _timed(self._read(orjson.loads(raw)), latency_s)
 
     def _checked(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +126,11 @@ class ApiPrompter(Prompter):
         if not answers:
             raise InvalidAnswerError("the answer holds no text and no reason why")
         return answers
+
+
+def worth_keeping(body: Mapping[str, Any], echoed: Collection[str]) -> dict[str, Any]:
+    """Return an answer without the fields that are empty or only repeat the request, which may be most of it."""
+    return {name: value for name, value in body.items() if value is not None and name not in echoed}
 
 
 def _timed(answers: list[Generation], latency_s: float | None) -> list[Generation]:

@@ -91,6 +91,10 @@ class ApiClient:
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
         self._session = _Session.shared()  # last, as whoever fails before has nothing to close
 
+    @property
+    def is_open(self) -> bool:
+        return self._session is not None
+
     async def close(self) -> None:
         session, self._session, self._limiter = self._session, None, None
         if session is not None:

@@ -44,6 +44,13 @@ ROW_OPTIONS = OPTIONS[:-1]
 
 REASONING = ("effort", "summary", "generate_summary")
 
+ECHOED = (
+    *("background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls"),
+    *("previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "store", "temperature", "text"),
+    *("tool_choice", "tools", "top_logprobs", "top_p", "truncation", "user"),
+)
+"""Fields of an answer that repeat the request: its tools and its form come back with every answer."""
+
 FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -54,6 +61,7 @@ class ResponsesWire:
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
     takes_options: ClassVar[bool] = True
+    echoed: ClassVar[tuple[str, ...]] = ECHOED
 
     @staticmethod
     def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ResponsesWire:
@@ -90,7 +98,9 @@ class ResponsesWire:
         return ApiCall("/responses", merged(body, extra_body) if extra_body else body)
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
-        _check_status(body)
+        status = body.get("status")
+        if status != "completed":
+            _check_status(status, body)
         output = field_of(body, "output", list)
         input_tokens, output_tokens, cached_tokens = usage_of(
             body.get("usage"), "input_tokens", "output_tokens", "input_tokens_details"
@@ -101,7 +111,7 @@ class ResponsesWire:
             input_tokens,
             output_tokens,
             cached_tokens,
-            finish_reason=_finish_reason(body),
+            finish_reason=_finish_reason(body) if status == "incomplete" else "stop",
             raw=output,
         )
         has_text = False
@@ -140,21 +150,19 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _finish_reason(body: Mapping[str, Any]) -> str:
-    if body.get("status") != "incomplete":
-        return "stop"
     reason = (body.get("incomplete_details") or {}).get("reason") or "incomplete"
     return FINISH.get(reason, reason)
 
 
-def _check_status(body: Mapping[str, Any]) -> None:
-    match body.get("status"):
+def _check_status(status: Any, body: Mapping[str, Any]) -> None:
+    match status:
         case "failed":
             raise ProviderUnavailableError(f"the response failed: {body.get('error') or 'no reason given'}")
         case "queued" | "in_progress" if body.get("background"):
             raise RequestRefusedError(
                 "background=True gives a response that is fetched later, which prompt does not do; leave it out."
             )
-        case "queued" | "in_progress" | "cancelled" as status:
+        case "queued" | "in_progress" | "cancelled":
             raise InvalidAnswerError(f"the response has status {status!r}, so there is no answer yet")
 
 
@@ -167,11 +175,12 @@ def _add(answer: Generation, item: Mapping[str, Any]) -> bool:
     match item.get("type"):
         case "message":
             for part in field_of(item, "content", list):
-                if part.get("type") == "refusal":
-                    answer.refusal = part.get("refusal") or "the model declined"
-                elif part.get("type") == "output_text":
+                kind = part.get("type")
+                if kind == "output_text":
                     answer.text += field_of(part, "text", str, "a part of the response")
                     has_text = True
+                elif kind == "refusal":
+                    answer.refusal = part.get("refusal") or "the model declined"
                 elif text := part.get("text"):
                     answer.text += text
                     has_text = True

@@ -57,8 +57,8 @@ def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], 
     penstock.errors.InvalidAnswerError: the answer has no 'choices' of type list; it has: id
     """
     fields: Any = body  # whatever a server sent
-    value = fields.get(name) if isinstance(fields, Mapping) else None
-    if isinstance(value, kind):
+    value = field_or_none(fields, name)
+    if type(value) is kind or isinstance(value, kind):
         return value
     kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
     found = ", ".join(map(str, fields)) if isinstance(fields, Mapping) else type(fields).__name__
@@ -67,7 +67,15 @@ def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], 
 
 def usage_of(usage: Any, given: str, made: str, details: str) -> tuple[int | None, int | None, int | None]:
     """Return the tokens of a call: of the input, of the output, and those of the input that a cache held."""
-    return count_of(usage, given), count_of(usage, made), count_of(field_or_none(usage, details), "cached_tokens")
+    if type(usage) is not dict:
+        return None, None, None
+    num_given, num_made, rest = usage.get(given), usage.get(made), usage.get(details)
+    num_cached = rest.get("cached_tokens") if type(rest) is dict else None
+    return (
+        num_given if type(num_given) is int else None,
+        num_made if type(num_made) is int else None,
+        num_cached if type(num_cached) is int else None,
+    )
 
 
 def count_of(usage: Any, name: str) -> int | None:
@@ -77,11 +85,12 @@ def count_of(usage: Any, name: str) -> int | None:
     (5, None)
     """
     count = field_or_none(usage, name)
-    return count if isinstance(count, int) and not isinstance(count, bool) else None
+    return count if type(count) is int else None
 
 
 def field_or_none(body: Any, name: str) -> Any:
-    return body.get(name) if isinstance(body, Mapping) else None
+    # What came as JSON is a dict; to ask whether it is any mapping takes as long as all the rest.
+    return body.get(name) if type(body) is dict or isinstance(body, Mapping) else None
 
 
 def encoded(data: bytes) -> str:
