@@ -10,7 +10,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 import penstock as ps
 from penstock import DataType, col
@@ -19,19 +22,25 @@ from penstock.storage.objects import ObjectStore
 NUM_ROWS = 60
 
 
-def job(calls: str, broken: tuple[int, ...] = (), **options: Any) -> ps.DataFrame:
-    """Return numbers and ten times each; ``calls`` is a file with a line for each call, which fails for ``broken``."""
+def job(calls: str, **options: Any) -> ps.DataFrame:
+    """Return numbers and ten times each; ``calls`` is a file with a line for each call.
 
-    @ps.func(return_dtype=DataType.int64(), batch_size=10, **options)
+    Rows that are named in the file ``<calls>.broken`` fail.
+    """
+
+    broken = f"{calls}.broken"
+
+    @ps.func(return_dtype=DataType.int64(), **options)
     def ten_times(a: int) -> int:
         descriptor = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.write(descriptor, f"{a}\n".encode())
         os.close(descriptor)
-        if a in broken:
+        if os.path.exists(broken) and str(a) in Path(broken).read_text().split():
             raise ValueError(f"no luck with {a}")
         return a * 10
 
-    return ps.from_pydict({"a": list(range(NUM_ROWS))}).with_column("b", ten_times(col("a")))
+    batches = [pa.record_batch({"a": list(range(start, start + 10))}) for start in range(0, NUM_ROWS, 10)]
+    return ps.from_arrow(pa.Table.from_batches(batches)).with_column("b", ten_times(col("a")))
 
 
 def killing(method: Callable[..., Any], fatal: str) -> Callable[..., Any]:
