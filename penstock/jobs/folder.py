@@ -70,6 +70,14 @@ class JobFolder(Protocol):
         """Put one entry in the place of all, at once."""
         ...
 
+    def note(self, name: str) -> dict[str, Any] | None:
+        """Return what was noted under a name, None where nothing was."""
+        ...
+
+    def keep_note(self, name: str, content: Mapping[str, Any]) -> None:
+        """Note something under a name; returns when it is durable."""
+        ...
+
     def clear(self) -> None:
         """Forget everything but the answers of calls."""
         ...
@@ -151,14 +159,20 @@ class LocalJobFolder:
         return any(self._ledger.glob("*.log"))
 
     def description(self) -> dict[str, Any] | None:
+        return self.note("job")
+
+    def describe(self, description: Mapping[str, Any]) -> None:
+        self.keep_note("job", description)
+
+    def note(self, name: str) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = json.loads(self._job.read_text())
+            found: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
         except (FileNotFoundError, ValueError):  # a torn one is of a job that had not begun
             return None
         return found
 
-    def describe(self, description: Mapping[str, Any]) -> None:
-        self._replace(self._job, json.dumps(description, indent=1).encode())
+    def keep_note(self, name: str, content: Mapping[str, Any]) -> None:
+        self._replace(self._folder / f"{name}.json", json.dumps(content, indent=1).encode())
 
     def entries(self) -> list[dict[str, Any]]:
         with contextlib.suppress(FileNotFoundError), self._journal.open("rb") as file:

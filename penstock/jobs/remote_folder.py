@@ -64,15 +64,22 @@ class RemoteJobFolder:
         return self._ledger.has_any()
 
     def description(self) -> dict[str, Any] | None:
+        return self.note("job")
+
+    def describe(self, description: Mapping[str, Any]) -> None:
+        self.keep_note("job", description)
+
+    def note(self, name: str) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = json.loads(self._client.read(self._staging.staged("job.json")))
+            found: dict[str, Any] = json.loads(self._client.read(self._staging.staged(f"{name}.json")))
         except PathNotFoundError:
             return None
         return found
 
-    def describe(self, description: Mapping[str, Any]) -> None:
+    def keep_note(self, name: str, content: Mapping[str, Any]) -> None:
+        text = json.dumps(content, indent=1)
         with writing(self._staging.root):
-            self._client.put(self._staging.staged("job.json"), json.dumps(description, indent=1).encode())
+            self._client.put(self._staging.staged(f"{name}.json"), text.encode())
 
     # --- the journal ---
 

@@ -74,15 +74,23 @@ def write_job(
 
 def run_job(plan: Write, runner: query.Runner, resume: Resume, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
     """Run a write to files as a job, from where an earlier run left off, and return the list of its files."""
+    assert isinstance(plan.sink, FileSink)
+    folder = job_folder(plan.sink)
+    with held(folder):
+        return run_held_job(plan, folder, runner, resume, subscribers)
+
+
+def run_held_job(
+    plan: Write, folder: JobFolder, runner: query.Runner, resume: Resume, subscribers: Sequence[Subscriber]
+) -> pa.Table:
+    """Do the same in a folder that is locked."""
     sink = plan.sink
     assert isinstance(sink, FileSink)
-    folder = job_folder(sink)
-    with held(folder):
-        job = Job(plan, folder, sink)
-        if (files := job.prepare(resume)) is not None:
-            return files
-        with folder.ledger() as ledger, job_ledger(ledger), _told_how_to_go_on(sink.root):
-            return job.run(runner, subscribers)
+    job = Job(plan, folder, sink)
+    if (files := job.prepare(resume)) is not None:
+        return files
+    with folder.ledger() as ledger, job_ledger(ledger), _told_how_to_go_on(sink.root):
+        return job.run(runner, subscribers)
 
 
 def job_folder(sink: FileSink) -> JobFolder:
