@@ -19,7 +19,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock.io.sql_sink import SqlWriter
 from penstock.jobs.folder import LocalJobFolder
-from tests.jobs.remote_job import job
+from tests.jobs.remote_job import job, part_by_part
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,7 @@ def main() -> None:
     target, job_dir, calls, moment = sys.argv[1:]
     ps.set_config(progress=False)
     if moment == "staging":
-        append, num_left = LocalJobFolder.append, [3]
-
-        def counted(self: LocalJobFolder, entry: Any) -> None:
-            append(self, entry)
-            num_left[0] -= 1
-            if not num_left[0]:
-                die()
-
-        LocalJobFolder.append = counted  # type: ignore[method-assign]
+        part_by_part(LocalJobFolder, calls, after=lambda num_parts: die() if num_parts == 1 else None)
     if moment == "loading":
         SqlWriter.finish = die  # type: ignore[method-assign]
     if moment == "loaded":

@@ -61,10 +61,9 @@ def rows(target: Path) -> list[int]:
 def test_a_table_is_written_once_however_often_the_job_is_killed(tmp_path: Path, job_dir: Path, calls: Path) -> None:
     target = tmp_path / "numbers.db"
     killed(target, job_dir, calls, "staging")
-    done = sum(taken(calls).values())
-    assert 0 < done <= NUM_ROWS
+    assert taken(calls)
     killed(target, job_dir, calls, "loading")
-    assert sum(taken(calls).values()) < NUM_ROWS
+    assert 0 < sum(taken(calls).values()) < NUM_ROWS
     assert len(list(tmp_path.glob("numbers.db-penstock*"))) == 1
     killed(target, job_dir, calls, "loaded")
     assert rows(target) == TENS

@@ -122,7 +122,7 @@ def killed(bucket: Bucket, calls: Path, method: str, key: str) -> None:
 
 
 def test_a_job_that_is_killed_again_and_again(bucket: Bucket, calls: Path) -> None:
-    killed(bucket, calls, "put", "journal/000001-00000003")
+    killed(bucket, calls, "put", "journal/000001-00000002")
     assert visible(bucket) == []
     written = num_safe(bucket)
     assert 0 < written < NUM_ROWS
