@@ -100,7 +100,8 @@ class RemoteJobStaging(RemoteStaging):
         _listings.pop(self.run_id, None)
 
     def tidy(self) -> None:
-        """Remove what dead runs have left on this machine's disk."""
+        """Remove what runs have left on this machine's disk, and in this process."""
+        _listings.pop(self.run_id, None)
         shutil.rmtree(self._scratches, ignore_errors=True)
 
     # --- files ---

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.errors import PathNotFoundError, PenstockError
+from penstock.errors import PathNotFoundError, PenstockError, WriteError
 from penstock.io.remote_job_staging import RemoteJobStaging
 from penstock.io.staging import JOB_LEDGER, sync_folder
 from penstock.jobs.folder import jobs_home
@@ -101,7 +101,13 @@ class StoredLedger:
     # --- from the store ---
 
     def _bring(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise WriteError(
+                f"A job on an object store keeps answers of calls on this machine, too, and cannot do so in "
+                f"{str(folder)!r}: {exc.strerror or exc}. Set cache_dir to a folder that can be written to."
+            ) from exc
         for path in segment_paths(folder):
             self._lock(path)
         ends = {segment.path.stem: segment.end for segment in self._locked}
