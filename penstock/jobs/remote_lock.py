@@ -112,7 +112,8 @@ class StoreLock:
     def _hold(self, number: int) -> None:
         self._number = number
         _held.add(self._token)
-        self._client.delete([self._key(each) for each in self._numbers() if each < number])
+        with contextlib.suppress(PenstockError):  # they are of no use, and do no harm
+            self._client.delete([self._key(each) for each in self._numbers() if each < number])
         self._ended = threading.Event()
         self._heartbeat = threading.Thread(
             target=self._keep_alive, args=(number, self._ended), name="penstock-job-lock", daemon=True
@@ -150,12 +151,9 @@ class StoreLock:
 
     def _now(self) -> Any:
         """Return the time, by the store's clock."""
-        probe = self._staging.staged(f"clock-{self._token}")
+        probe = self._staging.staged("clock")
         self._client.put(probe, b"?")
-        try:
-            return self._client.modified(probe)
-        finally:
-            self._client.delete([probe])
+        return self._client.modified(probe)
 
 
 def _is_gone(who: dict[str, Any]) -> bool:
