@@ -30,6 +30,7 @@ class Config:
     ``allow_local_files`` and ``allow_private_urls`` say what URLs in the data may lead to (``File``, ``download``).
     ``cache_dir`` is where finished calls are kept: up to ``cache_max_size`` bytes, and those that nobody uses for
     ``cache_max_age`` seconds ("30d") no longer; ``0`` means any size and age.
+    ``prices`` is a file of prices of models that goes before our own (``docs/PROMPTS.md``).
     ``max_image_pixels`` bounds the images that are decoded; a header that claims more makes the row an error.
     ``checkpoint_interval`` is after how many seconds a job that can be resumed commits what it has, at first: it grows
     to twelve times that as the job takes longer.
@@ -43,6 +44,7 @@ class Config:
     cache_dir: str = ""
     cache_max_size: int = 0
     cache_max_age: float = 0.0
+    prices: str = ""
     temp_dir: str = ""
     runner: str = "local"
     allow_local_files: bool = True

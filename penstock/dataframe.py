@@ -6,6 +6,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
+    from penstock.costs.estimate import CostEstimate
     from penstock.jobs.running import Resume
 
 ColumnInput = str | Expression
@@ -463,6 +465,23 @@ class DataFrame(WriteVerbs):
         sys.stdout.write(text + "\n")
         return text
 
+    def plan_cost(self, sample: int = 20) -> CostEstimate:
+        """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.
+
+        The sample is spread over all rows where their number is known or small, and is the same each time. Its answers
+        are kept where answers are kept (``cache_dir``), so that they are not paid for again. See ``docs/PROMPTS.md``.
+
+        >>> server = getfixture("model_server")
+        >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
+        >>> df = ps.from_pydict({"q": ["Tell me more"] * 1000}).select(ps.prompt(ps.col("q"), model="gpt-5-mini"))
+        >>> cost = df.plan_cost()
+        >>> cost.sampled_rows, cost.calls, cost.dollars_low <= cost.dollars <= cost.dollars_high
+        (20, 1000.0, True)
+        """
+        from penstock.costs.planning import plan_cost
+
+        return plan_cost(self._plan, sample)
+
     # --- take results ---
 
     def collect(self) -> DataFrame:
@@ -690,9 +709,11 @@ class DataFrame(WriteVerbs):
         if resume is False and budget is None:
             table = write(plan, subscribers=[*_subscribers(), *log])
         else:
+            from penstock.ai.spending import spending
             from penstock.jobs.running import write_job
 
-            table = write_job(plan, resume, job_dir, subscribers=[*_subscribers(), *log])
+            with nullcontext() if budget is None else spending(budget):
+                table = write_job(plan, resume, job_dir, subscribers=[*_subscribers(), *log])
         written = DataFrame(nodes.Scan(MemorySource.from_table(table)))
         written._errors, written._stats = self._errors, self._stats
         written._preview = table.slice(0, SHOWN_ROWS)

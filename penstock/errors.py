@@ -23,7 +23,8 @@
     |   |-- ProviderUnusableError   no row would fare better: ends the query, whatever on_error says
     |   |   |-- AuthenticationError   the key is missing or refused (401, 403)
     |   |   |-- QuotaExceededError    the account has nothing left to spend
-    |   |   `-- UnreachableError      nothing answers at the address
+    |   |   |-- UnreachableError      nothing answers at the address
+    |   |   `-- BudgetSpentError      the next call would pass budget=
     |   |-- RequestRefusedError     the request is wrong (400, 404, 413, 422)
     |   |-- RateLimitedError        too many requests (429)
     |   |-- ProviderUnavailableError  5xx, time-outs, dropped connections
@@ -183,8 +184,24 @@ class UnreachableError(ProviderUnusableError):
     """Nothing answers at the address, and nothing ever did."""
 
 
+class BudgetSpentError(ProviderUnusableError):
+    """The next call would cost more than ``budget=`` leaves. What was answered before is kept where answers are kept.
+
+    ``budget`` and ``spent`` are dollars; ``num_calls`` were made for them.
+    """
+
+    def __init__(self, message: str, budget: float = 0.0, spent: float = 0.0, num_calls: int = 0) -> None:
+        super().__init__(message, budget, spent, num_calls)
+        self.budget, self.spent, self.num_calls = budget, spent, num_calls
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class RequestRefusedError(ProviderError):
     """The server says that the request is wrong: 400, 404, 413, 422."""
+
+    status: int | None = None
 
 
 class RateLimitedError(ProviderError):

@@ -159,6 +159,15 @@ class PartSink(Protocol):
         ...
 
 
+@runtime_checkable
+class Priced(Protocol):
+    """What costs money when it is called: a remote model, as functions of plans hold it."""
+
+    def check_price(self) -> None:
+        """Raise InvalidArgumentError if nobody knows what a call costs. Called before a query that has a budget."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
     """What a handler is given by its pool: whether to stop, and where to put rows that failed and are tolerated."""

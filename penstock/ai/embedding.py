@@ -146,6 +146,8 @@ class PackedEmbeddings:
         known = self._known(pieces)
         for piece, vector in known:
             add(piece, vector)
+        if known and hasattr(self._model, "note_kept"):
+            self._model.note_kept([piece.text for piece, _ in known])
         found = {piece.text for piece, _ in known}
         return [piece for piece in pieces if piece.text not in found]
 

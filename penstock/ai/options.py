@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.ai.limits.limiter import Caps
-from penstock.ai.provider import FIRST_DELAY_S, MAX_RETRIES, TIMEOUT_S, CallSettings
+from penstock.ai.pricing import check_price
+from penstock.ai.provider import (
+    FIRST_DELAY_S,
+    MAX_RETRIES,
+    POLL_INTERVAL_S,
+    TIMEOUT_S,
+    BatchSettings,
+    CallSettings,
+    Provider,
+)
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy
@@ -16,10 +25,12 @@ from penstock.udf.options import check_whole, make_policy
 ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
 CALL_OPTIONS = (
     *("on_error", "max_errors", "max_retries", "timeout"),
-    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache"),
+    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache", "price"),
+    *("batch_api", "batch_poll_interval", "batch_max_requests"),
 )
 
-OF_REQUESTS = ("timeout", "requests_per_minute", "tokens_per_minute")
+OF_REQUESTS = ("timeout", "requests_per_minute", "tokens_per_minute", "price")
+OF_SINGLE_REQUESTS = ("max_concurrency", "requests_per_minute", "tokens_per_minute")
 
 
 @dataclass(frozen=True)
@@ -35,15 +46,11 @@ class AiOptions:
     def of(function: str, options: Mapping[str, Any]) -> AiOptions:
         """Take out what is the engine's; what is None counts as not given."""
         given = {name: value for name, value in options.items() if value is not None}
-        if "batch_api" in given:
-            raise InvalidArgumentError(
-                f"{function}: batch_api is not there yet; leave it out, and rows are asked one by one, many at once."
-            )
         taken = {name: given.pop(name) for name in CALL_OPTIONS if name in given}
-        for name, least in (("max_retries", 0), ("max_concurrency", 1)):
+        for name, least in (("max_retries", 0), ("max_concurrency", 1), ("batch_max_requests", 1)):
             if name in taken:
                 check_whole(function, name, taken[name], least)
-        for name in ("timeout", "requests_per_minute", "tokens_per_minute"):
+        for name in ("timeout", "requests_per_minute", "tokens_per_minute", "batch_poll_interval"):
             _check_positive(function, name, taken.get(name))
         on_error = taken.get("on_error", "raise")
         if on_error not in ON_ERROR:
@@ -62,10 +69,25 @@ class AiOptions:
         caps = Caps(taken.get("max_concurrency"), taken.get("requests_per_minute"), taken.get("tokens_per_minute"))
         cache = taken.get("cache")
         _check_cache(function, cache)
+        check_price(function, price := taken.get("price"))
         settings = CallSettings(
-            taken.get("max_retries", MAX_RETRIES), taken.get("timeout", TIMEOUT_S), caps, FIRST_DELAY_S, cache
+            taken.get("max_retries", MAX_RETRIES),
+            taken.get("timeout", TIMEOUT_S),
+            caps,
+            FIRST_DELAY_S,
+            cache,
+            price,
+            _batch_settings(function, taken),
         )
         return AiOptions(policy, settings, given, tuple(name for name in OF_REQUESTS if name in taken))
+
+    def check_provider(self, function: str, provider: Provider) -> None:
+        """Refuse ``batch_api`` where the provider has none."""
+        if self.settings.batch is not None and not provider.has_batch_api:
+            raise InvalidArgumentError(
+                f"{function}: batch_api=True is for providers with a batch API, 'openai' and 'anthropic'; "
+                f"{provider.name!r} has none. Leave it out, and rows are asked one by one, many at once."
+            )
 
     def check_local(self, function: str, model: str) -> None:
         """Refuse what would do nothing for a model that sends no requests."""
@@ -91,6 +113,21 @@ def _check_positive(function: str, name: str, value: Any) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise InvalidArgumentError(f"{function}: {name}={value!r} must be a number above 0.")
+
+
+def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | None:
+    """Return how batches are made, None where calls are made one by one."""
+    is_batch = taken.get("batch_api", False)
+    if not isinstance(is_batch, bool):
+        raise InvalidArgumentError(f"{function}: batch_api={is_batch!r} is neither True nor False.")
+    for name in OF_SINGLE_REQUESTS if is_batch else ("batch_poll_interval", "batch_max_requests"):
+        if name in taken:
+            raise InvalidArgumentError(
+                f"{function}: {name} means nothing {'with' if is_batch else 'without'} batch_api=True; leave it out."
+            )
+    if not is_batch:
+        return None
+    return BatchSettings(taken.get("batch_poll_interval", POLL_INTERVAL_S), taken.get("batch_max_requests"))
 
 
 def _check_cache(function: str, cache: Any) -> None:

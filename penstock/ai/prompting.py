@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.accounts import begin_row, current_account
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
 from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.forms.tools import ToolFunction
@@ -46,6 +47,8 @@ class PromptForm:
     has_usage: bool = False
     max_reasks: int = 1
     max_tool_rounds: int = 10
+    price: Mapping[str, float] | None = None  # the user's own
+    is_batch: bool = False  # whether calls are made, and paid, by the provider's batch API
 
     @property
     def dtype(self) -> DataType:
@@ -126,11 +129,17 @@ class Exchange:
         calls = [
             {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
         ]
+        tokens = {name: usage[name] for name in _TOKENS}
         return {
             "value": self.value,
             "model": last.model,
             **usage,
-            "cost": cost_of(self._form.provider, last.model, **{name: usage[name] for name in _TOKENS}),
+            "cost": cost_of(
+                *(self._form.provider, last.model),
+                **tokens,
+                price=self._form.price,
+                is_batch=self._form.is_batch,
+            ),
             "finish_reason": last.finish_reason,
             "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
             "reasoning": last.reasoning,
@@ -217,11 +226,15 @@ class AsyncPrompts:
         self._form = form
         self._usual = form.request(Message(()))
         self._is_plain = form.output is None and not form.has_usage
+        account = current_account()
+        self._tells_rows_apart = account is not None and account.keeps_calls
 
     @property
     def prepare(self) -> Callable[[Sequence[tuple[Any, ...]]], list[Any]] | None:
         """What is given the rows of a task before they are asked; None where no answers are kept."""
         if self._form.num_answers is not None or not getattr(self._model, "is_remembering", False):
+            return None
+        if self._tells_rows_apart:
             return None
         model: Any = self._model
         return KnownAnswers(model, self._form.request, self._settled_at_once, self._ask_rest).results
@@ -248,6 +261,8 @@ class AsyncPrompts:
         return await self._settled(request, generations(await model.generate(request, found), 1, self._model)[0])
 
     async def answer(self, *values: Any, options: Mapping[str, Any] | None = None) -> Any:
+        if self._tells_rows_apart:
+            begin_row()
         message = await read_message(values)
         if message is None:
             return None

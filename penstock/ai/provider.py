@@ -49,6 +49,18 @@ FIRST_DELAY_S = 0.5
 NO_CAPS = Caps()
 
 
+POLL_INTERVAL_S = 30.0
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How calls are put into batches of the provider's: how often those are asked after at first, and whether they
+    are to be smaller than the provider takes."""
+
+    poll_interval_s: float = POLL_INTERVAL_S
+    max_requests: int | None = None
+
+
 @dataclass(frozen=True)
 class CallSettings:
     """How remote calls are made: how often again after a failure, how long to wait for one, how many and how fast."""
@@ -58,6 +70,8 @@ class CallSettings:
     caps: Caps = NO_CAPS
     first_delay_s: float = FIRST_DELAY_S  # before the second try; it doubles from there
     cache: bool | None = None  # whether answers are kept; None: where there is a ledger
+    price: Mapping[str, float] | None = None  # dollars for a million tokens; None: by the model's name
+    batch: BatchSettings | None = None  # None: calls are made one by one, many at once
 
 
 DEFAULT_SETTINGS = CallSettings()
@@ -189,6 +203,7 @@ class Provider:
 
     name: str
     default_models: ClassVar[Mapping[str, str]] = {}  # by function
+    has_batch_api: ClassVar[bool] = False  # whether its models heed ``CallSettings.batch``
 
     def model(self, task: Task) -> Model:
         """Return the model for a task, or say why there is none. Called when the plan is built, so it must be quick."""

@@ -57,6 +57,7 @@ class CallMemory:
         self._samples = Samples()
         self._under_way: dict[bytes, asyncio.Future[bytes]] = {}
         self._made: set[bytes] = set()  # by this one, of calls that are made once
+        self.get, self.put = ledger.get, ledger.put
 
     def key(self, path: str, body: Mapping[str, Any]) -> bytes:
         """Return the key of a call, which is the next of equal ones where its answer is drawn by chance.
@@ -75,12 +76,8 @@ class CallMemory:
         """Return the key of the next of the calls that have the same one."""
         return self._samples.next(key)
 
-    def known(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the answers that are kept."""
-        return self._ledger.get(keys)
-
-    async def answer(self, key: bytes, ask: Callable[[], Awaitable[bytes]], is_missing: bool = False) -> bytes:
-        """Return the answer to a call: the one that is kept, or what ``ask`` gives, which is kept then.
+    async def answer(self, key: bytes, ask: Callable[[bytes], Awaitable[bytes]], is_missing: bool = False) -> bytes:
+        """Return the answer to a call: the one that is kept, or what ``ask(key)`` gives, which is kept then.
 
         ``is_missing`` says that there was none when somebody last looked.
         """
@@ -93,7 +90,7 @@ class CallMemory:
                 return shared
         future = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
-            raw = await ask()
+            raw = await ask(key)
             self._ledger.put(key, raw)
             if key not in self._samples:
                 self._made.add(key)

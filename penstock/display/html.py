@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -50,6 +51,30 @@ def render_html(table: pa.Table, schema: Schema, *, total_rows: int | None = Non
     return (
         f'<div style="overflow-x:auto;max-width:100%">\n<table style="{_TABLE}">\n'
         f"<thead>{plain_row}{''.join(head)}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n{footer}\n</div>"
+    )
+
+
+def plain_table_html(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """Return a table of texts, the first column on the left and the others on the right, with lines above and below."""
+
+    def line(cells: Sequence[str], tag: str, style: str) -> str:
+        drawn = [
+            f'<{tag} style="{style}{_NUMBER if place else _TEXT}">{html.escape(visible_text(cell))}</{tag}>'
+            for place, cell in enumerate(cells)
+        ]
+        return f'<tr style="background:transparent">{"".join(drawn)}</tr>\n'
+
+    table = ""
+    if rows:
+        body = "".join(line(row, "td", _TD) for row in rows)
+        table = (
+            f'<table style="{_TABLE}">\n<thead>{line(header, "th", _TH)}</thead>\n<tbody>\n{body}</tbody>\n</table>\n'
+        )
+    below = "".join(f"<div>{html.escape(visible_text(note))}</div>\n" for note in notes)
+    return (
+        f'<div style="overflow-x:auto;max-width:100%">\n'
+        f'<div style="padding:4px 12px;font-size:13px">{html.escape(visible_text(title))}</div>\n'
+        f'{table}<div style="{_FAINT};padding:4px 12px">\n{below}</div>\n</div>'
     )
 
 

@@ -69,12 +69,12 @@ def is_queue_short(num_tasks: int, num_takers: int, num_feeders: int) -> bool:
 FIRST_INFLATION = 50  # what a stage is taken to make of a byte before it has shown it; a decoded JPEG is about as bad
 
 
-def expected_output(nbytes_in: int, total_in: int, total_out: int) -> int:
+def expected_output(nbytes_in: int, total_in: int, total_out: int, first: int = FIRST_INFLATION) -> int:
     """Return what ``nbytes_in`` will become, by what the stage made of its input so far; at first, the worst.
 
     With much memory that makes no difference; with little, one task shows what the others will need.
     """
-    return -(-nbytes_in * total_out // total_in) if total_in else nbytes_in * FIRST_INFLATION
+    return -(-nbytes_in * total_out // total_in) if total_in else nbytes_in * first
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from penstock.execution.inbox import Gate, Inbox
 from penstock.execution.lineage import Lineage, kind_of
 from penstock.execution.scheduling import (
+    FIRST_INFLATION,
     LEAST_FOOTPRINT,
     PACED_TASK_S,
     expected_output,
@@ -19,7 +20,7 @@ from penstock.execution.scheduling import (
     paced_rows,
 )
 from penstock.execution.tolerance import Tolerance
-from penstock.plan.stages import Gathered, Stage
+from penstock.plan.stages import CallUdf, Gathered, Stage
 from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
 
 MAX_LULL_S = 1.0
@@ -59,6 +60,8 @@ class StageState:
         self.after: StageState | None = None
         self.num_open_inputs = len(stage.inputs)
         self._share = share
+        spec = stage.work.call.udf if isinstance(stage.work, CallUdf) else None
+        self._first_growth = spec.first_growth or FIRST_INFLATION if spec else FIRST_INFLATION
         self.reads: Iterator[ReadTask] | None = None
         self._next_read: ReadTask | None = None
         self.in_flight: dict[Task, int] = {}  # numbered as submitted; with order kept, until their outputs have gone on
@@ -246,7 +249,7 @@ class StageState:
             nbytes = self.total_out // self.num_outputs if self.num_outputs else FIRST_READ_NBYTES
         else:
             nbytes_in = self.resting[0][1].nbytes if self.resting else self.inbox.next_nbytes
-            nbytes = expected_output(nbytes_in, self.total_in, self.total_out)
+            nbytes = expected_output(nbytes_in, self.total_in, self.total_out, self._first_growth)
         return nbytes * self.footprint.num_outputs
 
     @property

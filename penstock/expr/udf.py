@@ -81,6 +81,7 @@ class UdfSpec:
     policy: Policy = Policy()
     task_nbytes: int | None = None  # about what one task may give, where rows may be of any size
     task_rows: int | None = None  # for async functions of ours: few, so that a slow row delays few others
+    first_growth: int | None = None  # for functions of ours: what they make of a byte, until that is measured
     loop: str | None = None  # async functions of ours that name the same share an event loop, and so their clients
     pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
     has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time

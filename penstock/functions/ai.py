@@ -21,6 +21,7 @@ from penstock.ai.provider import (
     TextEmbedding,
 )
 from penstock.ai.registry import find_provider
+from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, method, to_expr
 from penstock.expr.nodes import UdfCall
@@ -39,6 +40,13 @@ API_CALLS_AT_ONCE = 1024
 API_BATCHES_AT_ONCE = 64
 API_TASK_ROWS = 64
 """Rows that are passed on together: a task waits for its slowest row."""
+BATCHED_CALLS_AT_ONCE = 100_000
+"""Rows that wait at once for batches of a provider: as many as fill one."""
+BATCHED_CALL_NBYTES = 16 * 2**10
+"""What a row that waits takes of ``memory_limit`` besides its data, at most: about 9 kB were measured."""
+BATCHED_TASK_ROWS = 512
+BATCHED_GROWTH = 4
+"""What a byte is taken to become at first: it stays in its column, stands in the request, and is answered."""
 
 
 def _is_image(dtype: DataType) -> bool:
@@ -76,7 +84,8 @@ def prompt(
     ``options`` are the model's own (``temperature``, ``max_output_tokens``, ``reasoning``, ``tools``, ``extra_body``
     ...) and those of the calls: ``on_error``, ``max_errors``, ``max_retries``, ``timeout`` (seconds for each request),
     ``max_concurrency``, ``requests_per_minute``, ``tokens_per_minute``. Without the last three the rate is found by
-    itself. See ``docs/PROMPTS.md``.
+    itself. ``batch_api=True`` asks by the provider's batch API, at half the price. ``price`` is that of a million
+    tokens, where it is another than the list's. See ``docs/PROMPTS.md``.
 
     >>> server = getfixture("model_server")  # answers with what it is asked
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
@@ -96,6 +105,7 @@ def prompt(
         raise InvalidArgumentError(f"prompt: system_message is a text; got {type(system_message).__name__}.")
     given = AiOptions.of("prompt", options)
     chosen = find_provider(provider, "prompt")
+    given.check_provider("prompt", chosen)
     form = PromptForm(
         chosen.name,
         system_message,
@@ -105,6 +115,8 @@ def prompt(
         usage,
         max_reasks,
         max_tool_rounds,
+        given.settings.price,
+        is_batch=given.settings.batch is not None,
     )
     found = chosen.model(Prompting(model, given.rest, given.settings))
     identity = _told(
@@ -142,6 +154,7 @@ def embed_text(
         raise InvalidArgumentError(f"embed_text: long_input={long_input!r} is not known; use 'truncate' or 'average'.")
     given = AiOptions.of("embed_text", options)
     chosen = find_provider(provider, "embed_text")
+    given.check_provider("embed_text", chosen)
     found = chosen.model(TextEmbedding(model, given.rest, given.settings, dimensions, long_input))
     identity = _told("embed_text", chosen, found, model, given, dimensions=dimensions, long_input=long_input)
     return _embedded("embed_text", found, given, text, TEXT, identity, long_input)
@@ -168,6 +181,7 @@ def embed_image(
         check_whole("embed_image", "dimensions", dimensions, 1)
     given = AiOptions.of("embed_image", options)
     chosen = find_provider(provider, "embed_image")
+    given.check_provider("embed_image", chosen)
     found = chosen.model(ImageEmbedding(model, given.rest, given.settings, dimensions))
     identity = _told("embed_image", chosen, found, model, given, dimensions=dimensions)
     return _embedded("embed_image", found, given, image, IMAGE, identity)
@@ -194,6 +208,7 @@ def classify_text(
     True
     """
     given, chosen = AiOptions.of("classify_text", options), find_provider(provider, "classify_text")
+    given.check_provider("classify_text", chosen)
     names = check_labels("classify_text", labels)
     found = chosen.model(TextClassification(model, given.rest, given.settings, names))
     identity = _told("classify_text", chosen, found, model, given, labels=names)
@@ -219,6 +234,7 @@ def classify_image(
     True
     """
     given, chosen = AiOptions.of("classify_image", options), find_provider(provider, "classify_image")
+    given.check_provider("classify_image", chosen)
     names = check_labels("classify_image", labels)
     found = chosen.model(ImageClassification(model, given.rest, given.settings, names))
     identity = _told("classify_image", chosen, found, model, given, labels=names)
@@ -348,6 +364,8 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> U
         if max_concurrency is not None:
             resources = replace(resources, max_workers=max_concurrency)
         return replace(spec, resources=resources, batch_size=model.batch_size)
+    if options.settings.batch is not None:
+        return _gathered(spec, model)
     at_once = API_BATCHES_AT_ONCE if spec.is_batch else API_CALLS_AT_ONCE
     return replace(
         spec,
@@ -356,6 +374,22 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> U
         resources=replace(model.resources, max_workers=min(max_concurrency or at_once, at_once)),
         task_rows=None if spec.is_batch else API_TASK_ROWS,
         batch_size=model.max_items if isinstance(model, Embedder) else "auto",
+    )
+
+
+def _gathered(spec: UdfSpec, model: Model) -> UdfSpec:
+    """Return a spec whose rows wait for batches of the provider: as many at once as fill one."""
+    most = max(BATCHED_TASK_ROWS, get_config().memory_bytes // BATCHED_CALL_NBYTES)
+    num_rows = min(BATCHED_CALLS_AT_ONCE, most)
+    at_once = -(-num_rows // BATCHED_TASK_ROWS) if spec.is_batch else num_rows
+    return replace(
+        spec,
+        is_async=True,
+        loop=API_LOOP,
+        resources=replace(model.resources, max_workers=at_once),
+        task_rows=None if spec.is_batch else BATCHED_TASK_ROWS,
+        batch_size=BATCHED_TASK_ROWS if spec.is_batch else "auto",
+        first_growth=BATCHED_GROWTH,
     )
 
 

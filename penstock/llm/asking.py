@@ -186,6 +186,8 @@ def failed(exc: Exception, keeps_failed: bool) -> dict[str, Any]:
 class JsonClient(ApiClient):
     """Sends any JSON and takes any JSON back."""
 
+    is_model = False
+
     def _body(self, raw: bytes) -> Any:
         import orjson
 

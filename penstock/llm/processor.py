@@ -149,7 +149,7 @@ def _generating(config: Any, provider: Provider, translate: Translate, options: 
     model = provider.model(Prompting(config.model, {**options, **translate(params)}, given.settings))
     if not isinstance(model, Prompter):
         raise InvalidArgumentError(f"{provider.name!r} has no model that answers prompts.")
-    form = PromptForm(provider.name, num_answers=num_answers, has_usage=True)
+    form = PromptForm(provider.name, num_answers=num_answers, has_usage=True, price=given.settings.price)
     is_async = inspect.iscoroutinefunction(model.generate)
     init = (model, form, translate, shared.should_continue_on_error)
     return _spec(AsyncRows if is_async else BatchRows, init, model, given, is_async)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.nodes import ColumnRef, Expr, UdfCall, describe, has_udf, walk
 from penstock.expr.resolve import dtype_of, expand, schema_of
-from penstock.expr.udf import BatchSpec
+from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.protocols import Sink, Source
 from penstock.types import DataType, Field, Schema, supertype
 
@@ -349,23 +349,23 @@ def walk_plan(plan: Plan) -> Iterator[Plan]:
         yield from walk_plan(child)
 
 
-def has_async_call(plan: Plan) -> bool:
-    """Say whether an async function is part of the plan."""
+def called_functions(plan: Plan) -> Iterator[UdfSpec | BatchSpec]:
+    """Yield the Python functions that are part of the plan."""
     for node in walk_plan(plan):
         match node:
             case Project(exprs=exprs):
-                called = [part.udf for expr in exprs for part in walk(expr) if isinstance(part, UdfCall)]
+                yield from (part.udf for expr in exprs for part in walk(expr) if isinstance(part, UdfCall))
             case Filter(predicate=predicate):
-                called = [part.udf for part in walk(predicate) if isinstance(part, UdfCall)]
+                yield from (part.udf for part in walk(predicate) if isinstance(part, UdfCall))
             case UdfProject(call=call):
-                called = [call.udf]
-            case MapBatches(spec=spec) if spec.is_async:
-                return True
-            case _:
-                continue
-        if any(udf.is_async for udf in called):
-            return True
-    return False
+                yield call.udf
+            case MapBatches(spec=spec):
+                yield spec
+
+
+def has_async_call(plan: Plan) -> bool:
+    """Say whether an async function is part of the plan."""
+    return any(spec.is_async for spec in called_functions(plan))
 
 
 def rewrite_plan(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:

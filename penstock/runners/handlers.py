@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.accounts import Terms, inherit_account
 from penstock.config import get_config, set_config
 from penstock.errors import WriteError
 from penstock.execution.revival import Revival
@@ -30,7 +31,7 @@ from penstock.udf.lost import LostBatch, LostCall
 if TYPE_CHECKING:
     from penstock.execution.aio import OpenAsyncHandler
 
-SETTINGS = ("allow_local_files", "allow_private_urls", "cache_dir", "temp_dir")
+SETTINGS = ("allow_local_files", "allow_private_urls", "cache_dir", "prices", "temp_dir")
 """What holds for user code in workers too. How a query runs is for the process that runs it."""
 
 RECORD = "record"  # the column that carries what a sink says of each piece it wrote
@@ -65,7 +66,7 @@ def revival(work: CallUdf | CallBatch) -> Revival:
 class Surroundings:
     """What of the driver's process holds for its workers: settings, API keys, how to read the files of its columns.
 
-    And the folder of the ledger of the job that they work for.
+    And the folder of the ledger of the job that they work for, and whether what their calls cost is counted.
     """
 
     pid: int
@@ -73,12 +74,18 @@ class Surroundings:
     storage_options: Mapping[str, Mapping[str, Any]]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     job_folder: str = ""
+    account: Terms | None = None
 
     @staticmethod
     def here() -> Surroundings:
         config = get_config()
         return Surroundings(
-            os.getpid(), {name: getattr(config, name) for name in SETTINGS}, remembered(), known_secrets(), job_folder()
+            os.getpid(),
+            {name: getattr(config, name) for name in SETTINGS},
+            remembered(),
+            known_secrets(),
+            job_folder(),
+            Terms.here(),
         )
 
     def take_over(self) -> None:
@@ -88,6 +95,7 @@ class Surroundings:
             restore(self.storage_options)
             tell_secrets(self.secrets)
             inherit_job_folder(self.job_folder)
+            inherit_account(self.account)
 
 
 def _open(work: Work, surroundings: Surroundings, context: WorkerContext) -> Handler:

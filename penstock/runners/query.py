@@ -10,16 +10,17 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.accounts import current_account
 from penstock.config import Config, get_config
 from penstock.errors import WriteError
 from penstock.execution.executor import Executor, MakePool
 from penstock.execution.lineage import Lineage, is_traceable
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.lower import lower
-from penstock.plan.nodes import Plan, Write, has_async_call
+from penstock.plan.nodes import Plan, Write, called_functions, has_async_call
 from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import Gathered, Stage
-from penstock.protocols import Bundle, ErrorSink, Origin, Subscriber
+from penstock.protocols import Bundle, ErrorSink, Origin, Priced, Subscriber
 from penstock.runners.handlers import unpacked_records
 from penstock.udf.kept import with_cache_keys
 
@@ -59,10 +60,22 @@ def run(
     subscribers: Sequence[Subscriber] = (),
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
+    check_prices(plan)
     stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
     with closing(_execute(stages, runner, subscribers)) as bundles:
         for bundle in bundles:
             yield runner.fetch(bundle)
+
+
+def check_prices(plan: Plan) -> None:
+    """Refuse a query that has a budget and calls a model whose price nobody knows."""
+    account = current_account()
+    if account is None or account.budget is None:
+        return
+    for spec in called_functions(plan):
+        for argument in spec.init_args:
+            if isinstance(argument, Priced):
+                argument.check_price()
 
 
 def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
@@ -86,6 +99,7 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
 
 def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
     """Return the stages of a write whose parts can be committed; None where what a row gives depends on the others."""
+    check_prices(plan)
     stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
     return with_cache_keys(stages) if is_traceable(stages) else None
 

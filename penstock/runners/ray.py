@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
+from penstock.accounts import current_account
 from penstock.config import Config
 from penstock.errors import InvalidArgumentError, MissingExtraError, WorkerDiedError
 from penstock.execution.executor import PoolChoice
@@ -275,6 +276,7 @@ class RayPool:
         self._awaited: dict[Any, Any] = {}  # references to answers that are to come, and who gives them
         self._num_unfinished = 0
         self._finishing = threading.Lock()
+        self._account = current_account()  # of the query: answers come on threads of Ray's
         self._is_closed = False
 
     def submit(self, task: Task) -> None:
@@ -321,6 +323,8 @@ class RayPool:
         try:
             failure = future.exception()
             answer = Answer(error=translated(failure)) if failure is not None else future.result()
+            if answer.spent is not None and self._account is not None:
+                self._account.enter(answer.spent)
             then(answer, Bundle(batch, answer.num_rows, answer.nbytes) if answer.has_output else None)
         except BaseException as exc:  # Ray drops what its callbacks raise; an error here may be one that cannot travel
             self._emit(Report(None, None, is_done=True, error=exc))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.accounts import Entries, taken_entries
 from penstock.events import RowError
 from penstock.execution.recording import record, recording
 from penstock.execution.threads import joined
@@ -37,6 +38,7 @@ class Answer:
     busy_s: float = 0.0
     error: bytes | BaseException | None = None
     errors: tuple[RowError, ...] = ()
+    spent: Entries | None = None  # what calls took since the last answer
 
     @property
     def exception(self) -> BaseException | None:
@@ -175,11 +177,11 @@ def reply(batch: pa.RecordBatch | None, started: float, failed_rows: list[RowErr
     errors = tuple(failed_rows)
     failed_rows.clear()
     if batch is None:
-        return None, Answer(busy_s=time.perf_counter() - started, errors=errors)
+        return None, Answer(busy_s=time.perf_counter() - started, errors=errors, spent=taken_entries())
     packed = to_ipc(batch)
     busy_s = time.perf_counter() - started
-    return packed, Answer(True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors)
+    return packed, Answer(True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, spent=taken_entries())
 
 
 def failed(exc: BaseException) -> Reply:
-    return None, Answer(error=packed_error(exc))
+    return None, Answer(error=packed_error(exc), spent=taken_entries())

@@ -11,7 +11,7 @@ import orjson
 
 from penstock.testing.batch_work import BatchHost, BatchWork, Line
 from penstock.testing.exchange import BadRequestError, field, new_id
-from penstock.testing.faults import BatchExpires, BatchFails
+from penstock.testing.faults import BatchExpires, BatchFails, BatchLoses
 from penstock.testing.files import Files, listing
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings")
@@ -121,7 +121,7 @@ class Batch:
             self._enter("failed")
             return
         expires = isinstance(self._fault, BatchExpires)
-        num_most = int(len(lines) * self._fault.done) if isinstance(self._fault, BatchExpires) else None
+        num_most = int(len(lines) * self._fault.done) if isinstance(self._fault, BatchExpires | BatchLoses) else None
         self._work = BatchWork(lines, self._host, num_most)
         self._enter("in_progress")
         self._work.start(lambda: self._worked("expired" if expires else "completed"))

@@ -156,4 +156,11 @@ class BatchExpires(Fault):
     done: float = 0.5
 
 
-BATCH_FAULTS = (BatchFails, BatchExpires)
+@dataclass(frozen=True)
+class BatchLoses(Fault):
+    """A batch is said to be complete, and has results for a share of its requests."""
+
+    done: float = 0.5
+
+
+BATCH_FAULTS = (BatchFails, BatchExpires, BatchLoses)

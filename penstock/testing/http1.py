@@ -57,11 +57,20 @@ class RequestParser:
 
     def __init__(self) -> None:
         self._data = b""
+        self._more: list[bytes] = []  # of a long body, not put together before it is complete
+        self._num_more = 0
         self._head: Head | None = None
         self._told_to_continue = False
 
     def feed(self, data: bytes) -> None:
-        self._data = self._data + data if self._data else data
+        if self._head is not None and len(self._data) + self._num_more + len(data) < self._head.length:
+            self._more.append(data)
+            self._num_more += len(data)
+        elif self._data or self._more:
+            self._data = b"".join((self._data, *self._more, data))
+            self._more, self._num_more = [], 0
+        else:
+            self._data = data
 
     def next_request(self) -> HttpRequest | None:
         """Return the next complete request, or None until there are more bytes."""

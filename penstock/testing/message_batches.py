@@ -10,7 +10,7 @@ import orjson
 
 from penstock.testing.batch_work import BatchHost, BatchWork, Line
 from penstock.testing.exchange import BadRequestError, field, new_id
-from penstock.testing.faults import BatchExpires, BatchFails
+from penstock.testing.faults import BatchExpires, BatchFails, BatchLoses
 
 
 class MessageBatches:
@@ -46,7 +46,8 @@ class MessageBatches:
         if isinstance(fault, BatchFails):
             raise BadRequestError(fault.message)
         lines = [Line(request["custom_id"], "/messages", field(request, "params", dict)) for request in requests]
-        batch = MessageBatch(lines, self._host, fault.done if isinstance(fault, BatchExpires) else None, self._url)
+        done = fault.done if isinstance(fault, BatchExpires | BatchLoses) else None
+        batch = MessageBatch(lines, self._host, done, isinstance(fault, BatchLoses), self._url)
         self._batches[batch.id] = batch
         return batch.shown()
 
@@ -64,7 +65,10 @@ class MessageBatches:
 class MessageBatch:
     """One batch: ``in_progress``, perhaps ``canceling``, at last ``ended``."""
 
-    def __init__(self, lines: list[Line], host: BatchHost, done: float | None, url: Callable[[str], str]) -> None:
+    def __init__(
+        self, lines: list[Line], host: BatchHost, done: float | None, is_lossy: bool, url: Callable[[str], str]
+    ) -> None:
+        self._is_lossy = is_lossy
         self.id = new_id("msgbatch_")
         self._url = url(f"/v1/messages/batches/{self.id}/results")
         self._host = host
@@ -103,7 +107,8 @@ class MessageBatch:
             raise BadRequestError(f"Batch {self.id} has not ended, and has no results yet.", 404)
         undone = "canceled" if self._cancelled else "expired"
         results = [{"custom_id": key, "result": _result(*value)} for key, value in self._work.results.items()]
-        results += [{"custom_id": line.custom_id, "result": {"type": undone}} for line in self._work.undone]
+        if not self._is_lossy:
+            results += [{"custom_id": line.custom_id, "result": {"type": undone}} for line in self._work.undone]
         return b"".join(orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE) for result in results)
 
     def cancelled(self) -> dict[str, Any]:

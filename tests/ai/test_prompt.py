@@ -378,7 +378,11 @@ def test_a_write_leaves_failed_rows_beside_it(server: ModelServer, tmp_path: Pat
         ({"system_message": 5}, r"system_message"),
         ({"return_format": 5}, r"return_format"),
         ({"max_errors": 5}, r"on_error"),
-        ({"batch_api": True}, r"batch_api is not there yet"),
+        ({"batch_api": "yes"}, r"neither True nor False"),
+        ({"batch_api": True, "max_concurrency": 5}, r"max_concurrency means nothing with batch_api"),
+        ({"batch_poll_interval": 5}, r"batch_poll_interval means nothing without batch_api"),
+        ({"batch_api": True, "batch_poll_interval": 0}, r"batch_poll_interval=0"),
+        ({"batch_api": True, "batch_max_requests": 0}, r"batch_max_requests"),
     ],
 )
 def test_mistakes_are_told_at_once(server: ModelServer, options: dict[str, Any], words: str) -> None:

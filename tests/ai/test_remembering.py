@@ -185,7 +185,7 @@ def test_whoever_waited_for_a_call_that_fails_makes_it(tmp_path: Path) -> None:
         memory = CallMemory(open_ledger(tmp_path), "p", "http://x")
         made = []
 
-        async def ask() -> bytes:
+        async def ask(key: bytes) -> bytes:
             made.append(1)
             await asyncio.sleep(0.01)
             if len(made) == 1:

@@ -11,13 +11,16 @@ from tests.architecture.imports import Import, imports_of, package_modules, reso
 
 # A top-level module or folder of the package stands in exactly one layer. A new one is added here, as low as it can be.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "cpu_clock", "secret", "sharing", "storage", "types", "events"),
+    ("accounts", "errors", "config", "cpu_clock", "secret", "sharing", "storage", "types", "events"),
     ("protocols", "images"),
     ("expr", "ledger"),
     ("plan",),
     ("udf", "io", "execution", "observe"),
     ("ai", "runners", "media"),
-    ("functions", "dataframe", "write_verbs", "jobs", "readers", "sql", "llm", "display", "torch_datasets", "testing"),
+    (
+        *("functions", "costs", "dataframe", "write_verbs", "jobs", "readers", "sql", "llm", "display"),
+        *("torch_datasets", "testing"),
+    ),
     ("__init__", "cli"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}

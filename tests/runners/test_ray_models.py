@@ -13,7 +13,8 @@ import pytest
 import ray
 
 import penstock as ps
-from penstock.errors import AuthenticationError, ContentFilteredError
+from penstock.ai.spending import spending
+from penstock.errors import AuthenticationError, BudgetSpentError, ContentFilteredError, InvalidArgumentError
 from penstock.functions import embed_text, prompt
 from penstock.runners.ray_sharing import NAME, NAMESPACE
 from penstock.testing import ModelServer, faults
@@ -119,3 +120,16 @@ def test_two_drivers_share_what_a_model_allows(server: ModelServer) -> None:
 
 def num_async_workers() -> int:
     return sum(child.name().startswith("ray::Async") for child in psutil.Process().children(recursive=True))
+
+
+def test_a_budget_holds_on_ray_and_what_was_spent_comes_home(server: ModelServer) -> None:
+    server.change(answer=lambda request: "x" * 400)  # 100 tokens
+    answer = prompt(ps.col("q"), model="mine", use_chat_completions=True, price={"input": 0.0, "output": 10.0})
+    with spending(0.0605) as account:
+        questions(30).select(answer).collect()
+        assert (account.num_calls, account.output_tokens, account.dollars) == (30, 3000, 0.03)
+        with pytest.raises(BudgetSpentError, match=r"budget of \$0.0605 is spent: 60 calls were made") as caught:
+            questions(200).select(answer).collect()
+    assert caught.value.num_calls == server.num_requests == 60
+    with spending(1.0), pytest.raises(InvalidArgumentError, match="price of 'mine'"):
+        questions(2).select(prompt(ps.col("q"), model="mine")).collect()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
+from penstock.ai.batch.anthropic import AnthropicBatches
 from penstock.ai.conversation import (
     Audio,
     Document,
@@ -90,13 +91,14 @@ class AnthropicProvider(RemoteProvider):
     name: str = "anthropic"
     key_variables: ClassVar[tuple[str, ...]] = ("ANTHROPIC_API_KEY",)
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "claude-haiku-5-5"}
+    has_batch_api: ClassVar[bool] = True
 
     def model(self, task: Task) -> Model:
         match task:
             case Prompting() | TextClassification() | ImageClassification():
                 model = task.model or self.default_models["prompt"]
                 wire = MessagesWire(model, task.options)
-                return ApiPrompter(self.endpoint(wire), wire, model, task.settings)
+                return ApiPrompter(self.endpoint(wire), wire, model, task.settings, AnthropicBatches())
             case _:
                 return super().model(task)
 

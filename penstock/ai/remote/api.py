@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import orjson
 
+from penstock.accounts import current_account
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
 from penstock.ai.remembering import SAMPLE_TEXTS, CallMemory, Found, TextKeys, VectorMemory, configured_ledger
 from penstock.ai.remote.http import ApiClient, estimated_tokens
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
 from penstock.errors import InvalidAnswerError
+from penstock.ledger.keys import KEY_NBYTES
+
+if TYPE_CHECKING:
+    from penstock.ai.batch.asker import Answers, BatchAsker
+    from penstock.ai.batch.service import BatchService
 
 TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
 
@@ -23,24 +32,43 @@ TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
 class ApiPrompter(Prompter):
     """Asks a remote model, many requests at once."""
 
-    def __init__(self, endpoint: Endpoint, wire: Wire, model: str, settings: CallSettings = DEFAULT_SETTINGS) -> None:
-        self._endpoint, self._wire, self._cache, self.model_name = endpoint, wire, settings.cache, model
-        self._client = ApiClient(endpoint, model, settings)
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        wire: Wire,
+        model: str,
+        settings: CallSettings = DEFAULT_SETTINGS,
+        batches: BatchService | None = None,
+    ) -> None:
+        self._endpoint, self._wire, self.model_name = endpoint, wire, model
+        self._client = made_client(endpoint, model, settings)
         self._memory: CallMemory | None = None
         self._text_keys: tuple[Request, TextKeys | None] | None = None
         self._echoed: frozenset[str] = frozenset(getattr(wire, "echoed", ()))
+        self._settings, self._batches = settings, batches
+        self._asker: BatchAsker[dict[str, Any]] | None = None
         self.takes_options = getattr(wire, "takes_options", False)
 
     def __penstock_key__(self) -> Any:
         return self._endpoint.provider, self._endpoint.base_url, self._wire
 
     def load(self) -> None:
-        if (ledger := configured_ledger(self._cache)) is None:
+        ledger = configured_ledger(self._settings.cache)
+        if ledger is None or current_account() is not None or self._batches is not None:
             self._client.open()
-        else:  # which may have all answers
+        if ledger is not None:  # which may have all answers, so that no client is needed
             self._memory = CallMemory(ledger, self._endpoint.provider, self._endpoint.base_url)
+        self._asker = opened_asker(
+            self._batches, self._client, self._settings, BodyAnswers(self._checked, self._memory, self._echoed)
+        )
+
+    def check_price(self) -> None:
+        """Refuse to work within a budget where nobody knows what a call costs."""
+        self._client.check_price()
 
     async def close(self) -> None:
+        if self._asker is not None:
+            await self._asker.close()
         await self._client.close()
         if self._memory is not None:
             await asyncio.to_thread(self._memory.close)
@@ -78,13 +106,16 @@ class ApiPrompter(Prompter):
         return self._found(pattern.keys(texts, self._memory), self._memory)
 
     def _found(self, keys: list[bytes], memory: CallMemory) -> Iterator[Found]:
-        known = memory.known(keys).get
+        known, till = memory.get(keys).get, self._client.till
         for key in keys:
             if (raw := known(key)) is None:
                 yield key
                 continue
             try:
-                yield self._read(orjson.loads(raw))
+                body = orjson.loads(raw)
+                if till is not None:
+                    till.keep(body)
+                yield self._read(body)
             except Exception as exc:
                 yield exc
 
@@ -99,27 +130,49 @@ class ApiPrompter(Prompter):
 
     async def _ask(self, request: Request, key: bytes | None = None) -> list[Generation]:
         call = self._wire.call(request)
-        if self._memory is None:
+        if self._memory is None and self._asker is None:
             return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
         latency_s: float | None = None
 
-        async def ask() -> bytes:
+        async def ask(key: bytes) -> bytes:
             nonlocal latency_s
-            if not self._client.is_open:
-                self._client.open()
-            body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
+            if self._asker is not None:
+                body, latency_s = await self._by_batch(self._asker, key, call, request_tokens(request))
+            else:
+                if not self._client.is_open:
+                    self._client.open()
+                body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
             return orjson.dumps(worth_keeping(body, self._echoed))
 
+        if self._memory is None:
+            return _timed(self._read(orjson.loads(await ask(secrets.token_bytes(KEY_NBYTES)))), latency_s)
         is_missing = key is not None
         if key is None:
             formless = call if request.output is None else self._wire.call(replace(request, output=None))
             key = self._memory.key(formless.path, formless.body)
-        raw = await self._memory.answer(key, ask, is_missing)
-        return _timed(self._read(orjson.loads(raw)), latency_s)
+        body = orjson.loads(await self._memory.answer(key, ask, is_missing))
+        if latency_s is None and self._client.till is not None:
+            self._client.till.keep(body)
+        return _timed(self._read(body), latency_s)
 
-    def _checked(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _by_batch(
+        self, asker: BatchAsker[dict[str, Any]], key: bytes, call: ApiCall, tokens: int
+    ) -> tuple[dict[str, Any], float]:
+        """Return the answer to a call that is made by a batch, and how long that took."""
+        began, till = time.monotonic(), self._client.till
+        if till is None:
+            return await asker.ask(key, call), time.monotonic() - began
+        charge = await till.reserve(call.body, tokens)
+        try:
+            body = await asker.ask(key, call)
+            charge.answered(body, time.monotonic() - began)
+            return body, time.monotonic() - began
+        finally:
+            till.settle(charge)
+
+    def _checked(self, body: Mapping[str, Any]) -> dict[str, Any]:
         self._read(body)
-        return body
+        return dict(body)
 
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
         answers = self._wire.read(body)
@@ -131,6 +184,64 @@ class ApiPrompter(Prompter):
 def worth_keeping(body: Mapping[str, Any], echoed: Collection[str]) -> dict[str, Any]:
     """Return an answer without the fields that are empty or only repeat the request, which may be most of it."""
     return {name: value for name, value in body.items() if value is not None and name not in echoed}
+
+
+def made_client(endpoint: Endpoint, model: str, settings: CallSettings) -> ApiClient:
+    """Return the client that calls need as the settings have them made."""
+    if settings.batch is None:
+        return ApiClient(endpoint, model, settings)
+    from penstock.ai.batch.client import BatchClient
+
+    return BatchClient(endpoint, model, settings)
+
+
+def opened_asker(
+    service: BatchService | None, client: ApiClient, settings: CallSettings, answers: Answers[Any]
+) -> BatchAsker[Any] | None:
+    """Return what asks by batches, None where calls are made one by one."""
+    if settings.batch is None or service is None:
+        return None
+    from penstock.ai.batch.asker import BatchAsker
+    from penstock.ai.batch.client import BatchClient
+    from penstock.ai.batch.records import Records
+
+    assert isinstance(client, BatchClient)
+    ledger = configured_ledger(settings.cache)
+    return BatchAsker(service, client, settings.batch, answers, None if ledger is None else Records(ledger))
+
+
+class BodyAnswers:
+    """Answers to prompts, as bodies: kept as ``CallMemory`` does."""
+
+    def __init__(
+        self,
+        read: Callable[[Mapping[str, Any]], dict[str, Any]],
+        memory: CallMemory | None,
+        echoed: Collection[str],
+    ) -> None:
+        self.read, self._memory, self._echoed = read, memory, echoed
+
+    def keep(self, key: bytes, answer: dict[str, Any]) -> None:
+        if self._memory is not None:
+            self._memory.put(key, orjson.dumps(worth_keeping(answer, self._echoed)))
+
+    def recall(self, keys: Sequence[bytes]) -> dict[bytes, dict[str, Any]]:
+        kept = self._memory.get(keys) if self._memory is not None else {}
+        return {key: orjson.loads(value) for key, value in kept.items()}
+
+
+class VectorAnswers:
+    """Vectors of single texts."""
+
+    def __init__(self, read: Callable[[Mapping[str, Any]], NDArray], memory: VectorMemory | None) -> None:
+        self.read, self._memory = read, memory
+
+    def keep(self, key: bytes, answer: NDArray) -> None:
+        if self._memory is not None:
+            self._memory.put(key, answer)
+
+    def recall(self, keys: Sequence[bytes]) -> dict[bytes, NDArray]:
+        return self._memory.get(keys) if self._memory is not None else {}
 
 
 def _timed(answers: list[Generation], latency_s: float | None) -> list[Generation]:
@@ -186,10 +297,15 @@ class ApiEmbedder(Embedder):
         model: str,
         dimensions: int | None = None,
         settings: CallSettings = DEFAULT_SETTINGS,
+        batches: BatchService | None = None,
     ) -> None:
-        self._endpoint, self._wire, self._cache, self.model_name = endpoint, wire, settings.cache, model
-        self._client = ApiClient(endpoint, model, settings)
+        self._endpoint, self._wire, self.model_name = endpoint, wire, model
+        self._client = made_client(endpoint, model, settings)
+        self._settings, self._batches = settings, batches
+        self._asker: BatchAsker[NDArray] | None = None
         self.max_items, self.max_tokens, self.max_input_tokens = wire.max_items, wire.max_tokens, wire.max_input_tokens
+        if settings.batch is not None:
+            self.max_items = 1
         if dimensions is None:
             dimensions = probed((endpoint.base_url, model), lambda: ApiClient(endpoint, model, settings), wire)
         self.dimensions = dimensions
@@ -199,24 +315,53 @@ class ApiEmbedder(Embedder):
 
     def load(self) -> None:
         self._client.open()
-        if (ledger := configured_ledger(self._cache)) is not None:
+        if self._client.till is not None:
+            self._client.till.max_parts = self.max_items
+        if (ledger := configured_ledger(self._settings.cache)) is not None:
             call = self._wire.call([])
             self.memory = VectorMemory(
                 ledger, base_url=self._endpoint.base_url, dimensions=self.dimensions, path=call.path, body=call.body
             )
+        self._asker = opened_asker(self._batches, self._client, self._settings, VectorAnswers(self._one, self.memory))
+
+    def check_price(self) -> None:
+        """Refuse to work within a budget where nobody knows what a call costs."""
+        self._client.check_price()
+
+    def note_kept(self, texts: Sequence[str]) -> None:
+        """Take note of texts whose vectors were remembered."""
+        if self._client.till is not None:
+            self._client.till.keep_inputs([estimated_tokens(text) for text in texts])
 
     async def close(self) -> None:
+        if self._asker is not None:
+            await self._asker.close()
         await self._client.close()
         if self.memory is not None:
             await asyncio.to_thread(self.memory.close)
 
     async def embed(self, inputs: Sequence[str]) -> NDArray:
+        if self._asker is not None:
+            return np.stack(await asyncio.gather(*(self._asked(self._asker, text) for text in inputs)))
+
         def read(body: Mapping[str, Any]) -> NDArray:
             return _counted(self._wire.read(body), len(inputs), self.dimensions)
 
-        tokens = sum(map(estimated_tokens, inputs))
-        vectors, _ = await self._client.ask(self._wire.call(inputs), read, tokens)
+        parts = list(map(estimated_tokens, inputs))
+        vectors, _ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
         return vectors
+
+    async def _asked(self, asker: BatchAsker[NDArray], text: str) -> NDArray:
+        """Return the vector of one text, by a batch in which it is a request of its own.
+
+        So a text that is refused fails alone, at the cost of no further batch, and each is known by itself afterwards.
+        """
+        key = secrets.token_bytes(KEY_NBYTES) if self.memory is None else self.memory.key(text)
+        return await asker.ask(key, self._wire.call([text]))
+
+    def _one(self, body: Mapping[str, Any]) -> NDArray:
+        vector: NDArray = _counted(self._wire.read(body), 1, self.dimensions)[0]
+        return vector
 
 
 def _counted(vectors: NDArray, num_texts: int, dimensions: int | None = None) -> NDArray:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
@@ -14,10 +14,12 @@ import orjson
 from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, OutOfPatienceError, come_back, limiter_for
 from penstock.ai.limits.pacing import PATIENCE_S
 from penstock.ai.limits.rate_headers import read_hints
+from penstock.ai.pricing import BATCH_SHARE, Price, price_of, unknown_price
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.deadlines import Deadlines
 from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_or_none
+from penstock.ai.spending import Charge, Till
 from penstock.errors import (
     AuthenticationError,
     InvalidAnswerError,
@@ -60,7 +62,13 @@ _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered th
 
 
 class ApiClient:
-    """Asks one model of one server. Made anywhere, opened and used on one event loop."""
+    """Asks one model of one server. Made anywhere, opened and used on one event loop.
+
+    Where calls are counted, ``till`` is where they are paid for.
+    """
+
+    is_model = True  # calls take tokens, which cost something
+    till: Till | None = None
 
     def __init__(self, endpoint: Endpoint, model: str, settings: CallSettings) -> None:
         self._endpoint = endpoint
@@ -89,34 +97,70 @@ class ApiClient:
                 told["Proxy-Authorization"] = proxy.authorization
         self._headers = _Session.as_headers(headers)
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
+        if self.is_model:
+            self.till = Till.open(endpoint.provider, self._model, self._price, self._settings.caps)
         self._session = _Session.shared()  # last, as whoever fails before has nothing to close
 
     @property
     def is_open(self) -> bool:
         return self._session is not None
 
+    def check_price(self) -> None:
+        """Refuse a model whose price nobody knows."""
+        if self.is_model and self._price is None:
+            raise unknown_price(self._endpoint.provider, self._model)
+
+    @property
+    def _price(self) -> Price | None:
+        price = self._settings.price or price_of(self._endpoint.provider, self._model)
+        if price is None or self._settings.batch is None:
+            return price
+        return {kind: BATCH_SHARE * dollars for kind, dollars in price.items()}
+
     async def close(self) -> None:
         session, self._session, self._limiter = self._session, None, None
         if session is not None:
             await session.release()
 
-    async def ask(self, call: ApiCall, read: Callable[[Any], Answer], tokens: int = 0) -> tuple[Answer, float]:
+    async def ask(
+        self, call: ApiCall, read: Callable[[Any], Answer], tokens: int = 0, parts: Sequence[int] = ()
+    ) -> tuple[Answer, float]:
         """Send a call until it is answered; return what ``read`` makes of the body, and how long the answer took.
 
-        ``tokens`` is what the call is estimated to take of a limit on tokens. What cannot be mended by asking again, or
-        was asked too often, is raised. To be refused for the number of requests (429), or to find nobody at an address
-        that answered before, counts as no retry, but is borne for ``PATIENCE_S``: the one says to come back, the other
-        that a server starts again.
+        ``tokens`` is what the call is estimated to take of a limit on tokens, and ``parts`` is that of each input where
+        it has several. What cannot be mended by asking again, or was asked too often, is raised. To be refused for the
+        number of requests (429), or to find nobody at an address that answered before, counts as no retry, but is borne
+        for ``PATIENCE_S``: the one says to come back, the other that a server starts again.
         """
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
+        if self.till is None:
+            return await self._until_answered(lambda: self._ask_once(call.path, data, read, tokens))
+        till = self.till
+
+        async def pay_once() -> tuple[Answer, float]:
+            charge = await till.reserve(call.body, tokens, parts)
+            try:
+                return await self._ask_once(call.path, data, read, tokens, charge)
+            finally:
+                till.settle(charge)
+
+        return await self._until_answered(pay_once)
+
+    async def _until_answered(self, ask_once: Callable[[], Awaitable[Answer]], is_safe: bool = True) -> Answer:
+        """Return what a request gives, made again as often as it may be.
+
+        One that is not ``is_safe`` to be made twice is made again only if it was refused for its number.
+        """
         num_failures, began = 0, 0.0
         while True:
             try:
-                return await self._ask_once(call.path, data, read, tokens)
+                return await ask_once()
             except OutOfPatienceError:
                 raise
             except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
                 began = began or time.monotonic()
+                if not is_safe and not isinstance(exc, RateLimitedError):
+                    raise
                 is_free = isinstance(exc, RateLimitedError | _NobodyThereError)
                 num_failures += not is_free
                 tries = min(STRANGER_TRIES, self._settings.max_retries + 1)
@@ -132,7 +176,12 @@ class ApiClient:
             await asyncio.sleep(delay_s)
 
     async def _ask_once(
-        self, path: str, data: bytes, read: Callable[[Mapping[str, Any]], Answer], tokens: int
+        self,
+        path: str,
+        data: bytes,
+        read: Callable[[Mapping[str, Any]], Answer],
+        tokens: int,
+        charge: Charge | None = None,
     ) -> tuple[Answer, float]:
         assert self._limiter is not None
         assert self._session is not None, "open() was not called"
@@ -141,6 +190,9 @@ class ApiClient:
         headers: Mapping[str, str] | None = None
         used_tokens: int | None = None
         started = time.perf_counter()
+        if charge is not None:
+            charge.sent()
+            charge.max_at_once = self._limiter.state().limit if charge.till.keeps_calls else None
         try:
             with self._session.deadlines.within(self._settings.timeout_s):
                 response = await self._send(path, data)
@@ -150,11 +202,15 @@ class ApiClient:
                     response.close()
                     raise
             headers = response.headers
-            _reached.add(self._way)
+            self._note_reached()
+            if charge is not None:
+                charge.refused(raw)  # unless it turns out to be answered
             if not 200 <= response.status < 300:
                 raise self._refusal(response.status, raw, headers)
             body = self._body(raw)
             used_tokens = tokens_used(body)
+            if charge is not None:
+                charge.answered(body, time.perf_counter() - started)
             answer = self._understood(body, read)
             outcome = "ok"
             return answer, time.perf_counter() - started
@@ -164,9 +220,12 @@ class ApiClient:
         except ProviderUnavailableError:
             outcome = "unavailable"
             raise
-        except _connection_errors() as exc:
+        except connection_errors() as exc:
             outcome = "unavailable"
-            raise self._lost(exc) from exc
+            lost = self._lost(exc)
+            if charge is not None and isinstance(lost, _NobodyThereError | _StrangerError):
+                charge.never_arrived()
+            raise lost from exc
         finally:
             permit.settle(outcome, used_tokens=used_tokens, headers=headers)
 
@@ -206,6 +265,9 @@ class ApiClient:
             raise InvalidAnswerError(
                 f"{self._name} answered in a form that is not understood: {type(exc).__name__}: {hidden(str(exc))}"
             ) from exc
+
+    def _note_reached(self) -> None:
+        _reached.add(self._way)
 
     @property
     def _way(self) -> tuple[str, str | None]:
@@ -322,7 +384,9 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
         hints = read_hints(headers, time.time())
         error.retry_after_s = hints.wait_s("refused" if status == 429 else "unavailable")
         return error
-    return RequestRefusedError(told)
+    refused = RequestRefusedError(told)
+    refused.status = status
+    return refused
 
 
 def status_meant(error: Any) -> int:
@@ -373,7 +437,7 @@ def tokens_used(body: Any) -> int | None:
     return sum(part or 0 for part in parts) if any(part is not None for part in parts) else None
 
 
-def _connection_errors() -> tuple[type[BaseException], ...]:
+def connection_errors() -> tuple[type[BaseException], ...]:
     import aiohttp
 
     return aiohttp.ClientError, TimeoutError, OSError

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.ai.batch.openai import OpenAIBatches
 from penstock.ai.provider import (
     ImageClassification,
     Model,
@@ -46,6 +47,7 @@ class OpenAIProvider(RemoteProvider):
     key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
     if_unreachable: ClassVar[str] = ""
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "gpt-5-mini", "embed_text": "text-embedding-3-small"}
+    has_batch_api: ClassVar[bool] = True
 
     def model(self, task: Task) -> Model:
         match task:
@@ -69,7 +71,8 @@ class OpenAIProvider(RemoteProvider):
         options = dict(task.options)
         is_chat = options.pop("use_chat_completions", self.use_chat_completions)
         make: Callable[..., Any] = ChatWire.of if is_chat else ResponsesWire.of
-        return ApiPrompter(self.endpoint(), make(task, self.name, name, options), name, task.settings)
+        wire = make(task, self.name, name, options)
+        return ApiPrompter(self.endpoint(), wire, name, task.settings, OpenAIBatches())
 
     def _embedder(self, task: TextEmbedding) -> ApiEmbedder:
         check_options(task, self.name, ("batch_size", "extra_body", "user"))
@@ -77,7 +80,8 @@ class OpenAIProvider(RemoteProvider):
         user = {"user": task.options["user"]} if "user" in task.options else {}
         size = batch_size_of(task, ITEMS_A_CALL, MAX_ITEMS)
         wire = OpenAIEmbeddings(name, task.dimensions, size, {**user, **extra_body_of(task.options)})
-        return ApiEmbedder(self.endpoint(), wire, name, task.dimensions or DIMENSIONS.get(name), task.settings)
+        dimensions = task.dimensions or DIMENSIONS.get(name)
+        return ApiEmbedder(self.endpoint(), wire, name, dimensions, task.settings, OpenAIBatches())
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class LmStudioProvider(OpenAIProvider):
         "Start the server of LM Studio (Developer tab, or `lms server start`), or give base_url=."
     )
     default_models: ClassVar[Mapping[str, str]] = {"embed_text": "text-embedding-nomic-embed-text-v1.5"}
+    has_batch_api: ClassVar[bool] = False
 
     def _base_url(self) -> str:
         return self.base_url or "http://localhost:1234/v1"
@@ -105,6 +110,7 @@ class OllamaProvider(OpenAIProvider):
     key_variables: ClassVar[tuple[str, ...]] = ()
     if_unreachable: ClassVar[str] = "Start it with `ollama serve`, or give base_url=."
     default_models: ClassVar[Mapping[str, str]] = {"embed_text": "nomic-embed-text"}
+    has_batch_api: ClassVar[bool] = False
 
     def _base_url(self) -> str:
         host = os.environ.get("OLLAMA_HOST") or "localhost:11434"

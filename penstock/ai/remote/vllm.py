@@ -30,6 +30,7 @@ class VllmProvider(OpenAIProvider):
     key_variables: ClassVar[tuple[str, ...]] = ()
     if_unreachable: ClassVar[str] = "Start it with `vllm serve MODEL`, or give base_url=."
     default_models: ClassVar[Mapping[str, str]] = {}
+    has_batch_api: ClassVar[bool] = False
 
     def model(self, task: Task) -> Model:
         if not self._base_url():
