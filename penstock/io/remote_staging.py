@@ -164,7 +164,7 @@ class RemoteStaging:
             who, seen = json.loads(self.client.read(self.lock)), self.client.modified(self.lock)
         except PathNotFoundError:
             return True
-        if who.get("host") == socket.gethostname() and not _is_running(who.get("pid", 0)):
+        if who.get("host") == socket.gethostname() and not is_running(who.get("pid", 0)):
             return True
         probe = self.key(FOLDER, "clock")
         self.client.put(probe, b"")
@@ -187,9 +187,12 @@ class RemoteStaging:
                 try:
                     await client.copy_async(self.staged("data", name), self.key(name))
                 except PathNotFoundError:  # removed before a crash, after it had been copied
-                    await asyncio.to_thread(client.size, self.key(name))
+                    await asyncio.to_thread(self._check_copied, name)
 
         await asyncio.gather(*map(copy, names))
+
+    def _check_copied(self, name: str) -> None:
+        self.client.size(self.key(name))
 
     def remove(self) -> None:
         """Remove what the run has stored, and its lock last: while that is there, others will finish this."""
@@ -239,7 +242,8 @@ class RemoteStaging:
         (self.scratch / f"{name}.stored").unlink(missing_ok=True)
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Say whether there is a process of this id here."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -17,9 +17,11 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.config import get_config
 from penstock.errors import JobRunningError
 from penstock.io.job_staging import JobStaging
 from penstock.io.output import Output
@@ -30,8 +32,6 @@ from penstock.jobs.journal import entries, packed
 class JobFolder(Protocol):
     """Where a job is kept, whatever the kind of store. One process uses it at a time, from ``lock`` to ``unlock``."""
 
-    ledger: Path  # on this machine
-
     def output(self) -> JobOutput:
         """Return the way of one run into the folder."""
         ...
@@ -41,6 +41,16 @@ class JobFolder(Protocol):
         ...
 
     def unlock(self) -> None: ...
+
+    def confirm(self) -> None:
+        """Raise JobRunningError if another run has taken the job, as it may where this one was thought dead."""
+        ...
+
+    def ledger(self) -> AbstractContextManager[Path]:
+        """Give the folder, on this machine, with the answers of calls; what is added within the context is kept."""
+        ...
+
+    def has_answers(self) -> bool: ...
 
     def description(self) -> dict[str, Any] | None:
         """Return what the job is, None where there is none."""
@@ -58,6 +68,14 @@ class JobFolder(Protocol):
 
     def rewrite(self, entry: Mapping[str, Any]) -> None:
         """Put one entry in the place of all, at once."""
+        ...
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        """Return what was noted under a name, None where nothing was."""
+        ...
+
+    def keep_note(self, name: str, content: Mapping[str, Any]) -> None:
+        """Note something under a name; returns when it is durable."""
         ...
 
     def clear(self) -> None:
@@ -100,7 +118,7 @@ class LocalJobFolder:
         self._journal = self._folder / "journal"
         self._job = self._folder / "job.json"
         self._descriptor: int | None = None
-        self.ledger = self._folder / JOB_LEDGER
+        self._ledger = self._folder / JOB_LEDGER
 
     def output(self) -> JobStaging:
         return JobStaging(self._root, new_run_id())
@@ -130,15 +148,31 @@ class LocalJobFolder:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def confirm(self) -> None:
+        """Do nothing: the lock is held until the process ends."""
+
+    @contextlib.contextmanager
+    def ledger(self) -> Iterator[Path]:
+        yield self._ledger
+
+    def has_answers(self) -> bool:
+        return any(self._ledger.glob("*.log"))
+
     def description(self) -> dict[str, Any] | None:
+        return self.note("job")
+
+    def describe(self, description: Mapping[str, Any]) -> None:
+        self.keep_note("job", description)
+
+    def note(self, name: str) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = json.loads(self._job.read_text())
+            found: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
         except (FileNotFoundError, ValueError):  # a torn one is of a job that had not begun
             return None
         return found
 
-    def describe(self, description: Mapping[str, Any]) -> None:
-        self._replace(self._job, json.dumps(description, indent=1).encode())
+    def keep_note(self, name: str, content: Mapping[str, Any]) -> None:
+        self._replace(self._folder / f"{name}.json", json.dumps(content, indent=1).encode())
 
     def entries(self) -> list[dict[str, Any]]:
         with contextlib.suppress(FileNotFoundError), self._journal.open("rb") as file:
@@ -180,6 +214,12 @@ class LocalJobFolder:
 
 def _who() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+
+
+def jobs_home() -> Path:
+    """Return the folder of this machine in which jobs keep what they cannot keep where they write to."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(get_config().cache_dir or os.path.join(home, "penstock")).absolute() / "jobs"
 
 
 @contextlib.contextmanager

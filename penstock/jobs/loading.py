@@ -1,31 +1,36 @@
 """Jobs into what is no folder of files, such as a database: rows are staged by a job, then put there in one go.
 
 Killed while rows are staged, the job goes on from there. Killed while they are put in place, that is done again from
-the staged rows: until then the sink shows nothing, or, where it writes by id, what is written again the same.
+the staged rows: until then the sink shows nothing, or, where it writes by id, what is written again the same. Two notes
+tell of it: ``loading`` before rows are put in place, ``loaded`` after. With the first and without the second, a sink
+that makes something new (mode ``create``) and finds it there has been quicker than the note.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.config import get_config
-from penstock.errors import JobError
+from penstock.errors import JobChangedError, JobError, OutputExistsError
 from penstock.io.file_source import FileSource
 from penstock.io.memory import MemorySource
 from penstock.io.parquet import ParquetFormat, parquet_sink
-from penstock.io.staging import JOB_FOLDER, writing
-from penstock.jobs.running import Resume, run_job, say
+from penstock.io.writer import FileSink
+from penstock.jobs.folder import JobFolder, held, jobs_home
+from penstock.jobs.running import Resume, job_folder, run_held_job, say
 from penstock.plan.nodes import Scan, Write
 from penstock.protocols import Sink, Source, Subscriber
 from penstock.runners import query
+from penstock.storage.urls import local_path
 
 
 def run_loading_job(
@@ -37,49 +42,95 @@ def run_loading_job(
     subscribers: Sequence[Subscriber] = (),
 ) -> pa.Table:
     """Stage the rows of a write in ``job_dir``, from where an earlier run left off, and put them into its sink."""
-    folder = Path(job_dir or default_folder(plan.sink)).absolute()
-    loaded, name = folder / JOB_FOLDER / "loaded.json", _name(plan.sink)
-    if _loaded(loaded) is None:
-        plan.sink.start()  # what the sink refuses is to be known before hours of work
-        plan.sink.abort()
-    staged = parquet_sink(str(folder), schema=plan.child.schema)
-    files = run_job(Write(plan.child, staged), runner, resume, subscribers=subscribers)
-    paths = sorted(files.column("path").to_pylist())
-    if (known := _loaded(loaded)) is not None:
-        if known["paths"] == paths:
-            say(f"The rows of this job are in {name} since {known['time']}.")
+    root = os.fspath(job_dir or default_folder(plan.sink))
+    local = local_path(root)
+    staged = parquet_sink(root if local is None else os.path.abspath(local), schema=plan.child.schema)
+    assert isinstance(staged, FileSink)
+    folder = job_folder(staged)
+    with held(folder):
+        loading = _Loading(plan.sink, folder, staged.root)
+        loading.check()
+        with _told_of_job_dir():
+            files = run_held_job(Write(plan.child, staged), folder, runner, resume, subscribers)
+        return loading.load(sorted(files.column("path").to_pylist()), runner)
+
+
+class _Loading:
+    """Puts staged rows into a sink, once. The job is locked."""
+
+    def __init__(self, sink: Sink, folder: JobFolder, root: str) -> None:
+        self._sink, self._folder, self._root = sink, folder, root
+        self._is_there = False  # by a run that could not say so any more
+
+    def check(self) -> None:
+        """Let the sink refuse what it will, before hours of work."""
+        if self._folder.note("loaded") is not None:
+            return
+        begun = self._folder.note("loading")
+        if begun is not None:
+            self._tidy(begun)
+        try:
+            self._sink.start()
+        except OutputExistsError:
+            if begun is None or self._mode != "create":
+                raise
+            self._is_there = True
+        else:
+            self._sink.abort()
+
+    def load(self, paths: list[str], runner: query.Runner) -> pa.Table:
+        """Put the rows of the staged files into the sink, unless they are there."""
+        known = self._folder.note("loaded")
+        if known is not None and known["paths"] == paths:
+            say(f"The rows of this job are in {self._name} since {known['time']}.")
             return pa.Table.from_pylist(known["shown"])
-        if getattr(plan.sink, "mode", "overwrite") != "overwrite":
+        if known is not None and self._mode != "overwrite":
             raise JobError(
-                f"The rows of the job in {str(folder)!r} were put into {name} before, and some of them have been made "
-                "anew: use mode='overwrite' to replace them all."
+                f"The rows of the job in {self._root!r} were put into {self._name} before, and some of them have been "
+                "made anew: use mode='overwrite' to replace them all."
             )
-    shown = query.write(Write(Scan(_source(paths)), plan.sink), runner)
-    note = {"paths": paths, "time": time.strftime("%Y-%m-%d %H:%M:%S"), "shown": shown.to_pylist()}
-    with writing(folder):
-        draft = loaded.with_suffix(".draft")
-        draft.write_text(json.dumps(note, default=str))
-        draft.replace(loaded)
-    return shown
+        begun = self._folder.note("loading")
+        if self._is_there and begun is not None and begun["paths"] == paths:
+            say(f"The rows of this job were put into {self._name} by the run before, which was killed then.")
+            shown = pa.table({})
+        else:
+            self._folder.keep_note("loading", {"paths": paths, "run_id": getattr(self._sink, "run_id", None)})
+            shown = query.write(Write(Scan(_source(paths)), self._sink), runner)
+        rows = json.loads(json.dumps(shown.to_pylist(), default=str))
+        self._folder.keep_note("loaded", {"paths": paths, "time": time.strftime("%Y-%m-%d %H:%M:%S"), "shown": rows})
+        return shown
+
+    def _tidy(self, begun: dict[str, Any]) -> None:
+        """Remove what a run that was killed while it loaded has left beside the target, where it has a name for it."""
+        if begun.get("run_id") and dataclasses.is_dataclass(self._sink) and hasattr(self._sink, "run_id"):
+            earlier: Any = dataclasses.replace(self._sink, run_id=begun["run_id"])
+            earlier.abort()
+
+    @property
+    def _mode(self) -> str:
+        return str(getattr(self._sink, "mode", "overwrite"))
+
+    @property
+    def _name(self) -> str:
+        return _name(self._sink)
+
+
+@contextmanager
+def _told_of_job_dir() -> Iterator[None]:
+    try:
+        yield
+    except JobChangedError as exc:
+        exc.add_note("Jobs into the same target share a folder; job_dir= gives this one a folder of its own.")
+        raise
 
 
 def default_folder(sink: Sink) -> Path:
     """Return where a job into a sink is kept unless the user says otherwise: by the name of the sink."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    parent = get_config().cache_dir or os.path.join(home, "penstock")
-    return Path(parent) / "jobs" / hashlib.blake2b(_name(sink).encode(), digest_size=8).hexdigest()
+    return jobs_home() / hashlib.blake2b(_name(sink).encode(), digest_size=8).hexdigest()
 
 
 def _name(sink: Sink) -> str:
     return str(getattr(sink, "name", type(sink).__qualname__))
-
-
-def _loaded(path: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-    return found
 
 
 def _source(paths: Sequence[str]) -> Source:

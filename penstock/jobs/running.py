@@ -74,21 +74,31 @@ def write_job(
 
 def run_job(plan: Write, runner: query.Runner, resume: Resume, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
     """Run a write to files as a job, from where an earlier run left off, and return the list of its files."""
+    assert isinstance(plan.sink, FileSink)
+    folder = job_folder(plan.sink)
+    with held(folder):
+        return run_held_job(plan, folder, runner, resume, subscribers)
+
+
+def run_held_job(
+    plan: Write, folder: JobFolder, runner: query.Runner, resume: Resume, subscribers: Sequence[Subscriber]
+) -> pa.Table:
+    """Do the same in a folder that is locked."""
     sink = plan.sink
     assert isinstance(sink, FileSink)
-    folder = job_folder(sink)
-    with held(folder):
-        job = Job(plan, folder, sink)
-        if (files := job.prepare(resume)) is not None:
-            return files
-        with job_ledger(folder.ledger), _told_how_to_go_on(sink.root):
-            return job.run(runner, subscribers)
+    job = Job(plan, folder, sink)
+    if (files := job.prepare(resume)) is not None:
+        return files
+    with folder.ledger() as ledger, job_ledger(ledger), _told_how_to_go_on(sink.root):
+        return job.run(runner, subscribers)
 
 
 def job_folder(sink: FileSink) -> JobFolder:
     if scheme_of(sink.root) == "file":
         return LocalJobFolder(Path(sink.root))
-    raise InvalidArgumentError(f"resume= is for local folders so far; {sink.root!r} is none.")
+    from penstock.jobs.remote_folder import RemoteJobFolder
+
+    return RemoteJobFolder(sink.root, sink.storage_options)
 
 
 class Job:
@@ -159,7 +169,7 @@ class Job:
         """Say whether nothing is lost if what was begun is forgotten: nothing was done, or it is done and stays."""
         if self._output.is_finished:
             return self._sink.mode == "append"
-        return self._account.is_empty and not any(self._folder.ledger.glob("*.log"))
+        return self._account.is_empty and not self._folder.has_answers()
 
     def _differences(self, known: Mapping[str, Any]) -> list[str]:
         if known.get("format") != FORMAT:
@@ -254,6 +264,7 @@ class Job:
             self._run_whole(runner, subscribers, errors)
         else:
             self._run_in_parts(stages, runner, subscribers)
+        self._folder.confirm()
         return self._commit()
 
     def _run_in_parts(self, stages: Sequence[Stage], runner: query.Runner, subscribers: Sequence[Subscriber]) -> None:

@@ -348,6 +348,20 @@ def segment_paths(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("[0-9]*-*.log") if path.name[:6].isdigit())
 
 
+def whole_end(path: Path) -> int:
+    """Return how far a log that may be written right now holds whole records, which are on disk: 0 if it has none."""
+    try:
+        with open(path.with_suffix(".index"), "rb") as file:
+            num_rows = os.fstat(file.fileno()).st_size // ENTRY_NBYTES
+            file.seek(max(num_rows - _LAST_CHECKED, 0) * ENTRY_NBYTES)
+            raw = file.read(_LAST_CHECKED * ENTRY_NBYTES)
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+    entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY_NBYTES)
+    return int(ends(entries[good(entries, size)]).max(initial=0))
+
+
 def write_all(fd: int, data: bytes, offset: int) -> None:
     """Write at a position; the system may take it in parts."""
     view = memoryview(data)

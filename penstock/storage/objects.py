@@ -181,6 +181,21 @@ class ObjectStore:
             is_large = not isinstance(content, bytes) and os.fstat(content.fileno()).st_size > MULTIPART_NBYTES
             obstore.put(self._client, key, content, use_multipart=is_large, chunk_size=MULTIPART_NBYTES // 2)
 
+    def create(self, key: str, content: bytes) -> bool:
+        """Store content under a key that is not there, and return True; else change nothing and return False.
+
+        Of several who do this at once, whichever machine they are on, one succeeds.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._translated(key, "write"):
+            try:
+                obstore.put(self._client, key, content, mode="create", use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                return False
+        return True
+
     async def put_async(self, key: str, content: bytes) -> None:
         import obstore
 
@@ -198,9 +213,14 @@ class ObjectStore:
         """Remove what is there of ``keys``."""
         import obstore
 
-        if keys:
+        if not keys:
+            return
+        try:
             with self._translated(keys[0], "delete"):
                 obstore.delete(self._client, list(keys))
+        except PathNotFoundError:  # Azure says so, and may have stopped there
+            for key in keys if len(keys) > 1 else ():
+                self.delete([key])
 
     def modified(self, key: str) -> Any:
         """Return when a key was last written, by the store's clock."""

@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape, unescape
 PAGE = 1000
 DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
 REASONS = {200: "OK", 201: "Created", 202: "Accepted", 204: "No Content", 206: "Partial Content", 403: "Forbidden"}
+REASONS |= {409: "Conflict", 412: "Precondition Failed"}
 AZURE_ACCOUNT = "account"  # the first part of a path to Azure, as in its emulator
 
 buckets: dict[str, dict[str, bytes]] = defaultdict(dict)
@@ -86,11 +87,17 @@ def write(objects: dict[str, bytes], request: Request) -> Answer:
         if key not in buckets[bucket]:
             return Answer(404)
         content = buckets[bucket][key]
+    if request.key in objects and must_be_new(request):
+        return Answer(409 if request.is_azure else 412)
     objects[request.key] = content
     headers = f'ETag: "{hash(content) & 0xFFFFFFFF:x}"\r\nLast-Modified: {DATE}\r\nx-goog-generation: 1\r\n'
     if source is not None and not request.is_azure:
         return Answer(200, b'<CopyObjectResult><ETag>"a"</ETag></CopyObjectResult>', headers)
     return Answer((202 if source else 201) if request.is_azure else 200, b"", headers)
+
+
+def must_be_new(request: Request) -> bool:
+    return request.headers.get("if-none-match") == "*" or request.headers.get("x-goog-if-generation-match") == "0"
 
 
 def delete_several(objects: dict[str, bytes], request: Request) -> Answer:

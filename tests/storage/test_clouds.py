@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock.errors import PathNotFoundError, ReadError
+from penstock.errors import JobRunningError, PathNotFoundError, PenstockError, ReadError
+from penstock.jobs.remote_folder import RemoteJobFolder
+from penstock.storage.options import StorageOptions
 from tests.storage.conftest import Bucket
 
 NUM_SMALL = 10_000
@@ -49,6 +52,32 @@ def test_writes_are_committed(cloud: Bucket) -> None:
     ps.from_pydict(rows).limit(1).write_parquet(root, mode="overwrite", **options)
     assert ps.read_parquet(root, **options).to_pydict() == {"a": [1], "g": ["x"]}
     assert len(cloud.keys) == 1
+
+
+def test_a_job_that_failed_is_resumed_and_has_one_run_at_a_time(cloud: Bucket, tmp_path: Path) -> None:
+    root, options, broken = f"{cloud.url}/out", {"storage_options": cloud.options}, tmp_path / "broken"
+    broken.touch()
+
+    @ps.func(return_dtype=ps.DataType.int64(), cache=True)
+    def one_more(a: int) -> int:
+        if broken.exists() and a == 19:
+            raise ValueError("not yet")
+        return a + 1
+
+    frame = ps.from_pydict({"a": list(range(20))}).select(one_more(ps.col("a")))
+    with ps.config(cache_dir=str(tmp_path)), pytest.raises(PenstockError, match="not yet"):
+        frame.write_parquet(root, resume=True, **options)
+    broken.unlink()
+    other = RemoteJobFolder(root, StorageOptions(cloud.options))
+    other.lock()
+    assert not cloud.store.create(f"out/_penstock_job/lock/{2:06d}", b"")
+    with pytest.raises(JobRunningError):
+        frame.write_parquet(root, resume=True, **options)
+    other.unlock()
+    with ps.config(cache_dir=str(tmp_path)):
+        frame.write_parquet(root, resume=True, **options)
+        frame.write_parquet(root, resume=True, **options)
+    assert ps.read_parquet(root, **options).to_pydict() == {"a": list(range(1, 21))}
 
 
 def test_a_cloud_that_refuses(cloud: Bucket) -> None:

@@ -1,0 +1,97 @@
+"""``python -m tests.jobs.loading_job TARGET JOB_DIR CALLS MOMENT``: a job into a table or a sink, killed at a moment.
+
+TARGET is a SQLite file, or a folder for ``OwnSink``. Moments are ``staging``, ``loading``, ``loaded``: while rows are
+made, while they are put into the target, and when they are there and the job does not know it yet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import penstock as ps
+from penstock.io.sql_sink import SqlWriter
+from penstock.jobs.folder import LocalJobFolder
+from tests.jobs.remote_job import job, part_by_part
+
+
+@dataclass(frozen=True)
+class OwnSink:
+    """A user's sink: a file of numbers, which appears at the end."""
+
+    folder: str
+    moment: str = ""  # which does not say what rows are written, so it is not part of the job
+
+    @property
+    def name(self) -> str:
+        return f"numbers in {self.folder}"
+
+    def start(self) -> None:
+        os.makedirs(self.folder, exist_ok=True)
+
+    def open(self) -> OwnWriter:
+        return OwnWriter(self)
+
+    def commit(self, records: Sequence[dict[str, Any]]) -> None:
+        draft = Path(self.folder, "draft")
+        draft.write_text("\n".join(str(value) for record in records for value in record["values"]))
+        draft.replace(Path(self.folder, "numbers"))
+
+    def abort(self) -> None:
+        pass
+
+
+class OwnWriter:
+    def __init__(self, sink: OwnSink) -> None:
+        self._sink, self._values = sink, []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._sink.moment == "loading":
+            die()
+        self._values += batch.column("b").to_pylist()
+
+    def finish(self) -> list[dict[str, Any]]:
+        return [{"values": self._values}]
+
+    def close(self) -> None:
+        pass
+
+
+def die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write(target: str, job_dir: str, calls: str, moment: str = "", **options: Any) -> dict[str, Any]:
+    with ps.config(checkpoint_interval=0.001):
+        frame = job(calls)
+        if target.endswith(".db"):
+            return frame.write_sql(
+                "numbers", f"sqlite:///{target}", resume=True, job_dir=job_dir, **options
+            ).to_pydict()
+        return frame.write_sink(OwnSink(target, moment), resume=True, job_dir=job_dir).to_pydict()
+
+
+def main() -> None:
+    target, job_dir, calls, moment = sys.argv[1:]
+    ps.set_config(progress=False)
+    if moment == "staging":
+        part_by_part(LocalJobFolder, calls, after=lambda num_parts: die() if num_parts == 1 else None)
+    if moment == "loading":
+        SqlWriter.finish = die  # type: ignore[method-assign]
+    if moment == "loaded":
+        keep = LocalJobFolder.keep_note
+        LocalJobFolder.keep_note = (  # type: ignore[method-assign]
+            lambda self, name, content: die() if name == "loaded" else keep(self, name, content)
+        )
+    write(target, job_dir, calls, moment)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Jobs into what is no folder of files: killed while rows are made, and while they are put into the target."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.errors import JobChangedError, JobError, JobRunningError, OutputExistsError
+from penstock.jobs.folder import LocalJobFolder
+from tests.jobs.loading_job import write
+from tests.jobs.remote_job import NUM_ROWS, job
+
+ROOT = Path(__file__).resolve().parents[2]
+TENS = [a * 10 for a in range(NUM_ROWS)]
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    return tmp_path / "calls"
+
+
+@pytest.fixture
+def job_dir(tmp_path: Path) -> Path:
+    return tmp_path / "job"
+
+
+def taken(calls: Path) -> Counter[str]:
+    found = Counter(calls.read_text().split()) if calls.exists() else Counter()
+    calls.unlink(missing_ok=True)
+    return found
+
+
+def killed(target: Path, job_dir: Path, calls: Path, moment: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.jobs.loading_job", str(target), str(job_dir), str(calls), moment],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == -signal.SIGKILL, run.stderr
+
+
+def rows(target: Path) -> list[int]:
+    if target.suffix != ".db":
+        return sorted(map(int, (target / "numbers").read_text().split()))
+    with closing(sqlite3.connect(target)) as database:
+        return [b for (b,) in database.execute("SELECT b FROM numbers ORDER BY b")]
+
+
+def test_a_table_is_written_once_however_often_the_job_is_killed(tmp_path: Path, job_dir: Path, calls: Path) -> None:
+    target = tmp_path / "numbers.db"
+    killed(target, job_dir, calls, "staging")
+    assert taken(calls)
+    killed(target, job_dir, calls, "loading")
+    assert 0 < sum(taken(calls).values()) < NUM_ROWS
+    assert len(list(tmp_path.glob("numbers.db-penstock*"))) == 1
+    killed(target, job_dir, calls, "loaded")
+    assert rows(target) == TENS
+    write(str(target), str(job_dir), str(calls))
+    assert rows(target) == TENS
+    assert not taken(calls)
+    assert not list(tmp_path.glob("numbers.db-penstock*")), "what a killed run staged is removed"
+
+
+def test_a_sink_of_ones_own(tmp_path: Path, job_dir: Path, calls: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "numbers"
+    killed(target, job_dir, calls, "loading")
+    assert sum(taken(calls).values()) == NUM_ROWS
+    assert not (target / "numbers").exists()
+    write(str(target), str(job_dir), str(calls))
+    assert rows(target) == TENS
+    write(str(target), str(job_dir), str(calls))
+    assert "The rows of this job are in numbers in" in capsys.readouterr().err
+    assert not taken(calls)
+
+
+def test_what_the_target_refuses_is_known_before_the_work(tmp_path: Path, job_dir: Path, calls: Path) -> None:
+    target = tmp_path / "numbers.db"
+    with closing(sqlite3.connect(target)) as database:
+        database.execute("CREATE TABLE numbers (x INTEGER)")
+    with pytest.raises(OutputExistsError, match="exists already"):
+        write(str(target), str(job_dir), str(calls))
+    assert not taken(calls)
+
+
+def test_rows_that_were_made_anew_are_not_added_to_those_that_are_there(
+    tmp_path: Path, job_dir: Path, calls: Path
+) -> None:
+    target = tmp_path / "numbers.db"
+    write(str(target), str(job_dir), str(calls))
+    next(job_dir.glob("*.parquet")).unlink()
+    with pytest.raises(JobError, match="use mode='overwrite' to replace them all"):
+        write(str(target), str(job_dir), str(calls))
+    write(str(target), str(job_dir), str(calls), mode="overwrite")
+    assert rows(target) == TENS
+
+
+def test_another_query_into_the_same_table_is_told_of_job_dir(tmp_path: Path, job_dir: Path, calls: Path) -> None:
+    target = str(tmp_path / "numbers.db")
+    write(target, str(job_dir), str(calls))
+    other = job(str(calls)).select("b")
+    with pytest.raises(JobChangedError) as failure:
+        other.write_sql("numbers", f"sqlite:///{target}", mode="append", resume=True, job_dir=job_dir)
+    assert "job_dir=" in failure.value.__notes__[-1]
+
+
+def test_two_runs_do_not_load_at_once(tmp_path: Path, job_dir: Path, calls: Path) -> None:
+    other = LocalJobFolder(job_dir)
+    other.lock()
+    with pytest.raises(JobRunningError):
+        write(str(tmp_path / "numbers.db"), str(job_dir), str(calls))
+    other.unlock()
+
+
+def test_lance_is_written_once(tmp_path: Path, job_dir: Path, calls: Path) -> None:
+    frame, target = job(str(calls)), str(tmp_path / "numbers.lance")
+    first = frame.write_lance(target, resume=True, job_dir=job_dir).to_pydict()
+    assert frame.write_lance(target, resume=True, job_dir=job_dir).to_pydict() == first
+    assert sorted(ps.read_lance(target).to_pydict()["b"]) == TENS
+    assert sum(taken(calls).values()) == NUM_ROWS

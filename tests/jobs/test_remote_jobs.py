@@ -1,0 +1,342 @@
+"""Jobs on an S3-compatible store: killed and resumed, here and on another machine, by one run at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import col
+from penstock.errors import JobChangedError, JobRunningError, OutputExistsError, PenstockError, WriteError
+from penstock.io.remote_job_staging import RemoteJobStaging
+from penstock.jobs import remote_lock
+from penstock.jobs.account import Account
+from penstock.jobs.remote_folder import RemoteJobFolder
+from penstock.jobs.remote_ledger import StoredLedger
+from penstock.jobs.remote_lock import StoreLock
+from penstock.ledger import key_of, open_ledger
+from penstock.storage.options import StorageOptions
+from tests.jobs.remote_job import NUM_ROWS, job
+from tests.storage.conftest import ROOT, Bucket, s3_client, serving
+
+TENS = [a * 10 for a in range(NUM_ROWS)]
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    with serving("tests.storage.s3_server") as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> Bucket:
+    options = {"key": "AKIATESTKEY", "secret": "very-secret-value", "endpoint_url": s3_endpoint, "region": "us-east-1"}
+    name = f"jobs-{uuid.uuid4().hex[:12]}"
+    client = s3_client(options)
+    client.create_bucket(Bucket=name)
+    client.close()
+    return Bucket(name, options)
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with ps.config(checkpoint_interval=0.001, progress=True):
+        yield
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    return tmp_path / "calls"
+
+
+def taken(calls: Path) -> Counter[str]:
+    """Return how often each row was computed since the last time."""
+    found = Counter(calls.read_text().split()) if calls.exists() else Counter()
+    calls.unlink(missing_ok=True)
+    return found
+
+
+def break_rows(calls: Path, *rows: int) -> None:
+    """Have the function of the job fail for these rows."""
+    Path(f"{calls}.broken").write_text(" ".join(map(str, rows)))
+
+
+def mend(calls: Path) -> None:
+    Path(f"{calls}.broken").unlink()
+
+
+def out(bucket: Bucket) -> str:
+    return f"{bucket.url}/some/out"
+
+
+def write(bucket: Bucket, frame: ps.DataFrame, resume: Any = True, **options: Any) -> dict[str, list[Any]]:
+    return frame.write_parquet(out(bucket), resume=resume, storage_options=bucket.options, **options).to_pydict()
+
+
+def tens(bucket: Bucket) -> list[int]:
+    rows = ps.read_parquet(out(bucket), storage_options=bucket.options).to_pydict()
+    return sorted(rows["b"])
+
+
+def visible(bucket: Bucket) -> list[str]:
+    return [key for key in bucket.keys if "_penstock" not in key]
+
+
+def staging(bucket: Bucket) -> RemoteJobStaging:
+    return RemoteJobStaging(out(bucket), uuid.uuid4().hex, StorageOptions(bucket.options))
+
+
+def num_safe(bucket: Bucket) -> int:
+    folder = RemoteJobFolder(out(bucket), StorageOptions(bucket.options))
+    return Account.of(folder.entries()).num_rows
+
+
+def killed(bucket: Bucket, calls: Path, method: str, key: str) -> None:
+    """Run the job in a process that kills itself before it calls a method of the store with such a key."""
+    arguments = [out(bucket), json.dumps(bucket.options), str(calls), method, key]
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.jobs.remote_job", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == -signal.SIGKILL, run.stderr
+
+
+# --- killed and resumed ---
+
+
+def test_a_job_that_is_killed_again_and_again(bucket: Bucket, calls: Path) -> None:
+    killed(bucket, calls, "put", "journal/000001-00000002")
+    assert visible(bucket) == []
+    written = num_safe(bucket)
+    assert 0 < written < NUM_ROWS
+    taken(calls)
+    killed(bucket, calls, "copy_async", "/data/")  # the first of the files that are put in place
+    assert sum(taken(calls).values()) == NUM_ROWS - written
+    assert visible(bucket) == []
+    assert "some/out/_penstock_job/commit.json" in bucket.keys  # from here on the write has happened
+    killed(bucket, calls, "delete", "commit.json")
+    write(bucket, job(str(calls)))
+    assert not taken(calls)
+    assert tens(bucket) == TENS
+    assert not [key for key in bucket.keys if "/data/" in key or "commit.json" in key]
+    assert "some/out/_penstock_job/finished.json" in bucket.keys
+
+
+def test_a_finished_job_does_nothing_and_says_so(
+    bucket: Bucket, calls: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = write(bucket, job(str(calls)))
+    assert sum(taken(calls).values()) == NUM_ROWS
+    keys = bucket.keys
+    capsys.readouterr()
+    assert write(bucket, job(str(calls))) == first
+    assert "is complete: 60 rows" in capsys.readouterr().err
+    assert not taken(calls)
+    assert [key for key in bucket.keys if "/lock/" not in key] == [key for key in keys if "/lock/" not in key]
+
+
+def test_a_deleted_file_is_made_anew(bucket: Bucket, calls: Path) -> None:
+    write(bucket, job(str(calls)), rows_per_file=20)
+    taken(calls)
+    bucket.store.delete([visible(bucket)[0]])
+    write(bucket, job(str(calls)), rows_per_file=20)
+    assert 0 < sum(taken(calls).values()) <= 20
+    assert tens(bucket) == TENS
+
+
+def test_rows_that_failed_are_tried_again(bucket: Bucket, calls: Path) -> None:
+    break_rows(calls, 7, 33)
+    write(bucket, job(str(calls), on_error="log"))
+    assert len([key for key in bucket.keys if "/_errors/" in key]) == 1
+    taken(calls)
+    mend(calls)
+    write(bucket, job(str(calls), on_error="log"), resume="errors")
+    assert taken(calls) == {"7": 1, "33": 1}
+    assert tens(bucket) == TENS
+    assert not [key for key in bucket.keys if "/_errors/" in key]
+
+
+def test_a_changed_query_is_refused_and_plain_writes_are_too(bucket: Bucket, calls: Path) -> None:
+    break_rows(calls, 59)
+    with pytest.raises(PenstockError, match="no luck with 59"):
+        write(bucket, job(str(calls)))
+    with pytest.raises(JobChangedError, match="was begun with another query"):
+        write(bucket, job(str(calls)).where(col("a") > 3))
+    with pytest.raises(OutputExistsError, match="holds a job that is not finished"):
+        write(bucket, job(str(calls)), resume=False)
+
+
+def test_a_changed_input_is_refused_and_force_keeps_the_others(bucket: Bucket, calls: Path) -> None:
+    def source(name: str, *values: int) -> None:
+        part = ps.from_pydict({"a": list(values)})
+        part.write_parquet(f"{bucket.url}/in/{name}", mode="overwrite", storage_options=bucket.options)
+
+    def frame() -> ps.DataFrame:
+        rows = ps.read_parquet(f"{bucket.url}/in/**/*.parquet", storage_options=bucket.options)
+        return rows.with_column("b", col("a") * 10)
+
+    source("x", 1, 2)
+    source("y", 3)
+    write(bucket, frame())
+    source("y", 4, 5)
+    with pytest.raises(JobChangedError, match="in/y"):
+        write(bucket, frame())
+    write(bucket, frame(), resume="force")
+    assert tens(bucket) == [10, 20, 40, 50]
+
+
+# --- one run at a time ---
+
+
+def test_a_second_run_is_refused_until_the_first_lets_go(bucket: Bucket, calls: Path) -> None:
+    first = StoreLock(staging(bucket))
+    first.take()
+    with pytest.raises(JobRunningError, match=rf"Another run is at work .* \(process {os.getpid()} on .* s ago\)"):
+        write(bucket, job(str(calls)))
+    first.release()
+    write(bucket, job(str(calls)))
+    assert tens(bucket) == TENS
+
+
+def test_of_runs_that_begin_at_once_one_has_the_job(bucket: Bucket) -> None:
+    locks = [StoreLock(staging(bucket)) for _ in range(6)]
+    start, taken_by = threading.Barrier(len(locks)), []
+
+    def take(lock: StoreLock) -> None:
+        start.wait()
+        try:
+            lock.take()
+        except JobRunningError:
+            return
+        taken_by.append(lock)
+
+    for _ in range(3):
+        taken_by.clear()
+        threads = [threading.Thread(target=take, args=(lock,)) for lock in locks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(taken_by) == 1
+        taken_by[0].confirm()
+        taken_by[0].release()
+
+
+def test_a_run_on_another_machine_is_dead_when_it_was_not_heard_of(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = StoreLock(staging(bucket)), StoreLock(staging(bucket))
+    first.take()
+    monkeypatch.setattr(remote_lock, "_machine", lambda: "another")
+    with pytest.raises(JobRunningError, match="5 minutes after it was last heard of"):
+        second.take()
+    monkeypatch.setattr(remote_lock, "DEAD_AFTER", timedelta(seconds=-1))
+    second.take()
+    with pytest.raises(JobRunningError, match="has taken over the job"):
+        first.confirm()
+    first.release()  # of nothing
+    second.confirm()
+    second.release()
+
+
+def test_a_run_that_lost_the_job_commits_nothing(bucket: Bucket, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    confirm = StoreLock.confirm
+    monkeypatch.setattr(remote_lock, "DEAD_AFTER", timedelta(seconds=-1))
+
+    def late(lock: StoreLock) -> None:
+        monkeypatch.setattr(StoreLock, "confirm", confirm)
+        write(bucket, job(str(calls)))  # the run that takes over, to its end
+        lock.confirm()
+
+    folder = RemoteJobFolder(out(bucket), StorageOptions(bucket.options))
+    folder.lock()
+    monkeypatch.setattr(StoreLock, "confirm", late)
+    with pytest.raises(JobRunningError, match="has taken over"):
+        folder.rewrite({"dropped": [[0, 0, 5]]})
+    assert tens(bucket) == TENS
+    assert num_safe(bucket) == NUM_ROWS
+
+
+def test_a_bucket_that_is_not_there(bucket: Bucket, calls: Path) -> None:
+    with pytest.raises(WriteError, match="nowhere-at-all"):
+        job(str(calls)).write_parquet("s3://nowhere-at-all/out", resume=True, storage_options=bucket.options)
+
+
+# --- the answers of calls ---
+
+
+def test_answers_are_there_on_another_machine(
+    bucket: Bucket, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = job(str(calls), cache=True).limit(NUM_ROWS)  # not row by row, so that only answers are kept
+    break_rows(calls, 45)
+    with pytest.raises(PenstockError, match="no luck with 45"):
+        write(bucket, frame)
+    mend(calls)
+    asked = taken(calls)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another machine"))
+    write(bucket, frame)
+    assert tens(bucket) == TENS
+    again = taken(calls)
+    assert sum(asked.values()) + sum(again.values()) <= NUM_ROWS + 10  # those of the batch that failed
+    assert set(again) == {str(a) for a in range(NUM_ROWS)} - (set(asked) - set(again))
+    assert not list((tmp_path / "another machine").rglob("*.log")), "the store has it all"
+
+
+def test_answers_outlive_a_kill_and_are_written_beside_each_other_by_two_machines(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [key_of({"number": number}) for number in range(9)]
+
+    def run(machine: str, numbers: range) -> int:
+        """Open the ledger on a machine, add to it, and return how many of all there were."""
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / machine))
+        with StoredLedger(staging(bucket)).open() as folder:
+            ledger = open_ledger(folder)
+            found = ledger.get(keys)
+            assert all(value == key * 3 for key, value in found.items())
+            for number in numbers:
+                ledger.put(keys[number], keys[number] * 3)
+            ledger.close()
+        return len(found)
+
+    assert run("a", range(2)) == 0
+    with monkeypatch.context() as unsent:
+        unsent.setattr(StoredLedger, "_send", lambda *_: None)  # as if killed before it was uploaded
+        assert run("a", range(2, 4)) == 2
+    assert run("b", range(4, 6)) == 2
+    assert run("a", range(6, 7)) == 6
+    assert run("b", range(7, 8)) == 7
+    assert run("c", range(0)) == 8
+    assert run("a", range(0)) == 8
+
+
+def test_a_job_that_was_deleted_takes_its_answers_along(bucket: Bucket, tmp_path: Path) -> None:
+    key = key_of({"number": 1})
+    with StoredLedger(staging(bucket)).open() as folder:
+        ledger = open_ledger(folder)
+        ledger.put(key, b"1")
+        ledger.close()
+    bucket.store.delete(bucket.keys)
+    with StoredLedger(staging(bucket)).open() as folder:
+        ledger = open_ledger(folder)
+        assert not ledger.get([key])
+        ledger.close()
+    assert len(list((tmp_path / "cache" / "penstock" / "jobs").iterdir())) == 1
