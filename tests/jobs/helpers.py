@@ -38,7 +38,9 @@ class Calls:
         return found
 
 
-def breaking(calls: Calls, broken: Path, at: int | None = None, rows: tuple[Path, int] | None = None) -> Callable[[int], int]:
+def breaking(
+    calls: Calls, broken: Path, at: int | None = None, rows: tuple[Path, int] | None = None
+) -> Callable[[int], int]:
     """Return a function of a number that notes its calls, and fails while the file ``broken`` is there.
 
     With ``rows`` it does not fail before that many rows of the job in a folder are safe.

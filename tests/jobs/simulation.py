@@ -191,7 +191,8 @@ class Run:
             self._inboxes[stage + 1].append(given)
 
     def _read(self, read: Any) -> Iterator[None]:
-        assert isinstance(read, TrackedRead) and isinstance(read.task, Source)
+        assert isinstance(read, TrackedRead)
+        assert isinstance(read.task, Source)
         source, task = read.task, Task(read, 0, nbytes=0)
         for batch in read.read():
             rows = [(source.number, source.version, place) for place in batch.column(0).to_pylist()]

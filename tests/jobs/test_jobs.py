@@ -282,7 +282,11 @@ def test_a_change_is_refused_and_named(out: Path, tmp_path: Path, model_server: 
     first = prompted(model_server.openai_url, source).write_parquet(str(out), resume=True).to_pydict()
     changes: list[tuple[str, ps.DataFrame, dict[str, Any]]] = [
         ("model", prompted("", source, model="small"), {}),
-        ("system message of prompt was 'Repeat.' and is 'Say it again.'", prompted("", source, system_message="Say it again."), {}),
+        (
+            "system message of prompt was 'Repeat.' and is 'Say it again.'",
+            prompted("", source, system_message="Say it again."),
+            {},
+        ),
         ("temperature", prompted("", source, temperature=0.5), {}),
         ("is new", prompted("", source).with_column("c", col("a") + 1), {}),
         ("rows_per_file was None and is 2", prompted("", source), {"rows_per_file": 2}),

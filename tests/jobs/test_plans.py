@@ -119,8 +119,8 @@ class Plans:
         return self.udf().limit(299)
 
     def sampled(self) -> ps.DataFrame:
-        return self.numbers.sample(fraction=0.9, seed=3).concat(ps.from_pydict({"a": [298]})).with_column(
-            "b", self.called
+        return (
+            self.numbers.sample(fraction=0.9, seed=3).concat(ps.from_pydict({"a": [298]})).with_column("b", self.called)
         )
 
     def numbered(self) -> ps.DataFrame:
@@ -132,8 +132,8 @@ class Plans:
 
 ROW_WISE = (
     "udf", "async_udf", "two_udfs", "generator_udf", "mapped", "flat_mapped", "map_batches", "batches_across_files",
-    "filtered_by_udf", "filtered_by_function", "filtered_before", "filtered_after", "exploded", "lots_of_lots", "concat",
-    "concat_with_itself", "file_twice", "pushed_down", "into_batches", "unpivoted",
+    "filtered_by_udf", "filtered_by_function", "filtered_before", "filtered_after", "exploded", "lots_of_lots",
+    "concat", "concat_with_itself", "file_twice", "pushed_down", "into_batches", "unpivoted",
 )  # fmt: skip
 OTHERS = ("limited", "sampled", "numbered", "united")
 
