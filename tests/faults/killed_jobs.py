@@ -27,8 +27,8 @@ from penstock import col
 from penstock.functions import prompt
 
 LOADED_ONCE = (
-    "aiohttp", "pandas", "penstock.ai.prompting", "penstock.ai.remote.openai", "penstock.io.json", "penstock.io.parquet",
-    "penstock.jobs.running", "penstock.runners.local", "penstock.runners.pools", "penstock.udf.aio", "uvloop",
+    "aiohttp", "pandas", "penstock.ai.prompting", "penstock.ai.remote.openai", "penstock.io.json",
+    "penstock.io.parquet", "penstock.jobs.running", "penstock.runners.local", "penstock.runners.pools", "penstock.udf.aio", "uvloop",
 )  # fmt: skip
 NUM_ROWS = 120
 RUN_TIMEOUT_S = 60.0
@@ -91,13 +91,14 @@ KINDS: dict[str, Callable[[Path, str], None]] = {
 
 
 def say(**said: Any) -> None:
-    print(json.dumps(said), flush=True)
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
 
 
-def run(lane: Lane, kind: str, folder: Path) -> None:
-    """One run of a job, in a process of its own."""
+def run(lane: Lane, kind: str, folder: Path, name: str) -> None:
+    """One run of a job, in a process of its own. Its calls can be told by their API key, which is its name."""
     try:
-        ps.set_provider("openai", base_url=lane.url, api_key="k")
+        ps.set_provider("openai", base_url=lane.url, api_key=name)
         ps.set_config(checkpoint_interval=0.05, progress=False)
         KINDS[kind](folder / "in", str(folder / "out"))
         os._exit(0)
@@ -178,13 +179,14 @@ def main(lane: Lane) -> None:
         make_inputs(folder / "in", job)
         while True:
             is_now = moment(dice, folder / "out" / "_penstock_job") if num_killed < lane.num_kills else lambda _: False
+            name = f"{job}-run{num_killed}"
             if not (pid := os.fork()):
-                run(lane, kind, folder)
+                run(lane, kind, folder, name)
             at_s = killed(pid, is_now)
             if at_s is None:
                 break
             num_killed += 1
-            say(job=job, killed_at_s=at_s)
+            say(run=name, killed_at_s=at_s)
         say(job=job, kind=kind, folder=str(folder))
 
 

@@ -60,7 +60,8 @@ class World:
     sources: list[Source] = field(default_factory=list)
     journal: list[bytes] = field(default_factory=list)
     files: dict[str, list[Row]] = field(default_factory=dict)
-    failing: set[int] = field(default_factory=set)  # places
+    failing: set[int] = field(default_factory=set)  # places of rows
+    failing_stage: int = -1
     num_files_made: int = 0
     num_calls: Counter[Row] = field(default_factory=Counter)
 
@@ -68,10 +69,18 @@ class World:
         rows = [(each.number, each.version, place) for each in self.sources for place in range(each.length)]
         return Counter({row: count for row in rows if (count := self._count(row))})
 
-    def _count(self, row: Row) -> int:
+    def fails(self, stage: int, row: Row) -> bool:
+        return stage == self.failing_stage and row[2] in self.failing
+
+    def expected_failures(self) -> set[Row]:
+        rows = [(each.number, each.version, place) for each in self.sources for place in range(each.length)]
+        return {row for row in rows if row[2] in self.failing and self._count(row, self.failing_stage)}
+
+    def _count(self, row: Row, num_stages: int | None = None) -> int:
+        """Return how many rows the first stages make of a row."""
         count = 1
-        for stage, kind in enumerate(self.kinds):
-            count *= 0 if kind == "kept rows" and row[2] in self.failing else num_made(stage, kind, row)
+        for stage, kind in enumerate(self.kinds[:num_stages]):
+            count *= 0 if self.fails(stage, row) else num_made(stage, kind, row)
         return count
 
     def found(self) -> Counter[Row]:
@@ -182,7 +191,8 @@ class Run:
             self._inboxes[stage + 1].append(given)
 
     def _read(self, read: Any) -> Iterator[None]:
-        assert isinstance(read, TrackedRead) and isinstance(read.task, Source)
+        assert isinstance(read, TrackedRead)
+        assert isinstance(read.task, Source)
         source, task = read.task, Task(read, 0, nbytes=0)
         for batch in read.read():
             rows = [(source.number, source.version, place) for place in batch.column(0).to_pylist()]
@@ -218,7 +228,7 @@ class Run:
         errors: list[RowError] = []
         for index, row in enumerate(given):
             self._world.num_calls[row] += 1
-            if kind == "kept rows" and row[2] in self._world.failing:
+            if self._world.fails(stage - 1, row):
                 errors.append(RowError("f", str(row), "E", "", "", task.first_row + index))
             else:
                 made += [row] * num_made(stage - 1, kind, row)

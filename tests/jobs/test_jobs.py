@@ -289,8 +289,6 @@ def test_a_change_is_refused_and_named(out: Path, tmp_path: Path, model_server: 
         ),
         ("temperature", prompted("", source, temperature=0.5), {}),
         ("is new", prompted("", source).with_column("c", col("a") + 1), {}),
-        ("rows_per_file was None and is 2", prompted("", source), {"rows_per_file": 2}),
-        ("mode was 'create' and is 'overwrite'", prompted("", source), {"mode": "overwrite"}),
     ]
     for named, frame, options in changes:
         with pytest.raises(JobChangedError, match=re.escape(named)) as refusal:

@@ -132,8 +132,8 @@ class Plans:
 
 ROW_WISE = (
     "udf", "async_udf", "two_udfs", "generator_udf", "mapped", "flat_mapped", "map_batches", "batches_across_files",
-    "filtered_by_udf", "filtered_by_function", "filtered_before", "filtered_after", "exploded", "lots_of_lots", "concat",
-    "concat_with_itself", "file_twice", "pushed_down", "into_batches", "unpivoted",
+    "filtered_by_udf", "filtered_by_function", "filtered_before", "filtered_after", "exploded", "lots_of_lots",
+    "concat", "concat_with_itself", "file_twice", "pushed_down", "into_batches", "unpivoted",
 )  # fmt: skip
 OTHERS = ("limited", "sampled", "numbered", "united")
 
