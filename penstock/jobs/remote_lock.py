@@ -79,10 +79,12 @@ class StoreLock:
     def _refuse_if_held(self, number: int) -> None:
         try:
             who = json.loads(self._client.read(self._key(number)))
+            if who.get("is_released") or _is_gone(who):
+                return
             age = self._now() - self._client.modified(self._key(number))
         except PathNotFoundError:  # another run has just taken the next number, and will be found there
             return
-        if who.get("is_released") or _is_gone(who) or age > DEAD_AFTER:
+        if age > DEAD_AFTER:
             return
         raise JobRunningError(
             f"Another run is at work on the job in {self._root!r} (process {who.get('pid')} on {who.get('host')}, "
@@ -151,7 +153,7 @@ class StoreLock:
 
     def _now(self) -> Any:
         """Return the time, by the store's clock."""
-        probe = self._staging.staged("clock")
+        probe = self._staging.staged("lock", "clock")
         self._client.put(probe, b"?")
         return self._client.modified(probe)
 
