@@ -45,13 +45,18 @@ class StoreLock:
 
     def take(self) -> None:
         """Take the lock, or raise JobRunningError."""
-        for _ in range(ATTEMPTS):
-            newest = max(self._numbers(), default=0)
-            if newest:
-                self._refuse_if_held(newest)
-            if self._is_created(newest + 1):
-                return self._hold(newest + 1)
-        raise JobRunningError(f"Other runs begin on the job in {self._root!r} at the same time. Try again later.")
+        _held.add(self._token)  # before others can see it: else a thread of this process would think it dead
+        try:
+            for _ in range(ATTEMPTS):
+                newest = max(self._numbers(), default=0)
+                if newest:
+                    self._refuse_if_held(newest)
+                if self._is_created(newest + 1):
+                    return self._hold(newest + 1)
+            raise JobRunningError(f"Other runs begin on the job in {self._root!r} at the same time. Try again later.")
+        finally:
+            if not self._number:
+                _held.discard(self._token)
 
     def confirm(self) -> None:
         """Raise JobRunningError if another run has taken the lock meanwhile."""
@@ -113,7 +118,6 @@ class StoreLock:
 
     def _hold(self, number: int) -> None:
         self._number = number
-        _held.add(self._token)
         with contextlib.suppress(PenstockError):  # they are of no use, and do no harm
             self._client.delete([self._key(each) for each in self._numbers() if each < number])
         self._ended = threading.Event()
