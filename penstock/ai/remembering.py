@@ -76,6 +76,10 @@ class CallMemory:
         """Return the key of the next of the calls that have the same one."""
         return self._samples.next(key)
 
+    def is_own(self, key: bytes) -> bool:
+        """Whether nobody else makes the call that has this key, as it is the first of samples."""
+        return key in self._samples
+
     async def answer(self, key: bytes, ask: Callable[[bytes], Awaitable[bytes]], is_missing: bool = False) -> bytes:
         """Return the answer to a call: the one that is kept, or what ``ask(key)`` gives, which is kept then.
 
@@ -92,8 +96,7 @@ class CallMemory:
         try:
             raw = await ask(key)
             self._ledger.put(key, raw)
-            if key not in self._samples:
-                self._made.add(key)
+            self._made.add(key)
             future.set_result(raw)
             return raw
         finally:

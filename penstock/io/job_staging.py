@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from penstock.errors import WriteError
 from penstock.io.staging import JOB_FOLDER, Staging, sync_folder
 
 
 @dataclass(frozen=True)
 class JobStaging(Staging):
     """An ``Output`` to a folder on disk that is committed by the last of several runs. The job holds the lock."""
+
+    can_remake: ClassVar[bool] = True
 
     @property
     def folder(self) -> Path:
@@ -42,6 +47,18 @@ class JobStaging(Staging):
 
     def begin(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
+
+    def commit(self, moves: Iterable[str], deletes: Iterable[str]) -> None:
+        """Put those of ``moves`` in place that are not there since an earlier commit, and delete the old files."""
+        staged = []
+        for name in moves:
+            if (self.data / name).exists():
+                staged.append(name)
+            elif not self.is_visible(name):
+                raise WriteError(
+                    f"Staged file {str(self.data / name)!r} is gone; run the job again to have it made anew."
+                )
+        super().commit(staged, deletes)
 
     def abandon(self) -> None:
         """Leave everything for the next run."""

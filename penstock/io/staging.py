@@ -81,6 +81,7 @@ class Staging:
     run_id: str
     host: str = _HOST
     is_in_place: ClassVar[bool] = True
+    can_remake: ClassVar[bool] = False  # whether a staged file that somebody deleted is made again by the next run
 
     @property
     def folder(self) -> Path:
@@ -204,7 +205,7 @@ class Staging:
             try:
                 (self.data / name).rename(target)
             except FileNotFoundError:
-                if not target.exists():  # else it was moved before a crash
+                if not target.exists() and not self.can_remake:  # else it was moved before a crash
                     raise
             touched.update(parent for parent in target.parents if self.root in parent.parents)
         for folder in touched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -18,10 +19,9 @@ def copy_records(
     """Copy the records within ``ranges``, which are in order, byte by byte."""
     left = [(start, stop) for start, stop in ranges if start < stop]
     with (
-        pa.input_stream(source, compression=compression) as given,
+        io.BufferedReader(pa.input_stream(source, compression=compression)) as lines,  # Arrow's own know no lines
         pa.output_stream(target, compression=compression) as out,
     ):
-        lines = iter(given.readline, b"")
         for number, record in enumerate(csv_records(lines) if is_csv else lines):
             while left and left[0][1] <= number:
                 left.pop(0)

@@ -170,12 +170,17 @@ class FileSink:
         with writing(self.root):
             self.kept_errors.append(stage_errors(self.staging, errors))
 
-    def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
+    def completed(self, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the records of what is to be committed: all files have the same types, and there is one at least."""
         files = list(records)
         with writing(self.root):
             if not files and self.schema is not None:
                 files = list(self._write_empty_file(self.schema.to_arrow()))
-            files = self._with_one_schema(files)
+            return self._with_one_schema(files)
+
+    def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
+        files = self.completed(records)
+        with writing(self.root):
             names = [file["path"] for file in files]
             output = self.staging
             present = output.visible_files() if self.mode == "overwrite" else ()

@@ -196,7 +196,8 @@ class LocalJobFolder:
 
     def clear(self) -> None:
         with writing(self._root):
-            for path in (self._journal, self._folder / "finished.json"):
+            # What the job is comes first: killed after that, it has not begun.
+            for path in (self._job, self._journal, self._folder / "finished.json"):
                 path.unlink(missing_ok=True)
             shutil.rmtree(self._folder / "data", ignore_errors=True)
 

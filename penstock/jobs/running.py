@@ -296,7 +296,19 @@ class Job:
         if self._account.failures:
             self._sink.keep_errors(_errors(self._account.failures))
         self._sink.retired.extend(self._account.retired)
-        return self._sink.commit(self._account.files)
+        files = self._sink.completed(self._account.files)
+        if files != self._account.files:
+            self._note_completed(files)
+        return self._sink.commit(files)
+
+    def _note_completed(self, files: Sequence[dict[str, Any]]) -> None:
+        """Have the journal tell of files as they are committed: with other types, or of none at all the empty one."""
+        by_path = {file["path"]: file for file in files}
+        parts = [
+            Part(tuple(by_path.pop(file["path"]) for file in part.files), part.origins) for part in self._account.parts
+        ]
+        self._account.parts = [*parts, *(Part((file,), ()) for file in by_path.values())]
+        self._folder.rewrite(self._account.entry())
 
 
 def file_table(root: str, files: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -126,7 +126,7 @@ class _Settling:
                 self._bad.add(origin.source)
 
     def _is_broken(self, part: Part) -> bool:
-        is_whole = all(self._is_there[file["path"]] for file in part.files)
+        is_whole = bool(part.origins) and all(self._is_there[file["path"]] for file in part.files)
         return not is_whole or any(self._is_lost(origin) for origin in part.origins)
 
     def _settled(self) -> Settled:
@@ -146,13 +146,16 @@ class _Settling:
     def _kept(self, part: Part) -> tuple[list[dict[str, Any] | CutFile], list[Origin], list[dict[str, Any]]]:
         if not self._can_cut:
             if self._is_broken(part):
-                return [], [], [file for file in part.files if self._is_there[file["path"]]]
+                return [], [], list(part.files)
             return list(part.files), list(part.origins), []
         files: list[dict[str, Any] | CutFile] = []
         kept: list[Origin] = []
         gone: list[dict[str, Any]] = []
         for file, origins in _by_file(part):
             if not self._is_there[file["path"]]:
+                gone.append(
+                    file
+                )  # what is left of it, if somebody changed it, is not to be read beside what is made anew
                 continue
             keep, left = self._rows_to_keep(origins)
             if keep == [Range(0, file["rows"])]:

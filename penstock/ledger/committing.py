@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 from penstock.errors import LedgerError
+
+log = logging.getLogger("penstock.ledger")
 
 COMMIT_EVERY_S = 0.05  # leaves as long again for the disk, so that a value is durable within 100 ms
 RETRY_EVERY_S = 1.0
@@ -33,7 +36,8 @@ class Committer:
         max_nbytes: int = MAX_WAITING_NBYTES,
     ) -> None:
         self._commit, self._idle, self._path, self._max_nbytes = commit, idle, path, max_nbytes
-        self._changed = threading.Condition()  # guards everything below
+        self._lock = threading.Lock()  # guards everything below
+        self._changed = threading.Condition(self._lock)
         self._waiting: dict[bytes, bytes] = {}
         self._nbytes = self._num_put = self._num_done = 0
         self._num_attempts = self._failed_attempt = 0
@@ -45,7 +49,7 @@ class Committer:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Take a value, unless one waits for the same key."""
-        with self._changed:
+        with self._lock:  # what the condition would do, and quicker
             while self._nbytes > self._max_nbytes and not self._is_closed:
                 if self._error is not None:
                     raise self._failure()
@@ -123,6 +127,7 @@ class Committer:
         except Exception as exc:
             error = exc
         with self._changed:
+            is_news = error is not None and self._error is None
             self._error = error
             if error is None:
                 for key, value in items:
@@ -133,6 +138,8 @@ class Committer:
                 self._failed_attempt = self._num_attempts
                 self._has_work.set()  # to be tried again
             self._changed.notify_all()
+        if is_news:
+            log.warning("%s", self._failure())
 
     def _failure(self) -> LedgerError:
         try:

@@ -56,7 +56,7 @@ class SharedLedger:
 
 def cache_ledger(cache_dir: str | os.PathLike[str]) -> Ledger:
     """Return the ledger that the queries with this ``cache_dir`` share."""
-    return SharedLedger(ledger_folder(Path(cache_dir).absolute()), Limits.of(get_config()))
+    return SharedLedger(ledger_folder(Path(cache_dir).expanduser().absolute()), Limits.of(get_config()))
 
 
 @contextmanager

@@ -179,7 +179,7 @@ def told_value(value: Any) -> Any:
     """Return a value as JSON has it and people may read it: long ones by their beginning and a digest, no secrets.
 
     >>> told_value({"stop": ("a", b"b"), "temperature": 0.5}), told_value("x" * 1000)[-45:]
-    ({'stop': ['a', "b'b'"], 'temperature': 0.5}, 'xxxxxxxxxx… [1000 characters, digest 44f8354494]')
+    ({'stop': ['a', "b'b'"], 'temperature': 0.5}, 'xxxxxxx… [1000 characters, digest 44f8354494]')
     """
     match value:
         case None | bool() | int():

@@ -77,4 +77,4 @@ def test_the_example_of_the_page_on_finished_work_runs(tmp_path: Path) -> None:
         timeout=50,
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout == "b'4'\n"
+    assert result.stdout == "computing one\ncomputing three\nb'4'\n"

@@ -86,6 +86,23 @@ STEPS = st.lists(
     st.builds(Step, st.integers(0, 50), st.integers(0, 4), st.none() | st.integers(1, 60)),
     max_size=30,
 )
+
+
+def test_tasks_that_take_no_time_grow_and_shrink_again_when_they_wait() -> None:
+    inbox = filled(AtMost(4, quick_rows=16), [200])
+    sizes = []
+    for busy_s in (1e-5, 1e-5, 1e-5, 0.5, 0.5):
+        sizes.append(sum(bundle.num_rows for bundle in inbox.take()))
+        inbox.note(sizes[-1], busy_s)
+    assert sizes == [4, 16, 16, 16, 4]
+
+
+def test_tasks_of_others_stay_as_they_are() -> None:
+    inbox = filled(AtMost(4), [200])
+    inbox.note(4, 1e-9)
+    assert sum(bundle.num_rows for bundle in inbox.take()) == 4
+
+
 POLICIES = st.one_of(
     st.just(Whole()),
     st.builds(Exactly, st.integers(1, 60)),

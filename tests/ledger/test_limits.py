@@ -104,3 +104,9 @@ def test_what_goes_wrong_is_logged_and_no_more(tmp_path: Path, caplog: pytest.Lo
 def test_what_is_no_limit_is_refused(settings: dict[str, object], match: str) -> None:
     with pytest.raises(InvalidArgumentError, match=match), ps.config(**settings):
         pass
+
+
+def test_a_cache_dir_may_begin_with_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cache_ledger("~/cache").close()
+    assert (tmp_path / "cache" / "ledger").is_dir()

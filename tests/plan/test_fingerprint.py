@@ -70,7 +70,7 @@ PROMPTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "sentence"), PROMPTS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("change", "sentence"), PROMPTS, ids=[sentence for _, sentence in PROMPTS])
 def test_what_determines_an_answer_is_named(
     change: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

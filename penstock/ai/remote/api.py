@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,7 +44,7 @@ class ApiPrompter(Prompter):
         self._client = made_client(endpoint, model, settings)
         self._memory: CallMemory | None = None
         self._text_keys: tuple[Request, TextKeys | None] | None = None
-        self._echoed: frozenset[str] = frozenset(getattr(wire, "echoed", ()))
+        self._echoed: tuple[str, ...] = getattr(wire, "echoed", ())
         self._settings, self._batches = settings, batches
         self._asker: BatchAsker[dict[str, Any]] | None = None
         self.takes_options = getattr(wire, "takes_options", False)
@@ -132,28 +132,41 @@ class ApiPrompter(Prompter):
         call = self._wire.call(request)
         if self._memory is None and self._asker is None:
             return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
-        latency_s: float | None = None
+        if not self._client.is_open:
+            self._client.open()
+        if self._memory is None:
+            return (await self._call(call, request, secrets.token_bytes(KEY_NBYTES)))[0]
+        if key is not None and self._memory.is_own(key):
+            answers, raw = await self._call(call, request, key)
+            self._memory.put(key, raw)
+            return answers
+        made: list[Generation] | None = None  # what the call gives, if it is made
 
         async def ask(key: bytes) -> bytes:
-            nonlocal latency_s
-            if self._asker is not None:
-                body, latency_s = await self._by_batch(self._asker, key, call, request_tokens(request))
-            else:
-                if not self._client.is_open:
-                    self._client.open()
-                body, latency_s = await self._client.ask(call, self._checked, request_tokens(request))
-            return orjson.dumps(worth_keeping(body, self._echoed))
+            nonlocal made
+            made, raw = await self._call(call, request, key)
+            return raw
 
-        if self._memory is None:
-            return _timed(self._read(orjson.loads(await ask(secrets.token_bytes(KEY_NBYTES)))), latency_s)
         is_missing = key is not None
         if key is None:
             formless = call if request.output is None else self._wire.call(replace(request, output=None))
             key = self._memory.key(formless.path, formless.body)
-        body = orjson.loads(await self._memory.answer(key, ask, is_missing))
-        if latency_s is None and self._client.till is not None:
+        raw = await self._memory.answer(key, ask, is_missing)
+        if made is not None:
+            return made
+        body = orjson.loads(raw)
+        if self._client.till is not None:
             self._client.till.keep(body)
-        return _timed(self._read(body), latency_s)
+        return self._read(body)
+
+    async def _call(self, call: ApiCall, request: Request, key: bytes) -> tuple[list[Generation], bytes]:
+        """Make a call; return its answers, and what is kept of them."""
+        if self._asker is not None:
+            body, latency_s = await self._by_batch(self._asker, key, call, request_tokens(request))
+            answers, raw = self._read_to_keep(body)
+        else:
+            (answers, raw), latency_s = await self._client.ask(call, self._read_to_keep, request_tokens(request))
+        return _timed(answers, latency_s), raw
 
     async def _by_batch(
         self, asker: BatchAsker[dict[str, Any]], key: bytes, call: ApiCall, tokens: int
@@ -174,6 +187,9 @@ class ApiPrompter(Prompter):
         self._read(body)
         return dict(body)
 
+    def _read_to_keep(self, body: dict[str, Any]) -> tuple[list[Generation], bytes]:
+        return self._read(body), orjson.dumps(worth_keeping(body, self._echoed))
+
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
         answers = self._wire.read(body)
         if not answers:
@@ -181,9 +197,17 @@ class ApiPrompter(Prompter):
         return answers
 
 
-def worth_keeping(body: Mapping[str, Any], echoed: Collection[str]) -> dict[str, Any]:
-    """Return an answer without the fields that are empty or only repeat the request, which may be most of it."""
-    return {name: value for name, value in body.items() if value is not None and name not in echoed}
+def worth_keeping(body: dict[str, Any], echoed: Iterable[str]) -> dict[str, Any]:
+    """Return an answer without the fields that only repeat the request, which may be most of it.
+
+    >>> worth_keeping({"id": 1, "tools": []}, ["tools", "text"])
+    {'id': 1}
+    """
+    kept = body.copy()
+    for name in echoed:
+        if name in kept:
+            del kept[name]
+    return kept
 
 
 def made_client(endpoint: Endpoint, model: str, settings: CallSettings) -> ApiClient:
@@ -217,7 +241,7 @@ class BodyAnswers:
         self,
         read: Callable[[Mapping[str, Any]], dict[str, Any]],
         memory: CallMemory | None,
-        echoed: Collection[str],
+        echoed: Iterable[str],
     ) -> None:
         self.read, self._memory, self._echoed = read, memory, echoed
 

@@ -1,0 +1,315 @@
+"""Jobs in real processes that are killed, run out of disk, lose their server: the output is exact, no call is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.testing import ModelServer, SeenRequest
+from tests.faults.killed_jobs import NUM_ROWS, Lane, make_inputs, rows_of
+from tests.jobs.helpers import num_safe, staged, wait_until
+
+KEPT_WITHIN_S = 1.0
+"""An answer is on disk within 100 ms of its arrival. A machine that has much else to do may need longer."""
+
+NUM_KILLS, NUM_LANES = 50, 2
+
+
+def expected_rows(kind: str, job: str) -> list[tuple[str, ...]]:
+    rows = [(text, number) for number, text in enumerate(rows_of(job))]
+    match kind:
+        case "write_lots":
+            return sorted((text,) for text, number in rows for _ in range(number % 3))
+        case "write_json":
+            return sorted((text,) for text, number in rows if number % 2 == 0)
+        case "write_limited":
+            return []
+        case _:
+            return sorted((text,) for text, _ in rows)
+
+
+def check_output(kind: str, job: str, out: str) -> None:
+    found = (ps.read_json(out) if kind == "write_json" else ps.read_parquet(out)).to_pydict()
+    assert [answer.upper() for answer in found["answer"]] == [text.upper() + "!" for text in found["text"]]
+    texts = sorted((text,) for text in found["text"])
+    if kind == "write_limited":
+        assert len(set(texts)) == len(texts) == NUM_ROWS - 1
+    else:
+        assert texts == expected_rows(kind, job)
+    if kind == "write_lots":
+        assert set(Counter(zip(found["text"], found["copy"], strict=True)).values()) == {1}
+
+
+def asked_text(request: SeenRequest) -> str:
+    body = request.body
+    message = body.get("input") or body["messages"]
+    return str(message if isinstance(message, str) else _text_of(message[-1]["content"]))
+
+
+def _text_of(content: Any) -> Any:
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+def check_calls(requests: Iterable[SeenRequest], kills: Mapping[str, list[float]]) -> int:
+    """Check that a call was only repeated if it was under way at a kill, and return how many were repeated."""
+    by_text: dict[str, list[SeenRequest]] = defaultdict(list)
+    for request in requests:
+        by_text[asked_text(request)].append(request)
+    num_repeated = 0
+    for text, calls in by_text.items():
+        for earlier, later in zip(calls, calls[1:], strict=False):
+            # A request may arrive a little later than whoever sent it was killed.
+            ends = [at for at in kills[text.partition("-")[0]] if earlier.arrived - 0.05 < at < later.arrived]
+            assert ends, f"{text} was asked twice in one run"
+            at_s = min(ends)
+            is_under_way = earlier.ended is None or earlier.status == 0 or earlier.ended > at_s - KEPT_WITHIN_S
+            assert is_under_way, (
+                f"{text} was answered {at_s - (earlier.ended or 0):.2f} s before the kill, and asked again"
+            )
+            num_repeated += 1
+    return num_repeated
+
+
+def shouted(request: Any) -> str:
+    return f"{request.text.upper()}!"
+
+
+@pytest.mark.timeout(240)
+def test_jobs_are_killed_at_random_instants(tmp_path: Path) -> None:
+    with ModelServer(latency=0.02, answer=shouted) as server:
+        lanes = [
+            Lane(str(tmp_path / str(seed)), server.openai_url, seed, NUM_KILLS // NUM_LANES)
+            for seed in range(NUM_LANES)
+        ]
+        arguments = [[sys.executable, "-m", "tests.faults.killed_jobs", json.dumps(asdict(lane))] for lane in lanes]
+        processes = [
+            subprocess.Popen(argument, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for argument in arguments
+        ]
+        outputs = [process.communicate(timeout=220) for process in processes]
+        requests = server.requests
+    for process, (_, problems) in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, problems
+        assert problems == ""
+    said = [json.loads(line) for output, _ in outputs for line in output.splitlines()]
+    kills: dict[str, list[float]] = defaultdict(list)
+    for line in said:
+        if "killed_at_s" in line:
+            kills[line["job"]].append(line["killed_at_s"])
+    assert sum(map(len, kills.values())) == NUM_KILLS
+    for line in said:
+        if "kind" in line:
+            check_output(line["kind"], line["job"], f"{line['folder']}/out")
+    num_repeated = check_calls(requests, kills)
+    # Each kill found at most what may be under way at once, and what had been answered within the last moment.
+    assert num_repeated <= len(requests) - sum(
+        len(rows_of(line["job"])) for line in said if line["kind"] != "write_json"
+    )
+
+
+# --- one run at a time, in processes of their own ---
+
+
+class Runs:
+    """The runs of one job, each a process."""
+
+    def __init__(self, folder: Path, kind: str, url: str) -> None:
+        self.folder, self.kind, self.url = folder, kind, url
+        self.out, self.job = folder / "out", folder / "out" / "_penstock_job"
+        make_inputs(folder / "in", "job")
+
+    def start(self, *, path: str = "", **options: Any) -> subprocess.Popen[str]:
+        given = {"kind": self.kind, "folder": str(self.folder), "url": self.url, **options}
+        environment = os.environ | (
+            {"PYTHONPATH": path + os.pathsep + os.environ.get("PYTHONPATH", "")} if path else {}
+        )
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.one_job", json.dumps(given)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+
+    def run(self, **options: Any) -> tuple[int, str]:
+        """Run to its end, and return the exit status and what it said."""
+        return _ended(self.start(**options))
+
+    def run_and_kill(self, server: ModelServer, num_requests: int, num_safe_rows: int = 1) -> None:
+        """Kill it when the server has had so many requests and so many rows are safe."""
+        process = self.start()
+        wait_until(
+            lambda: (
+                process.poll() is not None
+                or (server.num_requests >= num_requests and num_safe(self.out) >= num_safe_rows)
+            )
+        )
+        process.kill()
+        status, said = _ended(process)
+        assert status == -signal.SIGKILL, said
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, said = process.communicate(timeout=50)
+    return process.returncode, said
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer(latency=0.01, answer=shouted) as server:
+        yield server
+
+
+def texts_asked(server: ModelServer) -> Counter[str]:
+    return Counter(map(asked_text, server.requests))
+
+
+def test_a_second_run_is_refused_and_the_first_is_unharmed(tmp_path: Path, server: ModelServer) -> None:
+    runs = Runs(tmp_path, "write_parquet", server.openai_url)
+    server.change(latency=0.2)
+    first = runs.start()
+    wait_until(lambda: server.num_requests > 0 or first.poll() is not None)
+    status, said = runs.run()
+    assert status == 1
+    assert f"JobRunningError: Another run is at work on the job in {str(runs.out)!r} (process {first.pid} on" in said
+    assert first.poll() is None
+    server.change(latency=0.0)
+    status, said = _ended(first)
+    assert status == 0, said
+    check_output("write_parquet", "job", str(runs.out))
+    assert set(texts_asked(server).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "max_file_nbytes"), [("large_file", 250_000), ("small_files", 20_000)], ids=["output", "journal"]
+)
+def test_a_full_disk_ends_a_job_that_goes_on_when_there_is_room(
+    tmp_path: Path, server: ModelServer, kind: str, max_file_nbytes: int
+) -> None:
+    runs = Runs(tmp_path, kind, server.openai_url)
+    status, said = runs.run(max_file_nbytes=max_file_nbytes)
+    assert status == 1
+    assert re.search(rf"WriteError: Cannot write to {str(runs.out)!r}.*File too large", said), said
+    assert f"The job in {str(runs.out)!r} keeps what is done: run it again with resume=True" in said
+    status, said = runs.run()
+    assert status == 0, said
+    found = ps.read_parquet(str(runs.out)).to_pydict()
+    assert sorted(found["text"]) == sorted(rows_of("job"))
+    if kind == "large_file":
+        assert set(texts_asked(server)) == set(rows_of("job"))
+        assert sum((texts_asked(server) - Counter(rows_of("job"))).values()) <= server.max_in_flight
+
+
+def test_a_full_disk_under_the_ledger_costs_no_rows(tmp_path: Path) -> None:
+    with ModelServer(answer=lambda request: random.Random(request.text).randbytes(1000).hex()) as server:
+        runs = Runs(tmp_path, "large_ledger", server.openai_url)
+        status, said = runs.run(max_file_nbytes=50_000)
+        assert status == 0
+        assert re.search(rf"The ledger '{re.escape(str(runs.job / 'ledger'))}' cannot be written: .*too large", said)
+        status, said = runs.run()
+        assert status == 0
+        assert "Nothing was done" in said
+        assert set(texts_asked(server).values()) == {1}
+    found = ps.read_parquet(str(runs.out)).to_pydict()
+    assert sorted(found["text"]) == sorted(rows_of("job"))
+    assert set(found["answer"]) == {2000}
+
+
+def test_a_staged_file_is_deleted_and_the_ledger_is_damaged(tmp_path: Path, server: ModelServer) -> None:
+    runs = Runs(tmp_path, "write_parquet", server.openai_url)
+    runs.run_and_kill(server, NUM_ROWS // 2, NUM_ROWS // 4)
+    deleted = staged(runs.out, "*.parquet")[:2]
+    lost = [text for path in deleted for text in pq.read_table(path).column("text").to_pylist()]
+    for path in deleted:
+        path.unlink()
+    (log,) = (runs.job / "ledger").glob("*.log")
+    os.truncate(log, log.stat().st_size - 20)
+    with log.open("ab") as file:
+        file.write(os.urandom(5000))
+    before = texts_asked(server)
+    server.clear()
+    status, said = runs.run()
+    assert status == 0, said
+    check_output("write_parquet", "job", str(runs.out))
+    again = before & texts_asked(server)
+    assert len(again) <= 1 + 4 + 20, "the torn record, what was under way, and what was answered just before"
+    assert len(set(lost) & set(again)) <= 1, "rows that must be made again have their answers"
+
+
+def test_a_server_dies_and_comes_back(tmp_path: Path, server: ModelServer) -> None:
+    runs = Runs(tmp_path, "write_parquet", server.openai_url)
+    process = runs.start()
+    wait_until(lambda: server.counts.completed >= NUM_ROWS // 3 or process.poll() is not None)
+    server.die()
+    wait_until(lambda: server.counts.in_flight == 0)
+    server.come_back()
+    status, said = _ended(process)
+    assert status == 0, said
+    check_output("write_parquet", "job", str(runs.out))
+    completed = Counter(asked_text(request) for request in server.requests if request.status == 200)
+    assert set(completed.values()) == {1}
+
+
+def test_a_server_that_stays_away_ends_a_job_that_goes_on_when_it_is_back(tmp_path: Path, server: ModelServer) -> None:
+    runs = Runs(tmp_path, "impatient", server.openai_url)
+    process = runs.start()
+    wait_until(lambda: server.counts.completed >= NUM_ROWS // 3 or process.poll() is not None)
+    server.die()
+    status, said = _ended(process)
+    assert status == 1
+    assert f"The job in {str(runs.out)!r} keeps what is done" in said
+    server.come_back()
+    status, said = runs.run()
+    assert status == 0, said
+    check_output("write_parquet", "job", str(runs.out))
+    completed = Counter(asked_text(request) for request in server.requests if request.status == 200)
+    assert set(completed.values()) == {1}, "what was answered was flushed when the run failed"
+
+
+CLOCK = """
+import time
+
+def _shift(name, by):
+    true = getattr(time, name)
+    setattr(time, name, lambda: true() - by)
+
+_shift("time", DAYS * 86400)
+_shift("time_ns", DAYS * 86400 * 10**9)
+for _name in ("gmtime", "localtime"):
+    _true = getattr(time, _name)
+    setattr(time, _name, lambda seconds=None, true=_true: true(time.time() if seconds is None else seconds))
+_strftime = time.strftime
+time.strftime = lambda text, moment=None: _strftime(text, time.localtime() if moment is None else moment)
+"""
+
+
+@pytest.mark.parametrize("kind", ["write_parquet", "write_lots"])
+def test_the_clock_goes_backwards(tmp_path: Path, server: ModelServer, kind: str) -> None:
+    runs = Runs(tmp_path, kind, server.openai_url)
+    runs.run_and_kill(server, NUM_ROWS // 2)
+    names = {path.name for path in staged(runs.out, "*.parquet")}
+    before = texts_asked(server)
+    server.clear()
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK.replace("DAYS", "400"))
+    status, said = runs.run(path=str(tmp_path / "clock"))
+    assert status == 0, said
+    check_output(kind, "job", str(runs.out))
+    assert len(before & texts_asked(server)) <= 4 + 20
+    made_later = {path.name for path in runs.out.glob("*.parquet")} - names
+    assert made_later
+    assert max(made_later) < min(names), "the clock was not set back"
+    status, said = runs.run()
+    assert status == 0
+    assert "Nothing was done" in said

@@ -1,0 +1,169 @@
+"""A job that is cut short anywhere, loses files, inputs and rows, and is taken up again: each row is there once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given, settings, strategies as st
+
+from penstock.execution.lineage import Kind, Range
+from penstock.jobs.account import Account, Part, ReadKey
+from penstock.jobs.settling import CutFile, settle
+from penstock.protocols import Origin
+from tests.jobs.simulation import CrashError, Run, Source, World
+
+KINDS = st.lists(st.sampled_from(["rows", "kept rows", "lot"]), max_size=4).map(tuple)
+
+
+def new_world(seed: int, kinds: tuple[Kind, ...], can_cut: bool) -> World:
+    dice = random.Random(seed)
+    world = World(dice, kinds, can_cut)
+    world.sources = [Source(number, 0, dice.choice((0, 1, 5, 20, 50))) for number in range(dice.randint(1, 4))]
+    return world
+
+
+def run(
+    world: World, *, stale: frozenset[int] = frozenset(), redo: bool = False, crash_after: int | None = None
+) -> None:
+    account, settled = world.settle(stale, redo)
+    Run(world, account, settled, crash_after).finish()
+
+
+def crash_some(world: World, num_runs: int) -> None:
+    for _ in range(num_runs):
+        try:
+            run(world, crash_after=world.dice.randint(0, 60))
+        except CrashError:
+            continue
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 2**32), KINDS, st.booleans(), st.integers(0, 3))
+def test_every_row_is_there_once_after_any_crash(
+    seed: int, kinds: tuple[Kind, ...], can_cut: bool, num_crashes: int
+) -> None:
+    world = new_world(seed, kinds, can_cut)
+    crash_some(world, num_crashes)
+    run(world)
+    assert world.found() == world.expected()
+    calls = +world.num_calls
+    run(world)
+    assert world.found() == world.expected()
+    assert world.num_calls == calls, "nothing was left to do"
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 2**32), KINDS, st.booleans())
+def test_lost_files_and_changed_inputs(seed: int, kinds: tuple[Kind, ...], can_cut: bool) -> None:
+    world = new_world(seed, kinds, can_cut)
+    dice = world.dice
+    for _ in range(3):
+        crash_some(world, dice.randint(0, 1))
+        if dice.random() < 0.3:
+            run(world)
+        stale = set()
+        match dice.choice(("lose", "damage", "change", "remove", "tear")):
+            case "lose":
+                for name in dice.sample(sorted(world.files), min(2, len(world.files))):
+                    del world.files[name]
+            case "damage":
+                for name in dice.sample(sorted(world.files), min(2, len(world.files))):
+                    world.files[name].append((9, 9, 9))
+            case "change":
+                changed = dice.choice(world.sources)
+                changed.version += 1
+                changed.length = dice.choice((0, 3, 30))
+                stale = {number for key, number in world.account.reads.items() if key.input == changed.origin[0]}
+            case "remove":
+                removed = dice.choice(world.sources)
+                world.sources = [each for each in world.sources if each is not removed]
+                stale = {number for key, number in world.account.reads.items() if key.input == removed.origin[0]}
+                if not world.sources:
+                    world.sources = [Source(7, 0, 10)]
+            case "tear":
+                if world.journal:
+                    world.journal[-1] = world.journal[-1][:-2]
+        try:
+            run(world, stale=frozenset(stale), crash_after=dice.choice((None, 5, 40)))
+        except CrashError:
+            pass
+    run(world)
+    assert world.found() == world.expected()
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 2**32), KINDS, st.booleans())
+def test_rows_that_failed(seed: int, kinds: tuple[Kind, ...], can_cut: bool) -> None:
+    world = new_world(seed, ("kept rows", *kinds), can_cut)
+    world.failing = set(world.dice.sample(range(50), 10))
+    crash_some(world, 2)
+    run(world)
+    assert world.found() == world.expected()
+    failed = {(row.number, row.version, place) for row in world.sources for place in range(row.length)} & {
+        (row.number, row.version, place) for row in world.sources for place in world.failing
+    }
+    first_stage = {eval(failure.error.input) for failure in world.account.failures}
+    assert first_stage == failed
+    world.failing = set(world.dice.sample(sorted(world.failing), 3))  # the others would do now
+    calls = Counter(world.num_calls)
+    try:
+        run(world, redo=True, crash_after=world.dice.choice((3, 30, 300)))
+    except CrashError:
+        run(world)
+    else:
+        run(world, redo=True)
+    assert world.found() == world.expected()
+    if can_cut and "lot" not in kinds:
+        assert set(world.num_calls - calls) <= failed, "no other row was done again"
+
+
+# --- by hand ---
+
+
+def file(name: str, rows: int) -> dict[str, object]:
+    return {"path": name, "rows": rows, "nbytes": rows, "schema": b""}
+
+
+def account(*parts: Part, lots: dict[int, tuple[Origin, ...]] | None = None, length: int = 20) -> Account:
+    return Account({ReadKey(0, "x", ""): 0}, {0: length}, list(parts), lots or {})
+
+
+def test_a_lost_file_takes_its_rows_and_no_others() -> None:
+    parts = Part((file("a", 5), file("b", 5)), (Origin(0, 0, 10),)), Part((file("c", 10),), (Origin(0, 10, 10),))
+    settled = settle(account(*parts), has_file=lambda file: file["path"] != "b", can_cut=True)
+    assert settled.done == {0: [Range(0, 5), Range(10, 20)]}
+    assert [[each["path"] for each in files if isinstance(each, dict)] for files, _ in settled.parts] == [["a"], ["c"]]
+    assert [each["path"] for each in settled.gone] == ["b"]
+
+
+def test_a_part_that_cannot_be_cut_is_lost_as_a_whole() -> None:
+    parts = Part((file("a", 5), file("b", 5)), (Origin(0, 0, 10),)), Part((file("c", 10),), (Origin(0, 10, 10),))
+    settled = settle(account(*parts), has_file=lambda file: file["path"] != "b", can_cut=False)
+    assert settled.done == {0: [Range(10, 20)]}
+    assert [each["path"] for each in settled.gone] == ["a", "b"]
+
+
+def test_a_row_to_be_done_again_is_cut_out() -> None:
+    part = Part((file("a", 10),), (Origin(0, 0, 10),))
+    settled = settle(account(part), has_file=lambda _: True, can_cut=True, redo=[Origin(0, 4, 1)])
+    assert settled.parts == [
+        ([CutFile(file("a", 10), (Range(0, 4), Range(5, 10)))], (Origin(0, 0, 4), Origin(0, 5, 5)))
+    ]
+    assert settled.done == {0: [Range(0, 4), Range(5, 10)]}
+
+
+def test_a_lot_that_lost_a_row_is_done_again_with_all_that_was_made_with_it() -> None:
+    lots = {1: (Origin(0, 0, 5),), 2: (Origin(0, 5, 5), Origin(1, None, 2))}
+    part = Part((file("a", 3), file("b", 4)), (Origin(1, None, 3), Origin(2, None, 4)))
+    settled = settle(account(part, lots=lots), has_file=lambda file: file["path"] != "b", can_cut=True)
+    assert settled.done == {}
+    assert settled.parts == []
+    assert settled.done_lots == {}
+
+
+def test_an_unfinished_lot_is_taken_out() -> None:
+    part = Part((file("a", 8),), (Origin(0, 10, 5), Origin(3, None, 3)))
+    settled = settle(account(part), has_file=lambda _: True, can_cut=True)
+    assert settled.parts == [([CutFile(file("a", 8), (Range(0, 5),))], (Origin(0, 10, 5),))]
+    assert settled.done == {0: [Range(10, 15)]}
