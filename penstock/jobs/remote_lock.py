@@ -45,13 +45,18 @@ class StoreLock:
 
     def take(self) -> None:
         """Take the lock, or raise JobRunningError."""
-        for _ in range(ATTEMPTS):
-            newest = max(self._numbers(), default=0)
-            if newest:
-                self._refuse_if_held(newest)
-            if self._is_created(newest + 1):
-                return self._hold(newest + 1)
-        raise JobRunningError(f"Other runs begin on the job in {self._root!r} at the same time. Try again later.")
+        _held.add(self._token)  # before others can see it: else a thread of this process would think it dead
+        try:
+            for _ in range(ATTEMPTS):
+                newest = max(self._numbers(), default=0)
+                if newest:
+                    self._refuse_if_held(newest)
+                if self._is_created(newest + 1):
+                    return self._hold(newest + 1)
+            raise JobRunningError(f"Other runs begin on the job in {self._root!r} at the same time. Try again later.")
+        finally:
+            if not self._number:
+                _held.discard(self._token)
 
     def confirm(self) -> None:
         """Raise JobRunningError if another run has taken the lock meanwhile."""
@@ -79,10 +84,12 @@ class StoreLock:
     def _refuse_if_held(self, number: int) -> None:
         try:
             who = json.loads(self._client.read(self._key(number)))
+            if who.get("is_released") or _is_gone(who):
+                return
             age = self._now() - self._client.modified(self._key(number))
         except PathNotFoundError:  # another run has just taken the next number, and will be found there
             return
-        if who.get("is_released") or _is_gone(who) or age > DEAD_AFTER:
+        if age > DEAD_AFTER:
             return
         raise JobRunningError(
             f"Another run is at work on the job in {self._root!r} (process {who.get('pid')} on {who.get('host')}, "
@@ -111,7 +118,6 @@ class StoreLock:
 
     def _hold(self, number: int) -> None:
         self._number = number
-        _held.add(self._token)
         with contextlib.suppress(PenstockError):  # they are of no use, and do no harm
             self._client.delete([self._key(each) for each in self._numbers() if each < number])
         self._ended = threading.Event()
@@ -151,7 +157,7 @@ class StoreLock:
 
     def _now(self) -> Any:
         """Return the time, by the store's clock."""
-        probe = self._staging.staged("clock")
+        probe = self._staging.staged("lock", "clock")
         self._client.put(probe, b"?")
         return self._client.modified(probe)
 
