@@ -16,7 +16,7 @@ def packed(entry: Mapping[str, Any]) -> bytes:
     """Return an entry as a line.
 
     >>> packed({"a": 1})
-    b'561c4d47 {"a":1}\\n'
+    b'561bacaf {"a":1}\\n'
     """
     text = orjson.dumps(entry, default=tuple)  # named tuples
     return b"%08x %s\n" % (zlib.crc32(text), text)
