@@ -17,7 +17,6 @@ from penstock.ai.provider import (
     CallSettings,
     Provider,
 )
-from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy
 from penstock.udf.options import check_whole, make_policy
@@ -133,8 +132,3 @@ def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | 
 def _check_cache(function: str, cache: Any) -> None:
     if cache is not None and not isinstance(cache, bool):
         raise InvalidArgumentError(f"{function}: cache={cache!r} is neither True nor False.")
-    if cache and not get_config().cache_dir:
-        raise InvalidArgumentError(
-            f"{function}: cache=True needs a place to keep answers in; set ps.set_config(cache_dir=...) "
-            "or PENSTOCK_CACHE_DIR."
-        )

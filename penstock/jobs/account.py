@@ -124,10 +124,15 @@ class RowsLeft:
     done: Mapping[int, Sequence[Range]]
 
     def register(self, scan: int, number: int, task: ReadTask) -> tuple[int, Sequence[Range]]:
-        name, part = getattr(task, "origin", None) or ("", str(number))
-        key = ReadKey(scan, name, part)
+        key = read_key(scan, number, task)
         read = self.account.reads.setdefault(key, max(self.account.reads.values(), default=-1) + 1)
         return read, complement(self.done.get(read, ()), self.account.ends.get(read))
+
+
+def read_key(scan: int, number: int, task: ReadTask) -> ReadKey:
+    """Return what the ``number``-th task of the ``scan``-th source is known by."""
+    name, part = getattr(task, "origin", None) or ("", str(number))
+    return ReadKey(scan, name, part)
 
 
 def merged(origins: Iterable[Origin]) -> list[Origin]:

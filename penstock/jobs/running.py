@@ -22,14 +22,14 @@ from penstock.expr.code_keys import mutable_values_left_out
 from penstock.io.dead_letters import error_files
 from penstock.io.staging import writing
 from penstock.io.writer import FileSink
-from penstock.jobs.account import Account, Failure, Part, RowsLeft
+from penstock.jobs.account import Account, Failure, Part, RowsLeft, read_key
 from penstock.jobs.folder import JobFolder, LocalJobFolder, held
 from penstock.jobs.settling import CutFile, Settled, settle
 from penstock.ledger.sharing import job_ledger
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.fingerprint import changed_inputs, changes, fingerprint
 from penstock.plan.nodes import Write
-from penstock.plan.stages import Gathered, Stage
+from penstock.plan.stages import Gathered, Read, Stage
 from penstock.protocols import Subscriber
 from penstock.runners import current_runner, query
 from penstock.runners.handlers import unpacked_records
@@ -115,6 +115,10 @@ class Job:
             in_one_process = fingerprint(plan.child)
         self._description: dict[str, Any] = {
             "format": FORMAT,
+            "read_by": [
+                getattr(sys.modules["penstock"], "__version__", ""),
+                os.cpu_count(),
+            ],  # may cut sources otherwise
             "query": fingerprint(plan.child),
             "in_one_process": {"process": _THIS_PROCESS, "query": in_one_process},
             "output": {"format": sink.encoding.suffix, "partition_cols": list(sink.partition_cols)},
@@ -140,6 +144,8 @@ class Job:
                 return None
             raise JobChangedError(_refusal(self._sink.root, differences))
         stale, redo = self._stale_reads(known, differences), []
+        if differences or known.get("read_by") != self._description["read_by"]:
+            stale |= self._lost_reads()
         if resume == "errors":
             redo = [failure for failure in self._account.failures if failure.origin is not None]
             if not self._account.failures:
@@ -200,6 +206,17 @@ class Job:
         if changed is None:
             return set(self._account.reads.values())
         return {number for key, number in self._account.reads.items() if key.input in changed or not key.input}
+
+    def _lost_reads(self) -> set[int]:
+        """Return the reads that the sources do not give any more, cut into parts as they were."""
+        stages = query.stages_in_parts(self._plan, Gathered(PART_NBYTES)) or ()
+        reads = [stage.work for stage in stages if isinstance(stage.work, Read)]
+        present = {
+            read_key(scan, number, task)
+            for scan, read in enumerate(reads)
+            for number, task in enumerate(read.source.read_tasks(read.request))
+        }
+        return {number for key, number in self._account.reads.items() if key not in present}
 
     def _is_whole(self) -> bool:
         return all(self._has(file) for file in self._account.files)

@@ -127,8 +127,10 @@ def test_cache_may_be_switched_off(server: ModelServer) -> None:
 
 
 def test_cache_wants_a_place(model_server: ModelServer) -> None:
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="test")
+    kept = prompt(ps.col("q"), cache=True)
     with pytest.raises(InvalidArgumentError, match="cache_dir"):
-        prompt(ps.col("q"), provider="openai", cache=True)
+        ps.from_pydict({"q": ["a"]}).select(kept).collect()
 
 
 def test_usage_is_that_of_the_call(server: ModelServer) -> None:
