@@ -16,7 +16,6 @@ import orjson
 
 from penstock.ai.conversation import Generation
 from penstock.ai.provider import NDArray
-from penstock.errors import InvalidArgumentError
 from penstock.ledger.keys import canonical, key_of, keys_between
 from penstock.protocols import Ledger
 
@@ -30,13 +29,7 @@ def configured_ledger(cache: bool | None) -> Ledger | None:
         return None
     from penstock.ledger.sharing import current_ledger
 
-    ledger = current_ledger()
-    if cache and ledger is None:
-        raise InvalidArgumentError(
-            "cache=True needs a place to keep answers in: set ps.set_config(cache_dir=...) or PENSTOCK_CACHE_DIR, or "
-            "write with resume=True."
-        )
-    return ledger
+    return current_ledger()
 
 
 class Samples:

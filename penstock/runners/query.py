@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from penstock.accounts import current_account
 from penstock.config import Config, get_config
-from penstock.errors import WriteError
+from penstock.errors import InvalidArgumentError, WriteError
 from penstock.execution.executor import Executor, MakePool
 from penstock.execution.lineage import Lineage, is_traceable
+from penstock.ledger.sharing import job_folder
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call
@@ -60,22 +61,27 @@ def run(
     subscribers: Sequence[Subscriber] = (),
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
-    check_prices(plan)
+    check_calls(plan)
     stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
     with closing(_execute(stages, runner, subscribers)) as bundles:
         for bundle in bundles:
             yield runner.fetch(bundle)
 
 
-def check_prices(plan: Plan) -> None:
-    """Refuse a query that has a budget and calls a model whose price nobody knows."""
+def check_calls(plan: Plan) -> None:
+    """Refuse a query with a budget whose price nobody knows, and one whose answers are to be kept, but nowhere."""
     account = current_account()
-    if account is None or account.budget is None:
-        return
+    has_budget = account is not None and account.budget is not None
+    has_ledger = bool(job_folder() or get_config().cache_dir)
     for spec in called_functions(plan):
         for argument in spec.init_args:
-            if isinstance(argument, Priced):
+            if has_budget and isinstance(argument, Priced):
                 argument.check_price()
+            if not has_ledger and getattr(argument, "cache", None) is True:
+                raise InvalidArgumentError(
+                    f"{spec.name} has cache=True, and there is no place to keep answers in; set "
+                    'ps.set_config(cache_dir="...") or PENSTOCK_CACHE_DIR, or write with resume=True.'
+                )
 
 
 def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
@@ -99,7 +105,7 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
 
 def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
     """Return the stages of a write whose parts can be committed; None where what a row gives depends on the others."""
-    check_prices(plan)
+    check_calls(plan)
     stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
     return with_cache_keys(stages) if is_traceable(stages) else None
 

@@ -45,7 +45,7 @@ class ApiPrompter(Prompter):
         self._memory: CallMemory | None = None
         self._text_keys: tuple[Request, TextKeys | None] | None = None
         self._echoed: tuple[str, ...] = getattr(wire, "echoed", ())
-        self._settings, self._batches = settings, batches
+        self._settings, self._batches, self.cache = settings, batches, settings.cache
         self._asker: BatchAsker[dict[str, Any]] | None = None
         self.takes_options = getattr(wire, "takes_options", False)
 
@@ -325,7 +325,7 @@ class ApiEmbedder(Embedder):
     ) -> None:
         self._endpoint, self._wire, self.model_name = endpoint, wire, model
         self._client = made_client(endpoint, model, settings)
-        self._settings, self._batches = settings, batches
+        self._settings, self._batches, self.cache = settings, batches, settings.cache
         self._asker: BatchAsker[NDArray] | None = None
         self.max_items, self.max_tokens, self.max_input_tokens = wire.max_items, wire.max_tokens, wire.max_input_tokens
         if settings.batch is not None:
