@@ -28,7 +28,8 @@ from penstock.functions import prompt
 
 LOADED_ONCE = (
     "aiohttp", "pandas", "penstock.ai.prompting", "penstock.ai.remote.openai", "penstock.io.json",
-    "penstock.io.parquet", "penstock.jobs.running", "penstock.runners.local", "penstock.runners.pools", "penstock.udf.aio", "uvloop",
+    "penstock.io.parquet", "penstock.jobs.running", "penstock.runners.local", "penstock.runners.pools",
+    "penstock.udf.aio", "uvloop",
 )  # fmt: skip
 NUM_ROWS = 120
 RUN_TIMEOUT_S = 60.0
