@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,15 @@ def _penstock_as_ps(request: pytest.FixtureRequest) -> None:
         import penstock as ps
 
         request.getfixturevalue("doctest_namespace")["ps"] = ps
+
+
+@pytest.fixture(autouse=True)
+def _no_provider_stays() -> Iterator[None]:
+    """The provider that a test sets is not another test's."""
+    yield
+    registry = sys.modules.get("penstock.ai.registry")
+    if registry is not None:
+        registry.detach_providers()
 
 
 @pytest.fixture

@@ -706,6 +706,8 @@ class DataFrame(WriteVerbs):
         from penstock.io.memory import MemorySource
 
         plan, log = nodes.Write(self._plan, sink), self._new_log()
+        if resume is False and budget is None and job_dir is not None:
+            raise InvalidArgumentError("job_dir= is where a job is kept; give resume=True with it.")
         if resume is False and budget is None:
             table = write(plan, subscribers=[*_subscribers(), *log])
         else:

@@ -61,12 +61,14 @@ class _Loading:
     def __init__(self, sink: Sink, folder: JobFolder, root: str) -> None:
         self._sink, self._folder, self._root = sink, folder, root
         self._is_there = False  # by a run that could not say so any more
+        self._was_gone = False
 
     def check(self) -> None:
         """Let the sink refuse what it will, before hours of work."""
-        if self._folder.note("loaded") is not None:
+        known = self._known()
+        if known is not None and not self._is_gone():
             return
-        begun = self._folder.note("loading")
+        begun = None if known is not None else self._folder.note("loading")
         if begun is not None:
             self._tidy(begun)
         try:
@@ -80,7 +82,7 @@ class _Loading:
 
     def load(self, paths: list[str], runner: query.Runner) -> pa.Table:
         """Put the rows of the staged files into the sink, unless they are there."""
-        known = self._folder.note("loaded")
+        known = self._known()
         if known is not None and known["paths"] == paths:
             say(f"The rows of this job are in {self._name} since {known['time']}.")
             return pa.Table.from_pylist(known["shown"])
@@ -97,8 +99,34 @@ class _Loading:
             self._folder.keep_note("loading", {"paths": paths, "run_id": getattr(self._sink, "run_id", None)})
             shown = query.write(Write(Scan(_source(paths)), self._sink), runner)
         rows = json.loads(json.dumps(shown.to_pylist(), default=str))
-        self._folder.keep_note("loaded", {"paths": paths, "time": time.strftime("%Y-%m-%d %H:%M:%S"), "shown": rows})
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        self._folder.keep_note("loaded", {"into": self._name, "paths": paths, "time": now, "shown": rows})
         return shown
+
+    def _known(self) -> dict[str, Any] | None:
+        """Return what is known of rows that were put into this sink; what went into another one is of no use."""
+        known = self._folder.note("loaded")
+        if known is None or self._was_gone:
+            return None
+        if known.get("into") != self._name:
+            raise JobError(
+                f"The job in {self._root!r} put its rows into {known.get('into')}, and now they are to go into "
+                f"{self._name}: give it a job_dir= of its own."
+            )
+        return known
+
+    def _is_gone(self) -> bool:
+        """Say whether a sink that makes something new finds nothing there, where its rows were put before."""
+        if self._mode != "create":
+            return False
+        try:
+            self._sink.start()
+        except OutputExistsError:
+            return False
+        self._sink.abort()
+        self._was_gone = True
+        say(f"The rows of this job were put into {self._name}, and are not there any more: they are put there again.")
+        return True
 
     def _tidy(self, begun: dict[str, Any]) -> None:
         """Remove what a run that was killed while it loaded has left beside the target, where it has a name for it."""

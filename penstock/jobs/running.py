@@ -10,12 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.errors import InvalidArgumentError, JobChangedError, OutputExistsError, did_you_mean
+from penstock.errors import (
+    ColumnNotFoundError,
+    InvalidArgumentError,
+    JobChangedError,
+    OutputExistsError,
+    TypeMismatchError,
+    did_you_mean,
+)
 from penstock.events import RowError
 from penstock.execution.lineage import Lineage
 from penstock.expr.code_keys import mutable_values_left_out
@@ -48,10 +55,10 @@ FORMAT = 1  # of what a job's folder holds
 
 def checked_resume(resume: Any) -> Resume:
     """Return how a write is to be resumed, False if it is not."""
-    if resume not in (*WAYS, False):
+    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume in WAYS):
         near = did_you_mean(str(resume), ["force", "errors"])
         raise InvalidArgumentError(f"resume={resume!r} is not known; use True, 'force' or 'errors'.{near}")
-    return resume  # type: ignore[no-any-return]
+    return cast(Resume, resume)
 
 
 def write_job(
@@ -62,7 +69,7 @@ def write_job(
     subscribers: Sequence[Subscriber] = (),
 ) -> pa.Table:
     """Run a write as a job on the current runner; ``job_dir`` is for sinks that are no folder of files."""
-    resume = checked_resume(resume) or True
+    resume = checked_resume(resume)
     if isinstance(plan.sink, FileSink):
         if job_dir is not None:
             raise InvalidArgumentError("job_dir= is for writes that make no folder of files: those keep the job there.")
@@ -75,6 +82,7 @@ def write_job(
 def run_job(plan: Write, runner: query.Runner, resume: Resume, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
     """Run a write to files as a job, from where an earlier run left off, and return the list of its files."""
     assert isinstance(plan.sink, FileSink)
+    query.check_calls(plan, has_ledger=True)
     folder = job_folder(plan.sink)
     with held(folder):
         return run_held_job(plan, folder, runner, resume, subscribers)
@@ -127,7 +135,11 @@ class Job:
     # --- begin, or take up again ---
 
     def prepare(self, resume: Resume) -> pa.Table | None:
-        """Find out what is left to do; return the list of files if that is nothing."""
+        """Find out what is left to do; return the list of files if that is nothing.
+
+        Without ``resume``, as where there is only a budget, a job that was not finished is taken up all the same; one
+        that was is no reason not to write.
+        """
         with writing(self._sink.root):
             self._output.check()
             if self._output.is_committing:
@@ -138,8 +150,11 @@ class Job:
             return None
         self._account = Account.of(self._folder.entries())
         differences = self._differences(known)
+        if not resume and self._output.is_finished:
+            self._begin()
+            return None
         if differences and resume != "force":
-            if self._may_begin_anew():
+            if self._may_begin_anew(resume):
                 self._begin()
                 return None
             raise JobChangedError(_refusal(self._sink.root, differences))
@@ -171,10 +186,12 @@ class Job:
             self._output.begin()
             self._folder.describe(self._description)
 
-    def _may_begin_anew(self) -> bool:
-        """Say whether nothing is lost if what was begun is forgotten: nothing was done, or it is done and stays."""
+    def _may_begin_anew(self, resume: Resume) -> bool:
+        """Say whether what was begun may be forgotten: nothing was done, or it is done and stays, or is overwritten."""
         if self._output.is_finished:
             return self._sink.mode == "append"
+        if not resume and self._sink.mode == "overwrite":
+            return True
         return self._account.is_empty and not self._folder.has_answers()
 
     def _differences(self, known: Mapping[str, Any]) -> list[str]:
@@ -316,6 +333,8 @@ class Job:
         files = self._sink.completed(self._account.files)
         if files != self._account.files:
             self._note_completed(files)
+        if not files:
+            say(f"The job in {self._sink.root!r} gave no rows. As its columns are not known, there is no file either.")
         return self._sink.commit(files)
 
     def _note_completed(self, files: Sequence[dict[str, Any]]) -> None:
@@ -349,7 +368,8 @@ def _refusal(root: str, differences: Sequence[str]) -> str:
     return (
         f"The job in {root!r} was begun with another query, so it cannot be resumed with this one:{listed}\n"
         "Undo the change; or use resume='force', which keeps what still applies (answers of calls, files made of "
-        "inputs that did not change); or write to another folder."
+        "inputs that did not change); or mode='overwrite' without resume, which gives the job up; or write to another "
+        "folder."
     )
 
 
@@ -357,6 +377,8 @@ def _refusal(root: str, differences: Sequence[str]) -> str:
 def _told_how_to_go_on(root: str) -> Iterator[None]:
     try:
         yield
+    except (InvalidArgumentError, ColumnNotFoundError, TypeMismatchError):  # which another run meets as well
+        raise
     except BaseException as exc:
         exc.add_note(f"The job in {root!r} keeps what is done: run it again with resume=True to go on from there.")
         raise

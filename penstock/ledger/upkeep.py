@@ -67,9 +67,15 @@ class _Content:
 
 
 def ledger_folder(cache_dir: str | os.PathLike[str]) -> Path:
-    """Return where the shared ledger of a ``cache_dir`` is; a folder that is a ledger itself is taken as one."""
+    """Return where the ledger of a ``cache_dir`` is, or that of a job in its output folder.
+
+    A folder that is a ledger itself is taken as one.
+    """
     folder = Path(cache_dir).expanduser()
-    return folder if segment_paths(folder) else folder / "ledger"
+    of_job = folder / "_penstock_job" / "ledger"
+    if segment_paths(folder):
+        return folder
+    return of_job if segment_paths(of_job) else folder / "ledger"
 
 
 def stats(path: Path) -> LedgerStats:

@@ -68,11 +68,11 @@ def run(
             yield runner.fetch(bundle)
 
 
-def check_calls(plan: Plan) -> None:
+def check_calls(plan: Plan, *, has_ledger: bool = False) -> None:
     """Refuse a query with a budget whose price nobody knows, and one whose answers are to be kept, but nowhere."""
     account = current_account()
     has_budget = account is not None and account.budget is not None
-    has_ledger = bool(job_folder() or get_config().cache_dir)
+    has_ledger = has_ledger or bool(job_folder() or get_config().cache_dir)
     for spec in called_functions(plan):
         for argument in spec.init_args:
             if has_budget and isinstance(argument, Priced):

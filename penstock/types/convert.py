@@ -89,8 +89,8 @@ def to_batch(output: Any, what: str) -> pa.RecordBatch:
 
 
 def _is_masked(values: Any) -> bool:
-    masked = sys.modules.get("numpy.ma")
-    return masked is not None and isinstance(values, masked.MaskedArray)
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # another thread may just be importing it
+    return masked is not None and isinstance(values, masked)
 
 
 def _from_masked(values: Any, dtype: DataType | None, what: str) -> pa.Array:

@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("functions", "costs", "dataframe", "write_verbs", "jobs", "readers", "sql", "llm", "display"),
         *("torch_datasets", "testing"),
     ),
-    ("__init__", "cli"),
+    ("__init__", "cli", "__main__"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}
 

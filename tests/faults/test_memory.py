@@ -77,7 +77,7 @@ class QuietMailbox:
         self.get_nowait = self._queue.get_nowait
         self.is_quiet = threading.Event()
 
-    def get(self) -> Any:
+    def get(self, *, timeout: float | None = None) -> Any:
         if self._queue.empty() and sum(stage.num_running for stage in self._executor._stages) == 1:
             self.is_quiet.set()
         return self._queue.get()

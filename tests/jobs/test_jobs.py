@@ -618,3 +618,25 @@ def test_a_wrong_way_to_resume_is_refused(out: Path, resume: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="use True, 'force' or 'errors'"):
         numbers(3).write_parquet(str(out), resume=resume)
     assert not out.exists()
+
+
+def test_a_budget_and_overwrite_replace_what_a_finished_job_made(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    ps.range(3).write_parquet(out, mode="overwrite", budget=1.0)
+    ps.range(5).write_parquet(out, mode="overwrite", budget=1.0)
+    assert ps.read_parquet(out).count_rows() == 5
+
+
+def test_what_can_never_run_leaves_no_job(tmp_path: Path) -> None:
+    ps.set_provider("openai", base_url="http://localhost:1/v1", api_key="test")
+    answered = ps.range(2).select(prompt(ps.lit("hello"), model="of no known price"))
+    with pytest.raises(InvalidArgumentError, match="price") as refusal:
+        answered.write_parquet(str(tmp_path / "out"), budget=1.0)
+    assert not (tmp_path / "out").exists()
+    assert not getattr(refusal.value, "__notes__", [])
+
+
+@pytest.mark.parametrize("resume", ["eror", 1, ["force"], col("a")])
+def test_a_way_to_resume_that_is_none(resume: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="resume="):
+        ps.range(2).write_parquet(str(tmp_path / "out"), resume=resume)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.errors import JobChangedError, JobError, JobRunningError, OutputExistsError
+from penstock.errors import InvalidArgumentError, JobChangedError, JobError, JobRunningError, OutputExistsError
 from penstock.jobs.folder import LocalJobFolder
 from tests.jobs.loading_job import write
 from tests.jobs.remote_job import NUM_ROWS, job
@@ -129,3 +129,24 @@ def test_lance_is_written_once(tmp_path: Path, job_dir: Path, calls: Path) -> No
     assert frame.write_lance(target, resume=True, job_dir=job_dir).to_pydict() == first
     assert sorted(ps.read_lance(target).to_pydict()["b"]) == TENS
     assert sum(taken(calls).values()) == NUM_ROWS
+
+
+def test_a_job_dir_is_of_one_target(tmp_path: Path) -> None:
+    df, url = ps.from_pydict({"a": [1, 2]}), f"sqlite:///{tmp_path / 'y.db'}"
+    df.write_sql("one", url, resume=True, job_dir=str(tmp_path / "job"))
+    with pytest.raises(JobError, match=r"into table one .*job_dir= of its own"):
+        df.write_sql("two", url, resume=True, job_dir=str(tmp_path / "job"))
+
+
+def test_a_table_that_was_dropped_is_filled_again(tmp_path: Path) -> None:
+    df, path = ps.from_pydict({"a": [1, 2]}), tmp_path / "y.db"
+    df.write_sql("one", f"sqlite:///{path}", resume=True, job_dir=str(tmp_path / "job"))
+    with sqlite3.connect(path) as database:
+        database.execute("drop table one")
+    df.write_sql("one", f"sqlite:///{path}", resume=True, job_dir=str(tmp_path / "job"))
+    assert ps.read_sql("select a from one", f"sqlite:///{path}").to_pydict() == {"a": [1, 2]}
+
+
+def test_a_job_dir_wants_a_job(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="resume=True"):
+        ps.range(2).write_sql("t", f"sqlite:///{tmp_path / 'y.db'}", job_dir="anywhere")
