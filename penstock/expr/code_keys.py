@@ -21,6 +21,7 @@ import sys
 import types
 import typing
 import warnings
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -37,9 +38,9 @@ from penstock.expr.code_objects import (
     module_files,
     parts_of,
     source_of,
-    state_of,
     version_of,
 )
+from penstock.expr.code_state import owner_of, state_of
 from penstock.secret import Secret
 from penstock.types import DataType, Schema
 from penstock.types.content import ContentHash
@@ -259,18 +260,19 @@ class _Walk:
         # By where its code stands: what wraps a function of the user's says that it is that function.
         if named := self._named(function, function.__globals__.get("__name__") or ""):
             return named
-        state = state_of(function.__code__)
-        cells = zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True)
+        cells = dict(zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True))
+        state = state_of(function.__code__, ChainMap(cells, function.__globals__))
+        closure = ((name, self._captured(value)) for name, value in cells.items() if (name,) not in state)
         notes = {name: value for name, value in vars(function).items() if not name.startswith("__")}
         return _hashed(
             "function",
             self._code(function.__code__, function.__globals__, state),
             self._all("defaults", function.__defaults__, function.__kwdefaults__),
-            self._mapping("closure", ((name, self._captured(value)) for name, value in cells if name not in state)),
+            self._mapping("closure", closure),
             self._mapping("attributes", notes.items()),
         )
 
-    def _code(self, code: types.CodeType, scope: Mapping[str, Any], state: frozenset[str]) -> bytes:
+    def _code(self, code: types.CodeType, scope: Mapping[str, Any], state: frozenset[tuple[str, ...]]) -> bytes:
         """Return the digest of code whose globals are ``scope``, without those that are its ``state``."""
         parts = parts_of(code)
         digests = [str(parts.call).encode(), parts.handlers]
@@ -278,19 +280,14 @@ class _Walk:
             inner = isinstance(operand, types.CodeType)
             digests += bytes([opcode]), self._code(operand, scope, state) if inner else self.digest(operand)
         for path in sorted(parts.paths):
-            if path[0] in scope and path[0] not in state:
-                digests += str(path).encode(), self._global(scope[path[0]], path[1:])
+            if path[0] not in scope or path[:1] in state:
+                continue
+            owner, value = owner_of(path, scope)
+            if owner not in state:
+                digests += str(path).encode(), self.digest(self._captured(value))
         for each in sorted(parts.imports, key=str):
             digests.append(self._import(each, scope.get("__package__") or ""))
         return _hashed("code", *digests)
-
-    def _global(self, value: Any, attributes: tuple[str, ...]) -> bytes:
-        """Return the digest of a global, or of what is read from it where it is a module."""
-        for name in attributes:
-            if not isinstance(value, types.ModuleType) or not hasattr(value, name):
-                break
-            value = getattr(value, name)
-        return self.digest(self._captured(value))
 
     def _captured(self, value: Any) -> Any:
         """Return what a function holds on to, or only its type where that may have changed in this process."""
@@ -319,7 +316,7 @@ class _Walk:
                 return b""
             is_package = path.endswith("__init__.py")
             scope = {"__package__": name if is_package else name.rpartition(".")[0]}
-            self._modules[name] = self._code(code, scope, frozenset(scope))
+            self._modules[name] = self._code(code, scope, frozenset((each,) for each in scope))
         return self._modules[name]
 
     def _class(self, cls: type) -> bytes:

@@ -340,6 +340,80 @@ def test_what_a_function_changes_is_its_state() -> None:
     assert code_key(score) != key
 
 
+STORING = """
+import types
+import pyarrow.compute as pc
+FACTOR, CFG, ROWS = {factor}, {{"k": {factor}}}, {{}}
+obj, mod = types.SimpleNamespace(z=0, deep=types.SimpleNamespace(n=0)), types.ModuleType("mod")
+mod.seen, mod.n = [], 0
+counter = iter(range(10))
+def helper(x):
+    return x * {factor}
+def f(row, x=1):
+    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'row["y"] = row["id"] * FACTOR',
+        'row["y"] = helper(x)',
+        'row["y"] = CFG.get("k")',
+        'row["y"] = CFG["k"]',
+        "row[FACTOR] += helper(x)",
+        'row["y"] = row["z"] = helper(x) if x else FACTOR',
+        "obj.z = helper(row)",
+        "obj.z = CFG",
+        "obj.z += FACTOR",
+        "row[x or FACTOR] = obj.deep.n = x",
+        'del row[CFG["k"]]',
+        "ROWS[helper(x)] = [y for y in CFG]",
+        "row.y = pc.add(x, FACTOR)",
+        "ROWS.update(CFG)",
+        "for ROWS[FACTOR] in row: pass",
+        "with row: ROWS[x], row[0] = helper(x), 1",
+    ],
+)
+def test_what_is_stored_is_no_state(body: str) -> None:
+    """Nor is what tells where: of ``a[b] = c`` only ``a`` is changed."""
+    one = code_key(made(STORING.format(factor=1, body=body)))
+    assert one == code_key(made(STORING.format(factor=1, body=body)))
+    assert one != code_key(made(STORING.format(factor=2, body=body)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "ROWS[x] = x",
+        "ROWS[x] = ROWS.get(x, 0) + 1",
+        "ROWS.setdefault(x, []).append(row)",
+        'ROWS["a" if x else "b"] = helper(x)',
+        "(ROWS if x else CFG)[x] = x",
+        "ROWS[(lambda: x)()] = 1",
+        "obj.z += 1",
+        "obj.deep.n += FACTOR",
+        "[obj.deep.__dict__.update(n=y) for y in (x,)]",
+        "mod.seen.append(x)",
+        "mod.n += 1",
+        "return next(counter)",
+        "return next(counter, None)",
+        "if x not in ROWS: ROWS[x] = CFG",
+    ],
+)
+def test_what_is_stored_into_is_state(body: str) -> None:
+    f = made(STORING.format(factor=1, body=body))
+    before = code_key(f)
+    f({}, 5)
+    assert code_key(f) == before
+
+
+def test_functions_classes_and_modules_are_no_state() -> None:
+    source = "import pyarrow.compute as pc\nclass C:\n    K = 1\ndef f(x):\n    C.n = x\n    return pc.add(x, 1)\n"
+    assert code_key(made(source)) != code_key(made(source.replace("K = 1", "K = 2")))
+    assert code_key(made(source)) != code_key(made(source.replace("pyarrow.compute", "numpy")))
+
+
 def test_values_that_may_be_state_can_be_left_out() -> None:
     bad = {3, 7}
 
