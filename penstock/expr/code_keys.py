@@ -156,6 +156,8 @@ class _Walk:
     def _compound(self, value: Any) -> bytes:
         if not isinstance(value, type) and callable(stands_for := getattr(type(value), "__penstock_key__", None)):
             return self._all(f"{type(value).__qualname__}", stands_for(value))
+        if callable(value) and (named := self._of_library(value)):
+            return named
         match value:
             case types.FunctionType():
                 return self._function(value)
@@ -244,11 +246,29 @@ class _Walk:
             found = self._all("object", make, args, *rest[:1], *(each and list(each) for each in rest[1:]))
         except Exception:
             found = b""
-        if found and (len(self.opaque) == num_opaque or is_users(kind.__module__)):
+        module = _module_name(kind)
+        if found and (len(self.opaque) == num_opaque or is_users(module)):
             return found
         del self.opaque[num_opaque:]
-        self.opaque.append(f"{kind.__module__}.{kind.__qualname__}")
-        return self._all("opaque", kind)
+        self.opaque.append(f"{module}.{kind.__qualname__}")
+        try:
+            return self._all("opaque", kind)
+        except Exception:  # a class that breaks when its attributes are read
+            return self._all("opaque", module, kind.__qualname__)
+
+    def _of_library(self, value: Any) -> bytes | None:
+        """Return the digest of a function that a library has under a name, however it is made: in Python, C or Cython.
+
+        Also of a method of an object that the library keeps, such as ``random.random``, whatever that object's state.
+        """
+        if isinstance(value, type | types.FunctionType):
+            return None  # told by where its code stands
+        for module in (_module_name(value), _module_name(type(getattr(value, "__self__", None)))):
+            for attribute in ("__qualname__", "__name__"):
+                name = getattr(value, attribute, None)
+                if module and isinstance(name, str) and not is_users(module) and is_reachable(value, module, name):
+                    return self._all("library", module, name, version_of(module))
+        return None
 
     def _named(self, thing: Any, module: str) -> bytes | None:
         """Return the digest of what a library has under a name."""
@@ -320,6 +340,8 @@ class _Walk:
         return self._modules[name]
 
     def _class(self, cls: type) -> bytes:
+        if not isinstance(cls.__module__, str):  # such as those of Cython, which are in no module
+            return _hashed("class of no module", cls.__qualname__.encode())
         if named := self._named(cls, cls.__module__):
             return named
         if _is_pydantic(cls):
@@ -362,6 +384,11 @@ def _atom(value: Any) -> bytes:
             return value.encode("utf-8", "surrogatepass")
         case _:
             return repr(value).encode()
+
+
+def _module_name(thing: Any) -> str:
+    module = getattr(thing, "__module__", None)
+    return module if isinstance(module, str) else ""
 
 
 def _content(cell: types.CellType) -> Any:

@@ -7,6 +7,7 @@ import enum
 import functools
 import math
 import os
+import random
 import re
 import subprocess
 import sys
@@ -412,6 +413,51 @@ def test_functions_classes_and_modules_are_no_state() -> None:
     source = "import pyarrow.compute as pc\nclass C:\n    K = 1\ndef f(x):\n    C.n = x\n    return pc.add(x, 1)\n"
     assert code_key(made(source)) != code_key(made(source.replace("K = 1", "K = 2")))
     assert code_key(made(source)) != code_key(made(source.replace("pyarrow.compute", "numpy")))
+
+
+LIBRARY_FUNCTIONS = [
+    "pa.table",
+    "pa.array",
+    "pc.add",
+    "np.random.rand",
+    "np.add",
+    "random.random",
+    "pa.Table.from_pydict",
+]
+
+
+@pytest.mark.parametrize("name", LIBRARY_FUNCTIONS)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x):\n    return {name}(x)\n",
+        "g = {name}\ndef f(x):\n    return g(x)\n",
+        "def f(x, g={name}):\n    return g(x)\n",
+        "def make(g):\n    return lambda x: g(x)\nf = make({name})\n",
+        "f = {name}\n",
+    ],
+)
+def test_functions_of_libraries_count_by_name_however_they_are_made(source: str, name: str) -> None:
+    imports = "import random\nimport numpy as np\nimport pyarrow as pa\nimport pyarrow.compute as pc\n"
+    f = made(imports + source.format(name=name))
+    before = keyed(f)
+    np.random.rand(), random.random()  # the state of generators that libraries keep is no part of a function's key
+    assert keyed(f) == before
+    assert before.opaque == ()
+    assert code_key(made(imports + source.format(name="pa.chunked_array"))) != before.digest
+
+
+def test_what_breaks_when_it_is_looked_at_is_known_by_its_type() -> None:
+    class Broken(type):
+        @property
+        def __bases__(cls) -> Any:  # type: ignore[override]
+            raise RuntimeError("not here")
+
+    class Thing(metaclass=Broken):
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            raise TypeError("not to be pickled")
+
+    assert keyed(Thing()).opaque == (f"{__name__}.{Thing.__qualname__}",)
 
 
 def test_values_that_may_be_state_can_be_left_out() -> None:
