@@ -319,6 +319,15 @@ def test_a_changed_function_is_refused_and_named(out: Path) -> None:
     assert column(out, "b") == [0, 3, 6]
 
 
+def test_another_order_of_columns_is_refused(out: Path) -> None:
+    frame = numbers(3).with_column("b", col("a") + 1)
+    frame.select("a", "b").write_csv(str(out), resume=True)
+    with pytest.raises(JobChangedError, match="the columns were in the order a, b and are in the order b, a"):
+        frame.select("b", "a").write_csv(str(out), resume=True)
+    frame.select("b", "a").write_csv(str(out), resume="force")
+    assert [(out / path).read_text().split()[0] for path in visible_files(out)] == ['"b","a"']
+
+
 def test_rows_in_memory_that_changed_are_refused(out: Path) -> None:
     numbers(3).write_parquet(str(out), resume=True)
     with pytest.raises(JobChangedError, match="memory"):
