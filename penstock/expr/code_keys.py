@@ -65,20 +65,31 @@ _NOT_OF_CLASS = frozenset(
 )
 
 
-_counts_mutable: ContextVar[bool] = ContextVar("penstock_counts_mutable", default=True)
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A list, dict or object that a function captures, with the digest of its content and the function's name."""
+
+    value: Any
+    digest: bytes
+    function: str
+
+
+_left_out: ContextVar[list[Captured] | None] = ContextVar("penstock_left_out", default=None)
 
 
 @contextmanager
-def mutable_values_left_out() -> Iterator[None]:
+def mutable_values_left_out() -> Iterator[list[Captured]]:
     """Have keys made within not depend on lists, dicts and objects that functions capture, but for their types.
 
     For two keys made in one process: there, such a value may be state that changed since, and the script did not.
+    Yields the list to which those values are added, in the same order for the same script.
     """
-    token = _counts_mutable.set(False)
+    left_out: list[Captured] = []
+    token = _left_out.set(left_out)
     try:
-        yield
+        yield left_out
     finally:
-        _counts_mutable.reset(token)
+        _left_out.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +118,7 @@ def keyed(thing: Any) -> CodeKey:
     >>> keyed([1, threading.Lock()]).opaque
     ('_thread.lock',)
     """
-    walk = _Walk()
+    walk = _Walk(str(getattr(thing, "name", None) or getattr(thing, "__name__", "")))
     digest = _hashed(_VERSION, walk.digest(thing))
     return CodeKey(digest, tuple(sorted(set(walk.opaque))))
 
@@ -123,7 +134,8 @@ def _hashed(tag: str, *parts: bytes | memoryview) -> bytes:
 class _Walk:
     """One pass over a thing and all that it refers to. What is met again while it is under way counts by how far up."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name  # of what is walked over
         self.opaque: list[str] = []
         self._done: dict[int, tuple[Any, bytes]] = {}  # holds the things, so that no other gets the same id
         self._above: list[int] = []
@@ -311,10 +323,15 @@ class _Walk:
 
     def _captured(self, value: Any) -> Any:
         """Return what a function holds on to, or only its type where that may have changed in this process."""
+        left_out = _left_out.get()
         is_mutable = isinstance(value, list | dict | set | bytearray) or (
             hasattr(value, "__dict__") and not callable(value) and not isinstance(value, types.ModuleType | enum.Enum)
         )
-        return type(value) if is_mutable and not _counts_mutable.get() else value
+        if left_out is None or not is_mutable:
+            return value
+        known = next((each.digest for each in left_out if each.value is value), None)
+        left_out.append(Captured(value, known or _content_digest(value), self._name))
+        return type(value)
 
     def _module(self, module: types.ModuleType) -> bytes:
         if is_users(module.__name__) and (path := source_of(module)) and module.__name__ != "__main__":
@@ -370,6 +387,14 @@ class _Walk:
         kinds = (types.FunctionType, classmethod, staticmethod, property)
         own = {n: v for n, v in vars(cls).items() if isinstance(v, kinds) and not n.startswith("__pydantic")}
         return self._all(f"pydantic {cls.__name__}", list(cls.__bases__), schema, fields, own)
+
+
+def _content_digest(value: Any) -> bytes:
+    token = _left_out.set(None)
+    try:
+        return keyed(value).digest
+    finally:
+        _left_out.reset(token)
 
 
 def _first(pair: tuple[bytes, Any]) -> bytes:

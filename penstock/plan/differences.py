@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 MOST_NAMED = 5  # of many changes of one kind
@@ -31,6 +32,7 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         *_step_changes(then["steps"], now["steps"], named),
         *types,
         *_order_changes(then.get("schema"), now.get("schema")),
+        *_captured_changes(then, now),
     ]
     return list(dict.fromkeys(found)) or ["something in the plan was changed"]
 
@@ -203,6 +205,18 @@ def _call_changes(where: str, then: Mapping[str, Any], now: Mapping[str, Any]) -
     yield from _option_changes(where, then.get("arguments", {}), now.get("arguments", {}), of=name)
     if then.get("code") != now.get("code"):
         yield f"{where}the code of function {name!r} was changed, or something that it uses"
+
+
+def _captured_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which functions of otherwise equal steps use other values, where fingerprints have those by themselves."""
+    if _canonical(then["steps"]) != _canonical(now["steps"]):
+        return
+    pairs = zip_longest(then.get("captured", ()), now.get("captured", ()))
+    changed = [(after or before)[0] for before, after in pairs if before != after]
+    for name in filter(None, changed):
+        yield f"the code of function {name!r} was changed, or something that it uses"
+    if changed and not any(changed):
+        yield "something that a function uses was changed"
 
 
 def _option_changes(where: str, then: Mapping[str, Any], now: Mapping[str, Any], of: str = "") -> Iterator[str]:

@@ -466,8 +466,12 @@ def test_values_that_may_be_state_can_be_left_out() -> None:
     def is_bad(x: int) -> bool:
         return x in bad
 
-    with mutable_values_left_out():
+    with mutable_values_left_out() as captured:
         key = code_key(is_bad)
-        bad.clear()
+    bad.clear()
+    with mutable_values_left_out() as captured_then:
         assert code_key(is_bad) == key
+    (before,), (after,) = captured, captured_then
+    assert before.value is after.value is bad
+    assert (before.function, before.digest, after.digest) == ("is_bad", code_key({3, 7}), code_key(set()))
     assert code_key(is_bad) != key
