@@ -11,13 +11,10 @@ versions of Python, and so do the keys.
 
 from __future__ import annotations
 
-import copyreg
 import dataclasses
 import enum
 import functools
-import hashlib
 import marshal
-import sys
 import types
 import typing
 import warnings
@@ -40,12 +37,11 @@ from penstock.expr.code_objects import (
     source_of,
     version_of,
 )
-from penstock.expr.code_state import owner_of, state_of
+from penstock.expr.code_state import attributes_changed, owner_of, state_of
+from penstock.expr.code_values import arrow, atom, hashed, is_pydantic, reduced, tensor_bytes
 from penstock.secret import Secret
 from penstock.types import DataType, Schema
-from penstock.types.content import ContentHash
 
-KEY_NBYTES = 16
 _VERSION = "1"  # raise it when what is equal should get another key
 
 _ATOMS = (int, str, float, bytes, bool, complex, type(None), type(Ellipsis), type(NotImplemented))
@@ -119,16 +115,8 @@ def keyed(thing: Any) -> CodeKey:
     ('_thread.lock',)
     """
     walk = _Walk(str(getattr(thing, "name", None) or getattr(thing, "__name__", "")))
-    digest = _hashed(_VERSION, walk.digest(thing))
+    digest = hashed(_VERSION, walk.digest(thing))
     return CodeKey(digest, tuple(sorted(set(walk.opaque))))
-
-
-def _hashed(tag: str, *parts: bytes | memoryview) -> bytes:
-    hasher = hashlib.sha256(tag.encode("utf-8", "surrogatepass") + b"\0")  # processors have it: 2.5 times blake2b
-    for part in parts:
-        hasher.update(len(part).to_bytes(8, "little"))
-        hasher.update(part)
-    return hasher.digest()[:KEY_NBYTES]
 
 
 class _Walk:
@@ -140,15 +128,16 @@ class _Walk:
         self._done: dict[int, tuple[Any, bytes]] = {}  # holds the things, so that no other gets the same id
         self._above: list[int] = []
         self._modules: dict[str, bytes] = {}
+        self._methods: dict[int, str] = {}  # of instances: the one that is called, where that is not ``__call__``
 
     def digest(self, value: Any) -> bytes:
         if isinstance(value, _ATOMS) and type(value) in _ATOMS:
-            return _hashed(f"atom {type(value).__name__}", _atom(value))
+            return hashed(f"atom {type(value).__name__}", atom(value))
         known = self._done.get(id(value))
         if known is not None:
             return known[1]
         if id(value) in self._above:
-            return _hashed(f"cycle {len(self._above) - self._above.index(id(value))}")
+            return hashed(f"cycle {len(self._above) - self._above.index(id(value))}")
         self._above.append(id(value))
         try:
             found = self._compound(value)
@@ -158,12 +147,12 @@ class _Walk:
         return found
 
     def _all(self, tag: str, *values: Any) -> bytes:
-        return _hashed(tag, *map(self.digest, values))
+        return hashed(tag, *map(self.digest, values))
 
     def _mapping(self, tag: str, items: Iterable[tuple[Any, Any]]) -> bytes:
         """Return the digest of names with values, in whatever order they come."""
         pairs = ((self.digest(name), value) for name, value in items)
-        return _hashed(tag, *(part for name, value in sorted(pairs, key=_first) for part in (name, self.digest(value))))
+        return hashed(tag, *(part for name, value in sorted(pairs, key=_first) for part in (name, self.digest(value))))
 
     def _compound(self, value: Any) -> bytes:
         if not isinstance(value, type) and callable(stands_for := getattr(type(value), "__penstock_key__", None)):
@@ -180,6 +169,7 @@ class _Walk:
             case types.ModuleType():
                 return self._module(value)
             case types.MethodType():
+                self._methods.setdefault(id(value.__self__), value.__func__.__name__)
                 return self._all("method", value.__func__, value.__self__)
             case functools.partial():
                 return self._all("partial", value.func, value.args, value.keywords)
@@ -197,7 +187,7 @@ class _Walk:
             case functools.cached_property():
                 return self._all("cached_property", value.func)
             case Secret():
-                return _hashed("secret")
+                return hashed("secret")
             case _ if typing.get_origin(value) is not None:
                 return self._all("generic", typing.get_origin(value), *typing.get_args(value))
             case typing.TypeVar() | typing.ParamSpec():
@@ -208,14 +198,14 @@ class _Walk:
         kind = type(value)
         if kind is list or kind is tuple:
             if len(value) > 64 and all(type(each) in _PLAIN for each in value):
-                return _hashed(f"plain {kind.__name__}", marshal.dumps(value, 2))  # of version 2: without references
+                return hashed(f"plain {kind.__name__}", marshal.dumps(value, 2))  # of version 2: without references
             return self._all(kind.__name__, *value)
         if kind is dict or kind is types.MappingProxyType:
             return self._mapping("dict", value.items())
         if kind is set or kind is frozenset:
-            return _hashed(kind.__name__, *sorted(map(self.digest, value)))
+            return hashed(kind.__name__, *sorted(map(self.digest, value)))
         if kind is bytearray or kind is memoryview:
-            return _hashed(kind.__name__, bytes(value))
+            return hashed(kind.__name__, bytes(value))
         if isinstance(value, enum.Enum):
             return self._all("enum", kind.__qualname__, value.name, value.value)
         if isinstance(value, np.ndarray | np.generic):
@@ -223,13 +213,15 @@ class _Walk:
         if isinstance(value, DataType | Schema | pa.DataType | pa.Field | pa.Schema):
             return self._all(kind.__name__, repr(value))
         if isinstance(value, pa.Array | pa.ChunkedArray | pa.Scalar | pa.RecordBatch | pa.Table):
-            return _arrow(value)
-        if _is_pydantic(kind):
-            return self._all("pydantic", kind, value.__dict__, getattr(value, "__pydantic_extra__", None))
+            return arrow(value)
+        if is_pydantic(kind):
+            return self._all(
+                "pydantic", kind, self._lasting(value, value.__dict__), getattr(value, "__pydantic_extra__", None)
+            )
         if dataclasses.is_dataclass(kind):
-            names = [each.name for each in dataclasses.fields(kind)]
-            return self._all("dataclass", kind, *(getattr(value, name, None) for name in names))
-        if (tensor := _tensor(value)) is not None:
+            fields = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(kind)}
+            return self._all("dataclass", kind, *self._lasting(value, fields).values())
+        if (tensor := tensor_bytes(value)) is not None:
             return self._all("tensor", kind, str(value.dtype), tensor)
         return self._object(value)
 
@@ -237,7 +229,7 @@ class _Walk:
         if array.dtype.hasobject:
             return self._all("objects", array.shape, array.tolist())
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return _hashed("array", str(array.dtype.descr).encode(), str(array.shape).encode(), data.data)
+        return hashed("array", str(array.dtype.descr).encode(), str(array.shape).encode(), data.data)
 
     def _object(self, value: Any) -> bytes:
         """Return the digest of what pickle would take of an object; of its type where pickle would refuse it.
@@ -250,12 +242,12 @@ class _Walk:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                taken: Any = _reduced(value)
+                taken: Any = reduced(value)
             if isinstance(taken, str):
                 return self._all("named", kind, taken)
             make, args, *rest = taken[:5]
-            # A state, then iterators over items and pairs.
-            found = self._all("object", make, args, *rest[:1], *(each and list(each) for each in rest[1:]))
+            state = [self._lasting(value, each) for each in rest[:1]]
+            found = self._all("object", make, args, *state, *(each and list(each) for each in rest[1:]))  # items, pairs
         except Exception:
             found = b""
         module = _module_name(kind)
@@ -267,6 +259,16 @@ class _Walk:
             return self._all("opaque", kind)
         except Exception:  # a class that breaks when its attributes are read
             return self._all("opaque", module, kind.__qualname__)
+
+    def _lasting(self, value: Any, state: Any) -> Any:
+        """Return what an object is made of, without the attributes that a call of it changes: they are its state."""
+        method = self._methods.get(id(value), "__call__")
+        changed = attributes_changed(type(value), method) if is_users(_module_name(type(value))) else None
+        if not changed:
+            return state
+        if isinstance(state, tuple):  # attributes and slots
+            return tuple(self._lasting(value, each) for each in state)
+        return {name: each for name, each in state.items() if name not in changed} if isinstance(state, dict) else state
 
     def _of_library(self, value: Any) -> bytes | None:
         """Return the digest of a function that a library has under a name, however it is made: in Python, C or Cython.
@@ -296,7 +298,7 @@ class _Walk:
         state = state_of(function.__code__, ChainMap(cells, function.__globals__))
         closure = ((name, self._captured(value)) for name, value in cells.items() if (name,) not in state)
         notes = {name: value for name, value in vars(function).items() if not name.startswith("__")}
-        return _hashed(
+        return hashed(
             "function",
             self._code(function.__code__, function.__globals__, state),
             self._all("defaults", function.__defaults__, function.__kwdefaults__),
@@ -319,7 +321,7 @@ class _Walk:
                 digests += str(path).encode(), self.digest(self._captured(value))
         for each in sorted(parts.imports, key=str):
             digests.append(self._import(each, scope.get("__package__") or ""))
-        return _hashed("code", *digests)
+        return hashed("code", *digests)
 
     def _captured(self, value: Any) -> Any:
         """Return what a function holds on to, or only its type where that may have changed in this process."""
@@ -340,7 +342,7 @@ class _Walk:
 
     def _import(self, imported: Imported, package: str) -> bytes:
         files = module_files(imported, package)
-        return _hashed("import", *(self._source(name, path) for name, path in sorted(files.items())))
+        return hashed("import", *(self._source(name, path) for name, path in sorted(files.items())))
 
     def _source(self, name: str, path: str) -> bytes:
         """Return the digest of a whole module of the user's, and of those that it imports in its turn."""
@@ -358,15 +360,15 @@ class _Walk:
 
     def _class(self, cls: type) -> bytes:
         if not isinstance(cls.__module__, str):  # such as those of Cython, which are in no module
-            return _hashed("class of no module", cls.__qualname__.encode())
+            return hashed("class of no module", cls.__qualname__.encode())
         if named := self._named(cls, cls.__module__):
             return named
-        if _is_pydantic(cls):
+        if is_pydantic(cls):
             return self._pydantic_class(cls)
         kept = {name: value for name, value in vars(cls).items() if name not in _NOT_OF_CLASS}
         fields = getattr(cls, "__dataclass_fields__", {})
         defaults = {name: (each.default, each.default_factory) for name, each in fields.items()}
-        return _hashed(
+        return hashed(
             f"class {cls.__name__}",
             *map(self.digest, cls.__bases__),
             self.digest(type(cls)),
@@ -401,16 +403,6 @@ def _first(pair: tuple[bytes, Any]) -> bytes:
     return pair[0]
 
 
-def _atom(value: Any) -> bytes:
-    match value:
-        case bytes():
-            return value
-        case str():
-            return value.encode("utf-8", "surrogatepass")
-        case _:
-            return repr(value).encode()
-
-
 def _module_name(thing: Any) -> str:
     module = getattr(thing, "__module__", None)
     return module if isinstance(module, str) else ""
@@ -421,35 +413,3 @@ def _content(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # not set yet
         return Ellipsis
-
-
-def _reduced(value: Any) -> Any:
-    special = copyreg.dispatch_table.get(type(value))
-    return special(value) if special is not None else value.__reduce_ex__(4)
-
-
-def _is_pydantic(cls: type) -> bool:
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and issubclass(cls, pydantic.BaseModel)
-
-
-def _arrow(value: Any) -> bytes:
-    """Return the digest of Arrow data by its values, not by how it is cut or where it lies in its buffers."""
-    kind = type(value).__name__
-    if isinstance(value, pa.Scalar):
-        kind, value = "scalar", pa.nulls(1, value.type) if not value.is_valid else pa.repeat(value, 1)
-    if isinstance(value, pa.Array | pa.ChunkedArray):
-        value = pa.table({"": value})
-    table = pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
-    hashed = ContentHash()
-    hashed.add_all(column for batch in table.combine_chunks().to_batches() for column in batch.columns)
-    return _hashed(f"arrow {kind} {table.schema}", hashed.digest())
-
-
-def _tensor(value: Any) -> Any:
-    """Return the numbers of a tensor of torch, None for anything else."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
-        return None
-    plain = value.detach().cpu().contiguous()
-    return plain.view(torch.uint8).numpy() if plain.dim() else plain.reshape(1).view(torch.uint8).numpy()

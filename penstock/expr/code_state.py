@@ -7,11 +7,14 @@ Only what is stored INTO is changed; what is read on the way, such as the value 
 from __future__ import annotations
 
 import dis
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+from penstock.expr.code_objects import is_users
 
 Path = tuple[str, ...]  # a name and the attributes behind it, "[]" for an element
 Slot = frozenset[Path]  # what a value on the stack is, or is inside of: one thing on each way there
@@ -112,9 +115,11 @@ def owner_of(path: Path, values: Mapping[str, Any]) -> tuple[Path, Any]:
 def attributes_changed(cls: type, method: str) -> frozenset[str]:
     """Return the attributes of its instances that a method changes, itself or by other methods that it calls.
 
-    Not those that only ``__init__`` or another method sets, such as one that configures the instance.
+    Not those that only ``__init__`` or another method sets, such as one that configures the instance. Of
+    inherited methods those of the user's own classes are seen.
 
     >>> class Model:
+    ...     __module__ = "a_script"
     ...     def __init__(self): self.n, self.scale = 0, 2
     ...     def scaled(self, scale): self.scale = scale
     ...     def count(self): self.n += 1
@@ -125,15 +130,34 @@ def attributes_changed(cls: type, method: str) -> frozenset[str]:
     found, seen, left = set[str](), set[str](), [method]
     while left:
         name = left.pop()
-        code = getattr(getattr(cls, name, None), "__code__", None)
-        if name in seen or not isinstance(code, CodeType) or not code.co_argcount:
+        if name in seen or name == "__init__":
             continue
         seen.add(name)
-        own = code.co_varnames[0]
-        changed = _changes(code, lambda _, loaded, own=own: loaded == own)  # type: ignore[misc]
-        found |= {path[1] for path in changed.inside if path[0] == own and len(path) > 1}
-        left += code.co_names
+        for defined in _definitions(cls, name):
+            if isinstance(defined, functools.cached_property):
+                found.add(name)
+            code = _code_of(defined)
+            if code is not None and code.co_argcount:
+                found |= _attributes_of_first(code)
+                left += code.co_names
     return frozenset(found)
+
+
+def _definitions(cls: type, name: str) -> list[Any]:
+    """Return what a class and the user's classes that it inherits from have under a name."""
+    return [vars(each)[name] for each in cls.__mro__ if name in vars(each) and is_users(str(each.__module__))]
+
+
+def _code_of(defined: Any) -> CodeType | None:
+    function = getattr(defined, "fget", None) or getattr(defined, "func", None) or defined
+    return function.__code__ if isinstance(function, FunctionType) else None
+
+
+def _attributes_of_first(code: CodeType) -> set[str]:
+    """Return the attributes that code changes of its first argument."""
+    first = code.co_varnames[0]
+    changed = _changes(code, lambda opname, name: name == first and opname.startswith(("LOAD_FAST", "LOAD_DEREF")))
+    return {path[1] for path in changed.inside if path[0] == first and len(path) > 1}
 
 
 def _captured_changes(code: CodeType) -> Changed:

@@ -133,6 +133,73 @@ def test_an_instance_is_its_class_and_state() -> None:
     assert code_key(cls(1).scaled) == code_key(cls(1).scaled) != code_key(cls(2).scaled)
 
 
+COUNTING = """
+import functools
+class Parent:
+    def count(self):
+        self.n += 1
+class f(Parent):
+    def __init__(self, scale):
+        self.n, self.scale, self.seen, self.calls = 0, scale, {}, []
+    def rescale(self, scale):
+        self.scale = scale
+    def score(self, x):
+        self.calls.append(x)
+        return x * self.scale
+    @functools.cached_property
+    def model(self):
+        return object()
+    @property
+    def lazy(self):
+        self.made = True
+    def __call__(self, x):
+        self.count()
+        self.model, self.lazy
+        self.seen[x] = self.seen.get(x, 0) + self.scale
+        return x * self.scale
+class slotted:
+    __slots__ = ("n", "scale")
+    def __init__(self, scale):
+        self.n, self.scale = 0, scale
+    def rescale(self, scale):
+        self.scale = scale
+    def __call__(self, x):
+        self.n += 1
+"""
+
+
+@dataclasses.dataclass
+class Counting:
+    scale: int
+    n: int = 0
+
+    def rescale(self, scale: int) -> None:
+        self.scale = scale
+
+    def __call__(self, x: int) -> None:
+        self.n += 1
+
+
+@pytest.mark.parametrize("kind", [made(COUNTING), made(COUNTING, "slotted"), Counting])
+def test_what_an_instance_changes_when_it_is_called_is_its_state(kind: Any) -> None:
+    instance = kind(2)
+    before = code_key(instance)
+    instance(1)
+    instance(3)
+    assert instance.n == 2
+    assert code_key(instance) == before
+    instance.rescale(3)  # which no call does
+    assert code_key(instance) != before
+
+
+def test_what_a_method_changes_is_its_state() -> None:
+    instance = made(COUNTING)(2)
+    before, of_instance = code_key(instance.score), code_key(instance)
+    instance.score(1)
+    assert code_key(instance.score) == before
+    assert code_key(instance) != of_instance
+
+
 DECORATED = """
 import functools
 import penstock as ps
