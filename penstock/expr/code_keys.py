@@ -11,16 +11,14 @@ versions of Python, and so do the keys.
 
 from __future__ import annotations
 
-import copyreg
 import dataclasses
 import enum
 import functools
-import hashlib
 import marshal
-import sys
 import types
 import typing
 import warnings
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -37,14 +35,13 @@ from penstock.expr.code_objects import (
     module_files,
     parts_of,
     source_of,
-    state_of,
     version_of,
 )
+from penstock.expr.code_state import attributes_changed, owner_of, state_of
+from penstock.expr.code_values import arrow, atom, hashed, is_pydantic, reduced, tensor_bytes
 from penstock.secret import Secret
 from penstock.types import DataType, Schema
-from penstock.types.content import ContentHash
 
-KEY_NBYTES = 16
 _VERSION = "1"  # raise it when what is equal should get another key
 
 _ATOMS = (int, str, float, bytes, bool, complex, type(None), type(Ellipsis), type(NotImplemented))
@@ -64,20 +61,31 @@ _NOT_OF_CLASS = frozenset(
 )
 
 
-_counts_mutable: ContextVar[bool] = ContextVar("penstock_counts_mutable", default=True)
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A list, dict or object that a function captures, with the digest of its content and the function's name."""
+
+    value: Any
+    digest: bytes
+    function: str
+
+
+_left_out: ContextVar[list[Captured] | None] = ContextVar("penstock_left_out", default=None)
 
 
 @contextmanager
-def mutable_values_left_out() -> Iterator[None]:
+def mutable_values_left_out() -> Iterator[list[Captured]]:
     """Have keys made within not depend on lists, dicts and objects that functions capture, but for their types.
 
     For two keys made in one process: there, such a value may be state that changed since, and the script did not.
+    Yields the list to which those values are added, in the same order for the same script.
     """
-    token = _counts_mutable.set(False)
+    left_out: list[Captured] = []
+    token = _left_out.set(left_out)
     try:
-        yield
+        yield left_out
     finally:
-        _counts_mutable.reset(token)
+        _left_out.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,36 +114,30 @@ def keyed(thing: Any) -> CodeKey:
     >>> keyed([1, threading.Lock()]).opaque
     ('_thread.lock',)
     """
-    walk = _Walk()
-    digest = _hashed(_VERSION, walk.digest(thing))
+    walk = _Walk(str(getattr(thing, "name", None) or getattr(thing, "__name__", "")))
+    digest = hashed(_VERSION, walk.digest(thing))
     return CodeKey(digest, tuple(sorted(set(walk.opaque))))
-
-
-def _hashed(tag: str, *parts: bytes | memoryview) -> bytes:
-    hasher = hashlib.sha256(tag.encode("utf-8", "surrogatepass") + b"\0")  # processors have it: 2.5 times blake2b
-    for part in parts:
-        hasher.update(len(part).to_bytes(8, "little"))
-        hasher.update(part)
-    return hasher.digest()[:KEY_NBYTES]
 
 
 class _Walk:
     """One pass over a thing and all that it refers to. What is met again while it is under way counts by how far up."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name  # of what is walked over
         self.opaque: list[str] = []
         self._done: dict[int, tuple[Any, bytes]] = {}  # holds the things, so that no other gets the same id
         self._above: list[int] = []
         self._modules: dict[str, bytes] = {}
+        self._methods: dict[int, str] = {}  # of instances: the one that is called, where that is not ``__call__``
 
     def digest(self, value: Any) -> bytes:
         if isinstance(value, _ATOMS) and type(value) in _ATOMS:
-            return _hashed(f"atom {type(value).__name__}", _atom(value))
+            return hashed(f"atom {type(value).__name__}", atom(value))
         known = self._done.get(id(value))
         if known is not None:
             return known[1]
         if id(value) in self._above:
-            return _hashed(f"cycle {len(self._above) - self._above.index(id(value))}")
+            return hashed(f"cycle {len(self._above) - self._above.index(id(value))}")
         self._above.append(id(value))
         try:
             found = self._compound(value)
@@ -145,16 +147,18 @@ class _Walk:
         return found
 
     def _all(self, tag: str, *values: Any) -> bytes:
-        return _hashed(tag, *map(self.digest, values))
+        return hashed(tag, *map(self.digest, values))
 
     def _mapping(self, tag: str, items: Iterable[tuple[Any, Any]]) -> bytes:
         """Return the digest of names with values, in whatever order they come."""
         pairs = ((self.digest(name), value) for name, value in items)
-        return _hashed(tag, *(part for name, value in sorted(pairs, key=_first) for part in (name, self.digest(value))))
+        return hashed(tag, *(part for name, value in sorted(pairs, key=_first) for part in (name, self.digest(value))))
 
     def _compound(self, value: Any) -> bytes:
         if not isinstance(value, type) and callable(stands_for := getattr(type(value), "__penstock_key__", None)):
             return self._all(f"{type(value).__qualname__}", stands_for(value))
+        if callable(value) and (named := self._of_library(value)):
+            return named
         match value:
             case types.FunctionType():
                 return self._function(value)
@@ -165,6 +169,7 @@ class _Walk:
             case types.ModuleType():
                 return self._module(value)
             case types.MethodType():
+                self._methods.setdefault(id(value.__self__), value.__func__.__name__)
                 return self._all("method", value.__func__, value.__self__)
             case functools.partial():
                 return self._all("partial", value.func, value.args, value.keywords)
@@ -182,7 +187,7 @@ class _Walk:
             case functools.cached_property():
                 return self._all("cached_property", value.func)
             case Secret():
-                return _hashed("secret")
+                return hashed("secret")
             case _ if typing.get_origin(value) is not None:
                 return self._all("generic", typing.get_origin(value), *typing.get_args(value))
             case typing.TypeVar() | typing.ParamSpec():
@@ -193,14 +198,14 @@ class _Walk:
         kind = type(value)
         if kind is list or kind is tuple:
             if len(value) > 64 and all(type(each) in _PLAIN for each in value):
-                return _hashed(f"plain {kind.__name__}", marshal.dumps(value, 2))  # of version 2: without references
+                return hashed(f"plain {kind.__name__}", marshal.dumps(value, 2))  # of version 2: without references
             return self._all(kind.__name__, *value)
         if kind is dict or kind is types.MappingProxyType:
             return self._mapping("dict", value.items())
         if kind is set or kind is frozenset:
-            return _hashed(kind.__name__, *sorted(map(self.digest, value)))
+            return hashed(kind.__name__, *sorted(map(self.digest, value)))
         if kind is bytearray or kind is memoryview:
-            return _hashed(kind.__name__, bytes(value))
+            return hashed(kind.__name__, bytes(value))
         if isinstance(value, enum.Enum):
             return self._all("enum", kind.__qualname__, value.name, value.value)
         if isinstance(value, np.ndarray | np.generic):
@@ -208,13 +213,15 @@ class _Walk:
         if isinstance(value, DataType | Schema | pa.DataType | pa.Field | pa.Schema):
             return self._all(kind.__name__, repr(value))
         if isinstance(value, pa.Array | pa.ChunkedArray | pa.Scalar | pa.RecordBatch | pa.Table):
-            return _arrow(value)
-        if _is_pydantic(kind):
-            return self._all("pydantic", kind, value.__dict__, getattr(value, "__pydantic_extra__", None))
+            return arrow(value)
+        if is_pydantic(kind):
+            return self._all(
+                "pydantic", kind, self._lasting(value, value.__dict__), getattr(value, "__pydantic_extra__", None)
+            )
         if dataclasses.is_dataclass(kind):
-            names = [each.name for each in dataclasses.fields(kind)]
-            return self._all("dataclass", kind, *(getattr(value, name, None) for name in names))
-        if (tensor := _tensor(value)) is not None:
+            fields = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(kind)}
+            return self._all("dataclass", kind, *self._lasting(value, fields).values())
+        if (tensor := tensor_bytes(value)) is not None:
             return self._all("tensor", kind, str(value.dtype), tensor)
         return self._object(value)
 
@@ -222,7 +229,7 @@ class _Walk:
         if array.dtype.hasobject:
             return self._all("objects", array.shape, array.tolist())
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return _hashed("array", str(array.dtype.descr).encode(), str(array.shape).encode(), data.data)
+        return hashed("array", str(array.dtype.descr).encode(), str(array.shape).encode(), data.data)
 
     def _object(self, value: Any) -> bytes:
         """Return the digest of what pickle would take of an object; of its type where pickle would refuse it.
@@ -235,19 +242,47 @@ class _Walk:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                taken: Any = _reduced(value)
+                taken: Any = reduced(value)
             if isinstance(taken, str):
                 return self._all("named", kind, taken)
             make, args, *rest = taken[:5]
-            # A state, then iterators over items and pairs.
-            found = self._all("object", make, args, *rest[:1], *(each and list(each) for each in rest[1:]))
+            state = [self._lasting(value, each) for each in rest[:1]]
+            found = self._all("object", make, args, *state, *(each and list(each) for each in rest[1:]))  # items, pairs
         except Exception:
             found = b""
-        if found and (len(self.opaque) == num_opaque or is_users(kind.__module__)):
+        module = _module_name(kind)
+        if found and (len(self.opaque) == num_opaque or is_users(module)):
             return found
         del self.opaque[num_opaque:]
-        self.opaque.append(f"{kind.__module__}.{kind.__qualname__}")
-        return self._all("opaque", kind)
+        self.opaque.append(f"{module}.{kind.__qualname__}")
+        try:
+            return self._all("opaque", kind)
+        except Exception:  # a class that breaks when its attributes are read
+            return self._all("opaque", module, kind.__qualname__)
+
+    def _lasting(self, value: Any, state: Any) -> Any:
+        """Return what an object is made of, without the attributes that a call of it changes: they are its state."""
+        method = self._methods.get(id(value), "__call__")
+        changed = attributes_changed(type(value), method) if is_users(_module_name(type(value))) else None
+        if not changed:
+            return state
+        if isinstance(state, tuple):  # attributes and slots
+            return tuple(self._lasting(value, each) for each in state)
+        return {name: each for name, each in state.items() if name not in changed} if isinstance(state, dict) else state
+
+    def _of_library(self, value: Any) -> bytes | None:
+        """Return the digest of a function that a library has under a name, however it is made: in Python, C or Cython.
+
+        Also of a method of an object that the library keeps, such as ``random.random``, whatever that object's state.
+        """
+        if isinstance(value, type | types.FunctionType):
+            return None  # told by where its code stands
+        for module in (_module_name(value), _module_name(type(getattr(value, "__self__", None)))):
+            for attribute in ("__qualname__", "__name__"):
+                name = getattr(value, attribute, None)
+                if module and isinstance(name, str) and not is_users(module) and is_reachable(value, module, name):
+                    return self._all("library", module, name, version_of(module))
+        return None
 
     def _named(self, thing: Any, module: str) -> bytes | None:
         """Return the digest of what a library has under a name."""
@@ -259,18 +294,19 @@ class _Walk:
         # By where its code stands: what wraps a function of the user's says that it is that function.
         if named := self._named(function, function.__globals__.get("__name__") or ""):
             return named
-        state = state_of(function.__code__)
-        cells = zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True)
+        cells = dict(zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True))
+        state = state_of(function.__code__, ChainMap(cells, function.__globals__))
+        closure = ((name, self._captured(value)) for name, value in cells.items() if (name,) not in state)
         notes = {name: value for name, value in vars(function).items() if not name.startswith("__")}
-        return _hashed(
+        return hashed(
             "function",
             self._code(function.__code__, function.__globals__, state),
             self._all("defaults", function.__defaults__, function.__kwdefaults__),
-            self._mapping("closure", ((name, self._captured(value)) for name, value in cells if name not in state)),
+            self._mapping("closure", closure),
             self._mapping("attributes", notes.items()),
         )
 
-    def _code(self, code: types.CodeType, scope: Mapping[str, Any], state: frozenset[str]) -> bytes:
+    def _code(self, code: types.CodeType, scope: Mapping[str, Any], state: frozenset[tuple[str, ...]]) -> bytes:
         """Return the digest of code whose globals are ``scope``, without those that are its ``state``."""
         parts = parts_of(code)
         digests = [str(parts.call).encode(), parts.handlers]
@@ -278,26 +314,26 @@ class _Walk:
             inner = isinstance(operand, types.CodeType)
             digests += bytes([opcode]), self._code(operand, scope, state) if inner else self.digest(operand)
         for path in sorted(parts.paths):
-            if path[0] in scope and path[0] not in state:
-                digests += str(path).encode(), self._global(scope[path[0]], path[1:])
+            if path[0] not in scope or path[:1] in state:
+                continue
+            owner, value = owner_of(path, scope)
+            if owner not in state:
+                digests += str(path).encode(), self.digest(self._captured(value))
         for each in sorted(parts.imports, key=str):
             digests.append(self._import(each, scope.get("__package__") or ""))
-        return _hashed("code", *digests)
-
-    def _global(self, value: Any, attributes: tuple[str, ...]) -> bytes:
-        """Return the digest of a global, or of what is read from it where it is a module."""
-        for name in attributes:
-            if not isinstance(value, types.ModuleType) or not hasattr(value, name):
-                break
-            value = getattr(value, name)
-        return self.digest(self._captured(value))
+        return hashed("code", *digests)
 
     def _captured(self, value: Any) -> Any:
         """Return what a function holds on to, or only its type where that may have changed in this process."""
+        left_out = _left_out.get()
         is_mutable = isinstance(value, list | dict | set | bytearray) or (
             hasattr(value, "__dict__") and not callable(value) and not isinstance(value, types.ModuleType | enum.Enum)
         )
-        return type(value) if is_mutable and not _counts_mutable.get() else value
+        if left_out is None or not is_mutable:
+            return value
+        known = next((each.digest for each in left_out if each.value is value), None)
+        left_out.append(Captured(value, known or _content_digest(value), self._name))
+        return type(value)
 
     def _module(self, module: types.ModuleType) -> bytes:
         if is_users(module.__name__) and (path := source_of(module)) and module.__name__ != "__main__":
@@ -306,7 +342,7 @@ class _Walk:
 
     def _import(self, imported: Imported, package: str) -> bytes:
         files = module_files(imported, package)
-        return _hashed("import", *(self._source(name, path) for name, path in sorted(files.items())))
+        return hashed("import", *(self._source(name, path) for name, path in sorted(files.items())))
 
     def _source(self, name: str, path: str) -> bytes:
         """Return the digest of a whole module of the user's, and of those that it imports in its turn."""
@@ -319,18 +355,20 @@ class _Walk:
                 return b""
             is_package = path.endswith("__init__.py")
             scope = {"__package__": name if is_package else name.rpartition(".")[0]}
-            self._modules[name] = self._code(code, scope, frozenset(scope))
+            self._modules[name] = self._code(code, scope, frozenset((each,) for each in scope))
         return self._modules[name]
 
     def _class(self, cls: type) -> bytes:
+        if not isinstance(cls.__module__, str):  # such as those of Cython, which are in no module
+            return hashed("class of no module", cls.__qualname__.encode())
         if named := self._named(cls, cls.__module__):
             return named
-        if _is_pydantic(cls):
+        if is_pydantic(cls):
             return self._pydantic_class(cls)
         kept = {name: value for name, value in vars(cls).items() if name not in _NOT_OF_CLASS}
         fields = getattr(cls, "__dataclass_fields__", {})
         defaults = {name: (each.default, each.default_factory) for name, each in fields.items()}
-        return _hashed(
+        return hashed(
             f"class {cls.__name__}",
             *map(self.digest, cls.__bases__),
             self.digest(type(cls)),
@@ -353,18 +391,21 @@ class _Walk:
         return self._all(f"pydantic {cls.__name__}", list(cls.__bases__), schema, fields, own)
 
 
+def _content_digest(value: Any) -> bytes:
+    token = _left_out.set(None)
+    try:
+        return keyed(value).digest
+    finally:
+        _left_out.reset(token)
+
+
 def _first(pair: tuple[bytes, Any]) -> bytes:
     return pair[0]
 
 
-def _atom(value: Any) -> bytes:
-    match value:
-        case bytes():
-            return value
-        case str():
-            return value.encode("utf-8", "surrogatepass")
-        case _:
-            return repr(value).encode()
+def _module_name(thing: Any) -> str:
+    module = getattr(thing, "__module__", None)
+    return module if isinstance(module, str) else ""
 
 
 def _content(cell: types.CellType) -> Any:
@@ -372,35 +413,3 @@ def _content(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # not set yet
         return Ellipsis
-
-
-def _reduced(value: Any) -> Any:
-    special = copyreg.dispatch_table.get(type(value))
-    return special(value) if special is not None else value.__reduce_ex__(4)
-
-
-def _is_pydantic(cls: type) -> bool:
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and issubclass(cls, pydantic.BaseModel)
-
-
-def _arrow(value: Any) -> bytes:
-    """Return the digest of Arrow data by its values, not by how it is cut or where it lies in its buffers."""
-    kind = type(value).__name__
-    if isinstance(value, pa.Scalar):
-        kind, value = "scalar", pa.nulls(1, value.type) if not value.is_valid else pa.repeat(value, 1)
-    if isinstance(value, pa.Array | pa.ChunkedArray):
-        value = pa.table({"": value})
-    table = pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
-    hashed = ContentHash()
-    hashed.add_all(column for batch in table.combine_chunks().to_batches() for column in batch.columns)
-    return _hashed(f"arrow {kind} {table.schema}", hashed.digest())
-
-
-def _tensor(value: Any) -> Any:
-    """Return the numbers of a tensor of torch, None for anything else."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
-        return None
-    plain = value.detach().cpu().contiguous()
-    return plain.view(torch.uint8).numpy() if plain.dim() else plain.reshape(1).view(torch.uint8).numpy()

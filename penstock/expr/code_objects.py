@@ -22,16 +22,6 @@ _CALLING_FLAGS = 0x04 | 0x08 | 0x20 | 0x80 | 0x100 | 0x200  # *args, **kwargs, g
 _CONSTANTS, _NAMES, _LOCALS, _CELLS = map(frozenset, (dis.hasconst, dis.hasname, dis.haslocal, dis.hasfree))
 _GLOBALS = frozenset(dis.opmap[name] for name in ("LOAD_GLOBAL", "LOAD_NAME"))
 _ATTRIBUTES = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap)
-_CAPTURED = _GLOBALS | {dis.opmap[name] for name in ("LOAD_DEREF",) if name in dis.opmap}
-_STORING = ("STORE_GLOBAL", "DELETE_GLOBAL")
-_SETTING = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR", "DELETE_ATTR")
-_CHANGING = frozenset(
-    [
-        *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "appendleft", "extendleft"),
-        *("popleft", "rotate", "add", "discard", "update", "setdefault", "popitem", "subtract", "put", "put_nowait"),
-        *("write", "writelines", "inc", "increment"),
-    ]
-)
 _OF_PLACE = ("__qualname__", "__firstlineno__")  # what a class body says of where it stands
 _LIBRARIES = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -81,46 +71,6 @@ def parts_of(code: CodeType) -> CodeParts:
         elif step.opname == "IMPORT_NAME":
             parts.imports.add(_imported(steps, at))
     return parts
-
-
-def state_of(code: CodeType) -> frozenset[str]:
-    """Return the globals and closure variables that code changes: state that it keeps, not what determines it.
-
-    A counter that it adds to, a list that it appends to, an iterator that it draws from. Told by what follows the name
-    in the code, so a change by way of another function or name is not seen.
-
-    >>> def seen(x):
-    ...     calls.append(x)
-    ...     totals[x] += WEIGHTS[x]
-    ...     return x * FACTOR
-    >>> sorted(state_of(seen.__code__))
-    ['calls', 'totals']
-    """
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("PUSH_NULL", "PRECALL", "CACHE")]
-    found = set[str]()
-    for at, step in enumerate(steps):
-        following = [each.opname for each in steps[at + 1 : at + 3]]
-        if step.opname in _STORING or (step.opname == "STORE_DEREF" and step.argval in code.co_freevars):
-            found.add(step.argval)
-        elif step.opcode in _CAPTURED:
-            is_method = at + 1 < len(steps) and steps[at + 1].opcode in _ATTRIBUTES
-            is_drawn = at > 0 and steps[at - 1].opname == "LOAD_GLOBAL" and steps[at - 1].argval == "next"
-            is_read = len(following) == 2 and following[1] == "BINARY_SUBSCR"
-            is_told = is_method and steps[at + 1].argval in _CHANGING
-            if is_drawn or is_told or (not is_read and _is_stored_into(steps, at)):
-                found.add(step.argval)
-    inner = (state_of(constant) for constant in code.co_consts if isinstance(constant, CodeType))
-    return frozenset(found).union(*inner)
-
-
-def _is_stored_into(steps: list[dis.Instruction], at: int) -> bool:
-    """Say whether the line that loads a name then sets an element or an attribute."""
-    line = _line_of(steps[at])
-    return any(step.opname in _SETTING for step in steps[at + 1 :] if _line_of(step) == line)
-
-
-def _line_of(step: dis.Instruction) -> int | None:
-    return None if step.positions is None else step.positions.lineno
 
 
 def _attributes_behind(steps: list[dis.Instruction], at: int) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -25,11 +24,11 @@ from penstock.errors import (
 )
 from penstock.events import RowError
 from penstock.execution.lineage import Lineage
-from penstock.expr.code_keys import mutable_values_left_out
 from penstock.io.dead_letters import error_files
 from penstock.io.staging import writing
 from penstock.io.writer import FileSink
 from penstock.jobs.account import Account, Failure, Part, RowsLeft, read_key
+from penstock.jobs.captured import described_here, queries_here
 from penstock.jobs.folder import JobFolder, LocalJobFolder, held
 from penstock.jobs.settling import CutFile, Settled, settle
 from penstock.ledger.sharing import job_ledger
@@ -49,7 +48,6 @@ Resume = bool | Literal["force", "errors"]
 WAYS = (True, "force", "errors")
 
 PART_NBYTES = 64 * 2**20  # of data in memory
-_THIS_PROCESS = secrets.token_hex(8)
 FORMAT = 1  # of what a job's folder holds
 
 
@@ -119,8 +117,6 @@ class Job:
         self._plan = replace(plan, sink=self._sink)
         self._account = Account()
         self._settled = Settled()
-        with mutable_values_left_out():
-            in_one_process = fingerprint(plan.child)
         self._description: dict[str, Any] = {
             "format": FORMAT,
             "read_by": [
@@ -128,7 +124,7 @@ class Job:
                 os.cpu_count(),
             ],  # may cut sources otherwise
             "query": fingerprint(plan.child),
-            "in_one_process": {"process": _THIS_PROCESS, "query": in_one_process},
+            "in_one_process": described_here(plan.child),
             "output": {"format": sink.encoding.suffix, "partition_cols": list(sink.partition_cols)},
         }
 
@@ -203,15 +199,9 @@ class Job:
         return [*changes(query_then, query_now), *others]
 
     def _queries(self, known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the query as it was and as it is, to be compared.
-
-        In another process a list or an object that a function captures is as the script makes it. In the one that began
-        the job it may have changed since without any change of the script: it is taken to be state.
-        """
-        then = known["in_one_process"]
-        if then["process"] == _THIS_PROCESS:
-            return then["query"], self._description["in_one_process"]["query"]
-        return known["query"], self._description["query"]
+        """Return the query as it was and as it is, to be compared."""
+        here = queries_here(known["in_one_process"], self._description["in_one_process"])
+        return here or (known["query"], self._description["query"])
 
     def _stale_reads(self, known: Mapping[str, Any], differences: Sequence[str]) -> set[int]:
         """Return the reads whose rows are not what they were; all of them if it is the query that changed."""

@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 MOST_NAMED = 5  # of many changes of one kind
@@ -20,7 +21,7 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     >>> changes(then, now)
     ['limit: num_rows was 5 and is 9', "column 'a' was int64 and is string"]
     """
-    if _canonical(then) == _canonical(now):
+    if _compared(then) == _compared(now):
         return []
     if then.get("format") != now.get("format"):
         return ["it was begun by a version of penstock that describes jobs in another way"]
@@ -30,19 +31,26 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         *_input_changes(then["inputs"], now["inputs"]),
         *_step_changes(then["steps"], now["steps"], named),
         *types,
+        *_order_changes(then.get("schema"), now.get("schema")),
+        *_captured_changes(then, now),
     ]
     return list(dict.fromkeys(found)) or ["something in the plan was changed"]
 
 
 def changed_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> set[str] | None:
     """Return the inputs that were changed, came or went, where nothing else is different; else None."""
-    if _canonical(_without_versions(then)) != _canonical(_without_versions(now)):
+    if _compared(_without_versions(then)) != _compared(_without_versions(now)):
         return None
     found: set[str] = set()
     for before, after in zip(then["inputs"], now["inputs"], strict=True):
         old, new = before["versions"], after["versions"]
         found |= {name for name in (*old, *new) if old.get(name) != new.get(name)}
     return found
+
+
+def _compared(fingerprint: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return what fingerprints are compared by: all that is in them, and the order of the columns that come out."""
+    return _canonical(fingerprint), list(fingerprint.get("schema") or ())
 
 
 def _canonical(value: Any) -> str:
@@ -169,9 +177,6 @@ def _column_changes(then: Mapping[str, Any], now: Mapping[str, Any], named: set[
         elif name in then and then[name] != now[name]:
             yield from _expression_changes(f"column {name!r}", then[name], now[name])
     yield from (f"column {name!r} was removed in a select" for name in then if name not in now and name not in named)
-    kept = [name for name in now if name in then]
-    if kept != [name for name in then if name in now]:
-        yield "the columns are in another order"
 
 
 def _expression_changes(what: str, then: Any, now: Any) -> Iterator[str]:
@@ -200,6 +205,18 @@ def _call_changes(where: str, then: Mapping[str, Any], now: Mapping[str, Any]) -
     yield from _option_changes(where, then.get("arguments", {}), now.get("arguments", {}), of=name)
     if then.get("code") != now.get("code"):
         yield f"{where}the code of function {name!r} was changed, or something that it uses"
+
+
+def _captured_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which functions of otherwise equal steps use other values, where fingerprints have those by themselves."""
+    if _canonical(then["steps"]) != _canonical(now["steps"]):
+        return
+    pairs = zip_longest(then.get("captured", ()), now.get("captured", ()))
+    changed = [(after or before)[0] for before, after in pairs if before != after]
+    for name in filter(None, changed):
+        yield f"the code of function {name!r} was changed, or something that it uses"
+    if changed and not any(changed):
+        yield "something that a function uses was changed"
 
 
 def _option_changes(where: str, then: Mapping[str, Any], now: Mapping[str, Any], of: str = "") -> Iterator[str]:
@@ -245,6 +262,14 @@ def _schema_changes(then: Mapping[str, str] | None, now: Mapping[str, str] | Non
         elif then[name] != now[name]:
             yield f"column {name!r} was {then[name]} and is {now[name]}"
     yield from (f"column {name!r} is gone" for name in then if name not in now)
+
+
+def _order_changes(then: Mapping[str, str] | None, now: Mapping[str, str] | None) -> Iterator[str]:
+    """Yield how the columns that are there before and after are in another order, which files show."""
+    old, new = ([name for name in a or () if name in (b or ())] for a, b in ((then, now), (now, then)))
+    if old != new:
+        orders = [_shortened(", ".join(each)) for each in (old, new)]
+        yield f"the columns were in the order {orders[0]} and are in the order {orders[1]}"
 
 
 def _new_and_gone(then: Mapping[str, str] | None, now: Mapping[str, str] | None) -> set[str]:

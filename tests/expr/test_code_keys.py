@@ -7,6 +7,7 @@ import enum
 import functools
 import math
 import os
+import random
 import re
 import subprocess
 import sys
@@ -130,6 +131,73 @@ def test_an_instance_is_its_class_and_state() -> None:
     assert code_key(cls(1)) == code_key(cls(1)) != code_key(cls(2))
     assert code_key(cls(1)) != code_key(made(CLASS.replace("x / 2", "x / 3"))(1))
     assert code_key(cls(1).scaled) == code_key(cls(1).scaled) != code_key(cls(2).scaled)
+
+
+COUNTING = """
+import functools
+class Parent:
+    def count(self):
+        self.n += 1
+class f(Parent):
+    def __init__(self, scale):
+        self.n, self.scale, self.seen, self.calls = 0, scale, {}, []
+    def rescale(self, scale):
+        self.scale = scale
+    def score(self, x):
+        self.calls.append(x)
+        return x * self.scale
+    @functools.cached_property
+    def model(self):
+        return object()
+    @property
+    def lazy(self):
+        self.made = True
+    def __call__(self, x):
+        self.count()
+        self.model, self.lazy
+        self.seen[x] = self.seen.get(x, 0) + self.scale
+        return x * self.scale
+class slotted:
+    __slots__ = ("n", "scale")
+    def __init__(self, scale):
+        self.n, self.scale = 0, scale
+    def rescale(self, scale):
+        self.scale = scale
+    def __call__(self, x):
+        self.n += 1
+"""
+
+
+@dataclasses.dataclass
+class Counting:
+    scale: int
+    n: int = 0
+
+    def rescale(self, scale: int) -> None:
+        self.scale = scale
+
+    def __call__(self, x: int) -> None:
+        self.n += 1
+
+
+@pytest.mark.parametrize("kind", [made(COUNTING), made(COUNTING, "slotted"), Counting])
+def test_what_an_instance_changes_when_it_is_called_is_its_state(kind: Any) -> None:
+    instance = kind(2)
+    before = code_key(instance)
+    instance(1)
+    instance(3)
+    assert instance.n == 2
+    assert code_key(instance) == before
+    instance.rescale(3)  # which no call does
+    assert code_key(instance) != before
+
+
+def test_what_a_method_changes_is_its_state() -> None:
+    instance = made(COUNTING)(2)
+    before, of_instance = code_key(instance.score), code_key(instance)
+    instance.score(1)
+    assert code_key(instance.score) == before
+    assert code_key(instance) != of_instance
 
 
 DECORATED = """
@@ -340,14 +408,137 @@ def test_what_a_function_changes_is_its_state() -> None:
     assert code_key(score) != key
 
 
+STORING = """
+import types
+import pyarrow.compute as pc
+FACTOR, CFG, ROWS = {factor}, {{"k": {factor}}}, {{}}
+obj, mod = types.SimpleNamespace(z=0, deep=types.SimpleNamespace(n=0)), types.ModuleType("mod")
+mod.seen, mod.n = [], 0
+counter = iter(range(10))
+def helper(x):
+    return x * {factor}
+def f(row, x=1):
+    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'row["y"] = row["id"] * FACTOR',
+        'row["y"] = helper(x)',
+        'row["y"] = CFG.get("k")',
+        'row["y"] = CFG["k"]',
+        "row[FACTOR] += helper(x)",
+        'row["y"] = row["z"] = helper(x) if x else FACTOR',
+        "obj.z = helper(row)",
+        "obj.z = CFG",
+        "obj.z += FACTOR",
+        "row[x or FACTOR] = obj.deep.n = x",
+        'del row[CFG["k"]]',
+        "ROWS[helper(x)] = [y for y in CFG]",
+        "row.y = pc.add(x, FACTOR)",
+        "ROWS.update(CFG)",
+        "for ROWS[FACTOR] in row: pass",
+        "with row: ROWS[x], row[0] = helper(x), 1",
+    ],
+)
+def test_what_is_stored_is_no_state(body: str) -> None:
+    """Nor is what tells where: of ``a[b] = c`` only ``a`` is changed."""
+    one = code_key(made(STORING.format(factor=1, body=body)))
+    assert one == code_key(made(STORING.format(factor=1, body=body)))
+    assert one != code_key(made(STORING.format(factor=2, body=body)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "ROWS[x] = x",
+        "ROWS[x] = ROWS.get(x, 0) + 1",
+        "ROWS.setdefault(x, []).append(row)",
+        'ROWS["a" if x else "b"] = helper(x)',
+        "(ROWS if x else CFG)[x] = x",
+        "ROWS[(lambda: x)()] = 1",
+        "obj.z += 1",
+        "obj.deep.n += FACTOR",
+        "[obj.deep.__dict__.update(n=y) for y in (x,)]",
+        "mod.seen.append(x)",
+        "mod.n += 1",
+        "return next(counter)",
+        "return next(counter, None)",
+        "if x not in ROWS: ROWS[x] = CFG",
+    ],
+)
+def test_what_is_stored_into_is_state(body: str) -> None:
+    f = made(STORING.format(factor=1, body=body))
+    before = code_key(f)
+    f({}, 5)
+    assert code_key(f) == before
+
+
+def test_functions_classes_and_modules_are_no_state() -> None:
+    source = "import pyarrow.compute as pc\nclass C:\n    K = 1\ndef f(x):\n    C.n = x\n    return pc.add(x, 1)\n"
+    assert code_key(made(source)) != code_key(made(source.replace("K = 1", "K = 2")))
+    assert code_key(made(source)) != code_key(made(source.replace("pyarrow.compute", "numpy")))
+
+
+LIBRARY_FUNCTIONS = [
+    "pa.table",
+    "pa.array",
+    "pc.add",
+    "np.random.rand",
+    "np.add",
+    "random.random",
+    "pa.Table.from_pydict",
+]
+
+
+@pytest.mark.parametrize("name", LIBRARY_FUNCTIONS)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x):\n    return {name}(x)\n",
+        "g = {name}\ndef f(x):\n    return g(x)\n",
+        "def f(x, g={name}):\n    return g(x)\n",
+        "def make(g):\n    return lambda x: g(x)\nf = make({name})\n",
+        "f = {name}\n",
+    ],
+)
+def test_functions_of_libraries_count_by_name_however_they_are_made(source: str, name: str) -> None:
+    imports = "import random\nimport numpy as np\nimport pyarrow as pa\nimport pyarrow.compute as pc\n"
+    f = made(imports + source.format(name=name))
+    before = keyed(f)
+    np.random.rand(), random.random()  # the state of generators that libraries keep is no part of a function's key
+    assert keyed(f) == before
+    assert before.opaque == ()
+    assert code_key(made(imports + source.format(name="pa.chunked_array"))) != before.digest
+
+
+def test_what_breaks_when_it_is_looked_at_is_known_by_its_type() -> None:
+    class Broken(type):
+        @property
+        def __bases__(cls) -> Any:  # type: ignore[override]
+            raise RuntimeError("not here")
+
+    class Thing(metaclass=Broken):
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            raise TypeError("not to be pickled")
+
+    assert keyed(Thing()).opaque == (f"{__name__}.{Thing.__qualname__}",)
+
+
 def test_values_that_may_be_state_can_be_left_out() -> None:
     bad = {3, 7}
 
     def is_bad(x: int) -> bool:
         return x in bad
 
-    with mutable_values_left_out():
+    with mutable_values_left_out() as captured:
         key = code_key(is_bad)
-        bad.clear()
+    bad.clear()
+    with mutable_values_left_out() as captured_then:
         assert code_key(is_bad) == key
+    (before,), (after,) = captured, captured_then
+    assert before.value is after.value is bad
+    assert (before.function, before.digest, after.digest) == ("is_bad", code_key({3, 7}), code_key(set()))
     assert code_key(is_bad) != key

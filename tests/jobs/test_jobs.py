@@ -319,6 +319,60 @@ def test_a_changed_function_is_refused_and_named(out: Path) -> None:
     assert column(out, "b") == [0, 3, 6]
 
 
+def looked_up(cfg: dict[str, int], verb: str = "func") -> ps.DataFrame:
+    def f(a: int) -> int:
+        return a * cfg["k"]
+
+    def of_batch(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"b": batch["a"] * cfg["k"]}
+
+    if verb == "map_batches":
+        return numbers(3).map_batches(of_batch)
+    return numbers(3).select(ps.func(f, return_dtype=INT)(col("a")).alias("b"))
+
+
+@pytest.mark.parametrize(("verb", "name"), [("func", "f"), ("map_batches", "of_batch")])
+def test_a_value_bound_anew_in_one_process_is_refused(out: Path, verb: str, name: str) -> None:
+    """As by a cell of a notebook that was changed and run again."""
+    looked_up({"k": 2}, verb).write_parquet(str(out), resume=True)
+    with pytest.raises(JobChangedError, match=f"the code of function '{name}' was changed, or something that it uses"):
+        looked_up({"k": 5}, verb).write_parquet(str(out), resume=True)
+    looked_up({"k": 5}, verb).write_parquet(str(out), resume="force")
+    assert column(out, "b") == [0, 5, 10]
+
+
+def test_an_equal_value_bound_anew_is_none_other(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    looked_up({"k": 2}).write_parquet(str(out), resume=True)
+    looked_up({"k": 2}).write_parquet(str(out), resume=True)
+    assert "Nothing was done" in capsys.readouterr().err
+
+
+def test_a_value_that_changed_in_one_process_is_state(out: Path) -> None:
+    bad = {1}
+
+    @ps.func(return_dtype=INT)
+    def checked(a: int) -> int:
+        if a in bad:
+            raise ValueError("bad")
+        return a
+
+    frame = numbers(3).select(checked(col("a")).alias("b"))
+    with pytest.raises(PenstockError):
+        frame.write_parquet(str(out), resume=True)
+    bad.clear()
+    frame.write_parquet(str(out), resume=True)
+    assert column(out, "b") == [0, 1, 2]
+
+
+def test_another_order_of_columns_is_refused(out: Path) -> None:
+    frame = numbers(3).with_column("b", col("a") + 1)
+    frame.select("a", "b").write_csv(str(out), resume=True)
+    with pytest.raises(JobChangedError, match="the columns were in the order a, b and are in the order b, a"):
+        frame.select("b", "a").write_csv(str(out), resume=True)
+    frame.select("b", "a").write_csv(str(out), resume="force")
+    assert [(out / path).read_text().split()[0] for path in visible_files(out)] == ['"b","a"']
+
+
 def test_rows_in_memory_that_changed_are_refused(out: Path) -> None:
     numbers(3).write_parquet(str(out), resume=True)
     with pytest.raises(JobChangedError, match="memory"):

@@ -165,6 +165,18 @@ def test_steps_are_named(build: Any, sentence: str) -> None:
     assert any(sentence in each for each in found), found
 
 
+def test_the_order_of_the_columns_that_come_out_counts() -> None:
+    sentence = "the columns were in the order q, x and are in the order x, q"
+    then, now = rows().select("q", "x"), rows().select("x", "q")
+    assert told(then, now) == [sentence]
+    assert changed_inputs(of(then), of(now)) is None
+    assert told(then.select("q", "x"), now.select("q", "x")) == []
+    assert told(rows().select("q", "x"), rows().select("x", ps.lit(1).alias("y"), "q")) == [
+        "column 'y' is new",
+        sentence,
+    ]
+
+
 def test_equal_steps_are_laid_side_by_side() -> None:
     def build(first: int, last: int) -> ps.DataFrame:
         return rows().where(ps.col("x") > first).with_column("y", ps.col("x") * 2).where(ps.col("y") < last).limit(9)
