@@ -11,6 +11,7 @@ Ledger                 what finished calls answered   ledger/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -205,6 +206,10 @@ class Origin(NamedTuple):
     source: int
     start: int | None
     num_rows: int
+
+
+task_origins: ContextVar[tuple[Origin, ...]] = ContextVar("penstock_task_origins", default=())
+"""Where the rows of the task come from that an async handler works on; empty where nobody keeps account of it."""
 
 
 def cut_origins(origins: Sequence[Origin], offset: int, num_rows: int) -> tuple[Origin, ...]:

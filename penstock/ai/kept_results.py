@@ -17,7 +17,8 @@ import orjson
 
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, Turn, UserTurn
 from penstock.ai.provider import AnyModel, Model, Prompter
-from penstock.ai.remembering import Samples, configured_ledger
+from penstock.ai.remembering import configured_ledger
+from penstock.ai.samples import SharedSamples
 from penstock.ledger.keys import canonical, key_of, keys_between
 from penstock.protocols import Ledger
 
@@ -58,7 +59,7 @@ class KeptResults:
     def __init__(self, ledger: Ledger, identity: Any) -> None:
         self._ledger = ledger
         self._model = canonical(identity) + b"\0"
-        self._samples = Samples()
+        self._held = SharedSamples()
 
     @staticmethod
     def of(model: Model) -> KeptResults | None:
@@ -88,14 +89,17 @@ class KeptResults:
         self, requests: Sequence[Request], model: Prompter, compute: Callable[[list[Any]], Iterable[Any]]
     ) -> list[Any]:
         """Do the same for requests, of which equal ones are as many where chance has a part in the answers."""
-        keys = []
-        for request in requests:
-            key = key_of(self._model + canonical(_described(request)))
-            keys.append(key if model.is_certain(request) else self._samples.next(key))
+        keys = [key_of(self._model + canonical(_described(request))) for request in requests]
+        drawn = [number for number, request in enumerate(requests) if not model.is_certain(request)]
+        for number, key in zip(drawn, self._held.samples.keys([keys[n] for n in drawn]), strict=True):
+            keys[number] = key
         return self._results(keys, requests, ANSWERS, compute)
 
     def close(self) -> None:
-        self._ledger.close()
+        try:
+            self._held.close()
+        finally:
+            self._ledger.close()
 
     def _results(
         self,

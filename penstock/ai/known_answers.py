@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.messages.reading import Message, is_quick, message_of
 from penstock.ai.remembering import Found
+from penstock.ai.samples import RowId, RowIds, row_ids
 from penstock.udf.callers import Unfinished
 
 UNSETTLED = object()
@@ -19,16 +20,16 @@ Row = tuple[Any, ...]
 class Remembering(Protocol):
     """A model whose answers can be looked up; ``ApiPrompter`` says what its methods do."""
 
-    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]: ...
+    def look_up(self, requests: Sequence[Request], rows: RowIds = None) -> Iterator[Found]: ...
 
-    def look_up_texts(self, texts: Sequence[str], like: Request) -> Iterator[Found]: ...
+    def look_up_texts(self, texts: Sequence[str], like: Request, rows: RowIds = None) -> Iterator[Found]: ...
 
 
 class KnownAnswers:
     """What the rows of a task give, as far as their answers are kept.
 
     ``request`` makes that of a message, ``settle`` gives the result of an answer, or UNSETTLED if the talk goes on, and
-    ``ask`` does all that is left to do for a row, of which something may be found already.
+    ``ask`` does all that is left to do for a row, of which something may be found already, and which may have an id.
     """
 
     def __init__(
@@ -36,19 +37,20 @@ class KnownAnswers:
         model: Remembering,
         request: Callable[[Message], Request],
         settle: Callable[[Generation], Any],
-        ask: Callable[[Row, Found | None], Awaitable[Any]],
+        ask: Callable[[Row, Found | None, RowId | None], Awaitable[Any]],
     ) -> None:
         self._model, self._request, self._settle, self._ask = model, request, settle, ask
         self._like = request(Message(()))
 
     def results(self, rows: Sequence[Row]) -> list[Any]:
         """Return the result of each row, or what makes the call that gives it."""
+        ids = row_ids(len(rows))
         if rows and len(rows[0]) == 1 and all(type(row[0]) is str for row in rows):
-            found = self._model.look_up_texts([row[0] for row in rows], self._like)
-            return [self._result(row, each) for row, each in zip(rows, found, strict=True)]
+            found = self._model.look_up_texts([row[0] for row in rows], self._like, ids)
+            return list(map(self._result, rows, found, ids))
         requests, results = dict[int, Request](), list[Any]()
         for number, row in enumerate(rows):
-            results.append(Unfinished(partial(self._ask, row, None)))
+            results.append(Unfinished(partial(self._ask, row, None, ids[number])))
             if all(is_quick(value) for value in row):
                 try:
                     message = message_of(row)
@@ -58,11 +60,12 @@ class KnownAnswers:
                     results[number] = None
                 else:
                     requests[number] = self._request(message)
-        for number, each in zip(requests, self._model.look_up(list(requests.values())), strict=True):
-            results[number] = self._result(rows[number], each)
+        found = self._model.look_up(list(requests.values()), [ids[number] for number in requests])
+        for number, each in zip(requests, found, strict=True):
+            results[number] = self._result(rows[number], each, ids[number])
         return results
 
-    def _result(self, row: Row, found: Found) -> Any:
+    def _result(self, row: Row, found: Found, row_id: RowId | None) -> Any:
         if isinstance(found, list):
             try:
                 result = self._settle(found[0])
@@ -70,4 +73,4 @@ class KnownAnswers:
                 result = UNSETTLED
             if result is not UNSETTLED:
                 return result
-        return Unfinished(partial(self._ask, row, found))
+        return Unfinished(partial(self._ask, row, found, row_id))

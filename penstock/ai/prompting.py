@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +20,10 @@ from penstock.ai.messages.reading import Message, message_of, read_message
 from penstock.ai.pricing import cost_of
 from penstock.ai.provider import Prompter, loaded
 from penstock.ai.remembering import Found
+from penstock.ai.samples import RowId, asking_row, row_ids
 from penstock.errors import ContentFilteredError, InvalidAnswerError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
+from penstock.udf.callers import Unfinished
 
 USAGE = {
     "model": DataType.string(),
@@ -232,10 +235,10 @@ class AsyncPrompts:
     @property
     def prepare(self) -> Callable[[Sequence[tuple[Any, ...]]], list[Any]] | None:
         """What is given the rows of a task before they are asked; None where no answers are kept."""
-        if self._form.num_answers is not None or not getattr(self._model, "is_remembering", False):
+        if self._tells_rows_apart or not getattr(self._model, "is_remembering", False):
             return None
-        if self._tells_rows_apart:
-            return None
+        if self._form.num_answers is not None:
+            return self._unfinished
         model: Any = self._model
         return KnownAnswers(model, self._form.request, self._settled_at_once, self._ask_rest).results
 
@@ -246,8 +249,14 @@ class AsyncPrompts:
         exchange.take(answer)
         return UNSETTLED if exchange.request is not None or exchange.to_run else exchange.result()
 
-    async def _ask_rest(self, values: Sequence[Any], found: Found | None) -> Any:
+    def _unfinished(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return what asks for each row, whose answers are looked up one by one."""
+        ids = row_ids(len(rows))
+        return [Unfinished(partial(self._ask_rest, row, None, row_id)) for row, row_id in zip(rows, ids, strict=True)]
+
+    async def _ask_rest(self, values: Sequence[Any], found: Found | None, row_id: RowId | None) -> Any:
         """Do for a row what is left to do: all of it, or what follows its first answer."""
+        asking_row.set(row_id)
         if isinstance(found, Exception):
             raise found
         if found is None:

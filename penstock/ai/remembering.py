@@ -16,6 +16,7 @@ import orjson
 
 from penstock.ai.conversation import Generation
 from penstock.ai.provider import NDArray
+from penstock.ai.samples import RowIds, SharedSamples, asking_row
 from penstock.ledger.keys import canonical, key_of, keys_between
 from penstock.protocols import Ledger
 
@@ -32,32 +33,27 @@ def configured_ledger(cache: bool | None) -> Ledger | None:
     return current_ledger()
 
 
-class Samples:
-    """Counts calls that are equal and yet as many, as their answers are drawn by chance."""
-
-    def __init__(self) -> None:
-        self._num_seen: dict[bytes, int] = {}
-
-    def next(self, key: bytes) -> bytes:
-        """Return the key of the next of the calls that have the same one; that of the first is their own."""
-        number = self._num_seen.get(key, 0)
-        self._num_seen[key] = number + 1
-        return key_of(key + number.to_bytes(8, "little")) if number else key
-
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._num_seen
-
-
 class CallMemory:
     """The calls of one model. Used on one event loop."""
 
     def __init__(self, ledger: Ledger, provider: str, base_url: str) -> None:
         self._ledger = ledger
         self._server = canonical({"provider": provider, "base_url": base_url})
-        self._samples = Samples()
+        self._held = SharedSamples()
+        self._samples = self._held.samples
         self._under_way: dict[bytes, asyncio.Future[bytes]] = {}
         self._made: set[bytes] = set()  # by this one, of calls that are made once
-        self.get, self.put = ledger.get, ledger.put
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the answers that are kept."""
+        if found := self._ledger.get(keys):
+            self._samples.confirm()
+        return found
+
+    def put(self, key: bytes, raw: bytes) -> None:
+        """Keep an answer."""
+        self._samples.confirm()
+        self._ledger.put(key, raw)
 
     def key(self, path: str, body: Mapping[str, Any]) -> bytes:
         """Return the key of a call, which is the next of equal ones where its answer is drawn by chance.
@@ -65,16 +61,20 @@ class CallMemory:
         Equal calls whose answer is drawn by chance are as many calls: the second of a run is kept beside the first. Of
         those that always give the same, one is made.
         """
-        key = key_of(self.before(path) + canonical(body))
-        return key if is_deterministic(body) else self.sample(key)
+        key = self.base_key(path, body)
+        return key if is_deterministic(body) else self._samples.keys([key], [asking_row.get()])[0]
+
+    def base_key(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """Return the key that equal calls share."""
+        return key_of(self.before(path) + canonical(body))
 
     def before(self, path: str) -> bytes:
         """Return what stands before the body of a call in what is hashed."""
         return b"\0".join((self._server, path.encode(), b""))
 
-    def sample(self, key: bytes) -> bytes:
-        """Return the key of the next of the calls that have the same one."""
-        return self._samples.next(key)
+    def samples(self, keys: Sequence[bytes], rows: RowIds) -> list[bytes]:
+        """Return the key of the next of the calls that have the same one, for each; ``rows`` make them."""
+        return self._samples.keys(keys, rows)
 
     def is_own(self, key: bytes) -> bool:
         """Whether nobody else makes the call that has this key, as it is the first of samples."""
@@ -86,7 +86,7 @@ class CallMemory:
         ``is_missing`` says that there was none when somebody last looked.
         """
         if not is_missing or key in self._made:
-            known = self._ledger.get([key]).get(key)
+            known = self.get([key]).get(key)
             if known is not None:
                 return known
         while (under_way := self._under_way.get(key)) is not None:
@@ -95,7 +95,7 @@ class CallMemory:
         future = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
             raw = await ask(key)
-            self._ledger.put(key, raw)
+            self.put(key, raw)
             self._made.add(key)
             future.set_result(raw)
             return raw
@@ -105,7 +105,10 @@ class CallMemory:
                 future.cancel()  # of those who waited, the first makes the call
 
     def close(self) -> None:
-        self._ledger.close()
+        try:
+            self._held.close()
+        finally:
+            self._ledger.close()
 
 
 async def _shared(under_way: asyncio.Future[bytes]) -> bytes | None:
@@ -150,10 +153,10 @@ class TextKeys:
             found.add(TextKeys(memory.before(path) + parts[0], parts[1], is_deterministic(body)))
         return found.pop() if len(found) == 1 else None
 
-    def keys(self, texts: Sequence[str], memory: CallMemory) -> list[bytes]:
+    def keys(self, texts: Sequence[str], memory: CallMemory, rows: RowIds) -> list[bytes]:
         """Return the key of the call of each text, as ``CallMemory.key`` gives it."""
         keys = keys_between(self.head, map(orjson.dumps, texts), self.tail)
-        return keys if self.is_certain else [memory.sample(key) for key in keys]
+        return keys if self.is_certain else memory.samples(keys, rows)
 
 
 class VectorMemory:

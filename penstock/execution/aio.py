@@ -13,9 +13,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.execution.collector import CalmCollector
+from penstock.execution.lineage import origins_of
 from penstock.execution.recording import record, recording
 from penstock.execution.threads import input_of, local_bundle
-from penstock.protocols import Emit, Report, Task, WorkerContext
+from penstock.protocols import Emit, Report, Task, WorkerContext, task_origins
 
 
 class AsyncHandler(Protocol):
@@ -145,6 +146,7 @@ class AsyncPool:
         try:
             if self._handler is None:
                 self._handler = self._open_handler(WorkerContext(lambda: self._is_closed, record))
+            task_origins.set(origins_of(task))  # in the context of this asyncio task, which is the task's own
             with recording() as errors:
                 batch = await self._handler.process(input_of(task), task.first_row)
             output = local_bundle(batch)

@@ -95,7 +95,7 @@ def run_held_job(
     job = Job(plan, folder, sink)
     if (files := job.prepare(resume)) is not None:
         return files
-    with folder.ledger() as ledger, job_ledger(ledger), _told_how_to_go_on(sink.root):
+    with folder.ledger() as ledger, job_ledger(ledger, job.era), _told_how_to_go_on(sink.root):
         return job.run(runner, subscribers)
 
 
@@ -119,6 +119,7 @@ class Job:
         self._settled = Settled()
         self._description: dict[str, Any] = {
             "format": FORMAT,
+            "era": secrets.token_hex(8),
             "read_by": [
                 getattr(sys.modules["penstock"], "__version__", ""),
                 os.cpu_count(),
@@ -127,6 +128,11 @@ class Job:
             "in_one_process": described_here(plan.child),
             "output": {"format": sink.encoding.suffix, "partition_cols": list(sink.partition_cols)},
         }
+
+    @property
+    def era(self) -> str:
+        """What stays the same from run to run as long as rows have the same numbers in the same reads."""
+        return str(self._description["era"])
 
     # --- begin, or take up again ---
 
@@ -157,6 +163,9 @@ class Job:
         stale, redo = self._stale_reads(known, differences), []
         if differences or known.get("read_by") != self._description["read_by"]:
             stale |= self._lost_reads()
+        is_cut_alike = bool(self._account.reads) or known.get("read_by") == self._description["read_by"]
+        if is_cut_alike and not differences and not stale:
+            self._description["era"] = known.get("era", "")
         if resume == "errors":
             redo = [failure for failure in self._account.failures if failure.origin is not None]
             if not self._account.failures:

@@ -23,6 +23,7 @@ _open: dict[Path, tuple[FileLedger, int]] = {}  # with how many users it has
 _lock = threading.Lock()
 
 _job_folder: ContextVar[str] = ContextVar("penstock_job_ledger")
+_job_era: ContextVar[str] = ContextVar("penstock_job_era", default="")
 _inherited_job_folder = ""  # of the driver that this process works for
 
 
@@ -60,13 +61,17 @@ def cache_ledger(cache_dir: str | os.PathLike[str]) -> Ledger:
 
 
 @contextmanager
-def job_ledger(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Have the calls of the queries within kept in a job's own ledger, too."""
-    token = _job_folder.set(str(Path(folder).absolute()))
+def job_ledger(folder: str | os.PathLike[str], era: str = "") -> Iterator[None]:
+    """Have the calls of the queries within kept in a job's own ledger, too.
+
+    ``era`` stays the same from run to run as long as rows have the same numbers in the same reads.
+    """
+    token, era_token = _job_folder.set(str(Path(folder).absolute())), _job_era.set(era)
     try:
         yield
     finally:
         _job_folder.reset(token)
+        _job_era.reset(era_token)
 
 
 def job_folder() -> str:
@@ -78,6 +83,17 @@ def inherit_job_folder(folder: str) -> None:
     """Have the calls of this process, which works for another, kept where that one says."""
     global _inherited_job_folder
     _inherited_job_folder = folder
+
+
+def ledger_place() -> tuple[str, str, str]:
+    """Return what tells ``current_ledger`` here from others: the job's folder, the ``cache_dir``, the job's era."""
+    return job_folder(), str(get_config().cache_dir or ""), _job_era.get()
+
+
+def job_ledger_alone() -> Ledger | None:
+    """Return the ledger of the job that runs here without what jobs share. Whoever asks for it closes it."""
+    own = job_folder()
+    return SharedLedger(Path(own)) if own else None
 
 
 def current_ledger() -> Ledger | None:

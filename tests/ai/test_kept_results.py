@@ -131,6 +131,13 @@ def test_samples_are_as_many_as_there_are_rows(tmp_path: Path) -> None:
     assert provider.logged == ["load", "a", "a", "b", "load", "a"]
 
 
+def test_equal_prompts_of_a_query_are_samples_too(tmp_path: Path) -> None:
+    provider = Counting(tmp_path, is_certain=False)
+    for _ in range(2):
+        column(prompt(ps.col("x"), provider=provider).concat(prompt(ps.col("x"), provider=provider)), ["a"] * 3)
+        assert provider.logged.count("a") == 6
+
+
 @pytest.mark.parametrize("how", ["cache=False", "no identity", "no ledger"])
 def test_nothing_is_kept_where_nobody_wants_it(tmp_path: Path, how: str) -> None:
     provider = Counting(tmp_path, has_identity=how != "no identity")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from penstock.ai.conversation import Request, Text, UserTurn
 from penstock.ai.provider import Prompting, loaded
 from penstock.ai.registry import make_provider
 from penstock.ai.remembering import CallMemory
+from penstock.ai.samples import Samples
 from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.functions import embed_text, prompt
 from penstock.ledger import open_ledger
@@ -335,3 +337,60 @@ def test_a_text_has_the_key_of_its_request(
         quick = asyncio.run(keys(lambda asked: asked.look_up_texts([t for t in texts if t], like)))
         slow = asyncio.run(keys(lambda asked: asked.look_up([r for r in requests if r.text])))
     assert quick == slow
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_rows", [10, 1000])
+def test_equal_prompts_of_a_query_are_samples_too(server: ModelServer, num_rows: int) -> None:
+    server.change(answer=lambda request: uuid.uuid4().hex)
+
+    def question() -> ps.Column:
+        return prompt(ps.col("q"), model="gpt-5", max_concurrency=32)
+
+    df = ps.from_pydict({"q": ["a"] * num_rows})
+
+    def answers() -> list[str]:
+        found = df.with_column("x", question()).with_column("y", question()).to_pydict()
+        return sorted([*found["x"], *found["y"]])
+
+    first = answers()
+    assert len(set(first)) == server.num_requests == 2 * num_rows
+    assert answers() == first
+    df.select(question().concat(question())).collect()
+    assert server.num_requests == 2 * num_rows
+
+
+def test_what_is_certain_is_asked_once_in_a_query(server: ModelServer) -> None:
+    first, second = (prompt(ps.col("q"), model="gpt-5", temperature=0) for _ in range(2))
+    ps.from_pydict({"q": ["a"] * 5}).with_column("x", first).with_column("y", second).collect()
+    assert server.num_requests == 1
+
+
+def claimed(ledger: Path, rows: Sequence[bytes | None], era: str = "1") -> list[bytes]:
+    """Return the keys of as many equal calls, made by rows in one run."""
+    samples = Samples(open_ledger(ledger), era)
+    samples.confirm()
+    try:
+        return samples.keys([b"k" * 16] * len(rows), rows)
+    finally:
+        samples.close()
+
+
+def test_a_row_finds_its_samples_in_the_next_run(tmp_path: Path) -> None:
+    rows = [str(number).encode() for number in range(300)]
+    first = claimed(tmp_path, rows + rows[:5])
+    assert len(set(first)) == 305
+    assert claimed(tmp_path, [*rows[200:], *rows[3:5], *rows[3:5]]) == [*first[200:300], *first[3:5], *first[303:305]]
+    (new,) = claimed(tmp_path, [b"another"])
+    assert new not in first
+    assert claimed(tmp_path, [None, rows[0]])[1] == first[0]
+    assert claimed(tmp_path, [b"another", b"third"], era="2") == first[:2]
+
+
+def test_claims_wait_for_an_answer(tmp_path: Path) -> None:
+    samples = Samples(open_ledger(tmp_path), "1")
+    samples.keys([b"k" * 16] * 2, [b"one", b"two"])
+    samples.close()
+    assert not list(tmp_path.glob("*.log"))

@@ -16,9 +16,18 @@ import orjson
 from penstock.accounts import current_account
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
-from penstock.ai.remembering import SAMPLE_TEXTS, CallMemory, Found, TextKeys, VectorMemory, configured_ledger
+from penstock.ai.remembering import (
+    SAMPLE_TEXTS,
+    CallMemory,
+    Found,
+    TextKeys,
+    VectorMemory,
+    configured_ledger,
+    is_deterministic,
+)
 from penstock.ai.remote.http import ApiClient, estimated_tokens
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
+from penstock.ai.samples import RowIds
 from penstock.errors import InvalidAnswerError
 from penstock.ledger.keys import KEY_NBYTES
 
@@ -78,19 +87,25 @@ class ApiPrompter(Prompter):
         """Whether answers are kept, and so may be looked up."""
         return self._memory is not None
 
-    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
+    def look_up(self, requests: Sequence[Request], rows: RowIds = None) -> Iterator[Found]:
         """Return the answers to each request that are kept; where there are none, the key to give to ``generate``.
 
-        They are looked up at once, and read when they are drawn: each is gone before the next takes its memory.
+        ``rows`` are those that ask, as far as they can be told from others in all runs of a job. Answers are looked up
+        at once, and read when they are drawn: each is gone before the next takes its memory.
         """
         assert self._memory is not None
-        keys = []
-        for request in requests:
+        keys, drawn = [], []
+        for number, request in enumerate(requests):
             call = self._wire.call(replace(request, output=None))
-            keys.append(self._memory.key(call.path, call.body))
+            keys.append(self._memory.base_key(call.path, call.body))
+            if not is_deterministic(call.body):
+                drawn.append(number)
+        of_rows = rows and [rows[number] for number in drawn]
+        for number, key in zip(drawn, self._memory.samples([keys[n] for n in drawn], of_rows), strict=True):
+            keys[number] = key
         return self._found(keys, self._memory)
 
-    def look_up_texts(self, texts: Sequence[str], like: Request) -> Iterator[Found]:
+    def look_up_texts(self, texts: Sequence[str], like: Request, rows: RowIds = None) -> Iterator[Found]:
         """Do what ``look_up`` does for requests that are ``like`` one with a text in place of its turns."""
         assert self._memory is not None
 
@@ -102,8 +117,8 @@ class ApiPrompter(Prompter):
             self._text_keys = like, TextKeys.of(self._memory, [(call.path, call.body) for call in calls])
         pattern = self._text_keys[1]
         if pattern is None or not all(texts):  # what wires do with an empty text is their own
-            return self.look_up([request(text) for text in texts])
-        return self._found(pattern.keys(texts, self._memory), self._memory)
+            return self.look_up([request(text) for text in texts], rows)
+        return self._found(pattern.keys(texts, self._memory, rows), self._memory)
 
     def _found(self, keys: list[bytes], memory: CallMemory) -> Iterator[Found]:
         known, till = memory.get(keys).get, self._client.till
