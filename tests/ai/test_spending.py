@@ -215,8 +215,14 @@ def test_a_budget_holds_for_embeddings_and_labels(server: ModelServer) -> None:
 
 
 def test_the_first_call_may_be_too_dear(server: ModelServer) -> None:
-    with spending(CALL), pytest.raises(BudgetSpentError, match=r"no call was made, and the next, to openai \(mine\)"):
+    told = r"does not cover the first call, to openai \(mine\), which may cost up to \$0.010\d+: give max_output_"
+    with spending(CALL), pytest.raises(BudgetSpentError, match=told):
         asked(5).collect()
+    with spending(CALL), pytest.raises(BudgetSpentError, match="give a max_output_tokens= below 500, or a larger"):
+        asked(5, max_tokens=500).collect()
+    vectors = ps.from_pydict({"t": ["x" * 4000]}).select(embed_text(ps.col("t"), provider="openai", dimensions=4))
+    with spending(1e-9), pytest.raises(BudgetSpentError, match=r"first call, .*: give a larger budget\.$"):
+        vectors.collect()
     assert server.num_requests == 0
 
 

@@ -18,6 +18,7 @@ from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
 from penstock.ai.remembering import SAMPLE_TEXTS, CallMemory, Found, TextKeys, VectorMemory, configured_ledger
 from penstock.ai.remote.http import ApiClient, estimated_tokens
+from penstock.ai.remote.usage import Usage, usage_in
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
 from penstock.errors import InvalidAnswerError
 from penstock.ledger.keys import KEY_NBYTES
@@ -175,7 +176,7 @@ class ApiPrompter(Prompter):
         began, till = time.monotonic(), self._client.till
         if till is None:
             return await asker.ask(key, call), time.monotonic() - began
-        charge = await till.reserve(call.body, tokens)
+        charge = await till.reserve_in_batch(call.body, tokens, asker.hurry)
         try:
             body = await asker.ask(key, call)
             charge.answered(body, time.monotonic() - began)
@@ -254,18 +255,26 @@ class BodyAnswers:
         return {key: orjson.loads(value) for key, value in kept.items()}
 
 
+PaidVector = tuple[NDArray, Usage | None]
+"""A vector, and what it took where that is known."""
+
+
 class VectorAnswers:
     """Vectors of single texts."""
 
     def __init__(self, read: Callable[[Mapping[str, Any]], NDArray], memory: VectorMemory | None) -> None:
-        self.read, self._memory = read, memory
+        self._read, self._memory = read, memory
 
-    def keep(self, key: bytes, answer: NDArray) -> None:
+    def read(self, body: Mapping[str, Any]) -> PaidVector:
+        return self._read(body), usage_in(body)
+
+    def keep(self, key: bytes, answer: PaidVector) -> None:
         if self._memory is not None:
-            self._memory.put(key, answer)
+            self._memory.put(key, answer[0])
 
-    def recall(self, keys: Sequence[bytes]) -> dict[bytes, NDArray]:
-        return self._memory.get(keys) if self._memory is not None else {}
+    def recall(self, keys: Sequence[bytes]) -> dict[bytes, PaidVector]:
+        kept = self._memory.get(keys) if self._memory is not None else {}
+        return {key: (vector, None) for key, vector in kept.items()}
 
 
 def _timed(answers: list[Generation], latency_s: float | None) -> list[Generation]:
@@ -326,7 +335,7 @@ class ApiEmbedder(Embedder):
         self._endpoint, self._wire, self.model_name = endpoint, wire, model
         self._client = made_client(endpoint, model, settings)
         self._settings, self._batches, self.cache = settings, batches, settings.cache
-        self._asker: BatchAsker[NDArray] | None = None
+        self._asker: BatchAsker[PaidVector] | None = None
         self.max_items, self.max_tokens, self.max_input_tokens = wire.max_items, wire.max_tokens, wire.max_input_tokens
         if settings.batch is not None:
             self.max_items = 1
@@ -375,13 +384,23 @@ class ApiEmbedder(Embedder):
         vectors, _ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
         return vectors
 
-    async def _asked(self, asker: BatchAsker[NDArray], text: str) -> NDArray:
+    async def _asked(self, asker: BatchAsker[PaidVector], text: str) -> NDArray:
         """Return the vector of one text, by a batch in which it is a request of its own.
 
         So a text that is refused fails alone, at the cost of no further batch, and each is known by itself afterwards.
         """
         key = secrets.token_bytes(KEY_NBYTES) if self.memory is None else self.memory.key(text)
-        return await asker.ask(key, self._wire.call([text]))
+        call, till = self._wire.call([text]), self._client.till
+        if till is None:
+            return (await asker.ask(key, call))[0]
+        began, tokens = time.monotonic(), estimated_tokens(text)
+        charge = await till.reserve_in_batch(call.body, tokens, asker.hurry, [tokens])
+        try:
+            vector, usage = await asker.ask(key, call)
+            charge.took(usage, time.monotonic() - began)
+            return vector
+        finally:
+            till.settle(charge)
 
     def _one(self, body: Mapping[str, Any]) -> NDArray:
         vector: NDArray = _counted(self._wire.read(body), 1, self.dimensions)[0]
