@@ -24,7 +24,7 @@ import orjson
 from penstock.accounts import NANO, Account, CallRecord, accounting, current_account, current_row
 from penstock.ai.limits.pacing import NO_CAPS, Caps
 from penstock.ai.limits.quota import Reservation
-from penstock.ai.pricing import Price, millionths, price_of, unknown_price
+from penstock.ai.pricing import BATCH_SHARE, Price, millionths, price_of, unknown_price
 from penstock.ai.remote.usage import Usage, most_output, usage_in
 from penstock.config import get_config
 from penstock.errors import BudgetSpentError, InvalidArgumentError
@@ -226,10 +226,19 @@ def _purse_of(account: Account) -> Purse | None:
 
 
 class Till:
-    """Where the calls of one client are paid for. Its price is known where there is a budget."""
+    """Where the calls of one client are paid for. Its price is known where there is a budget.
+
+    ``is_for_batch``: a sample makes them, one by one and at that price, in place of calls by batch.
+    """
 
     def __init__(
-        self, account: Account, provider: str, model: str, price: Price | None = None, caps: Caps = NO_CAPS
+        self,
+        account: Account,
+        provider: str,
+        model: str,
+        price: Price | None = None,
+        caps: Caps = NO_CAPS,
+        is_for_batch: bool = False,
     ) -> None:
         self.name = f"{provider} ({model})"
         self.keeps_calls = account.keeps_calls
@@ -243,12 +252,15 @@ class Till:
             raise unknown_price(provider, model)
         self._usual = Reservation()
         self._num_known = 0
+        self._is_for_batch = is_for_batch
 
     @staticmethod
-    def open(provider: str, model: str, price: Price | None = None, caps: Caps = NO_CAPS) -> Till | None:
+    def open(
+        provider: str, model: str, price: Price | None = None, caps: Caps = NO_CAPS, is_for_batch: bool = False
+    ) -> Till | None:
         """Return the till of a model, None where nothing is counted."""
         account = current_account()
-        return None if account is None else Till(account, provider, model, price, caps)
+        return None if account is None else Till(account, provider, model, price, caps, is_for_batch)
 
     async def reserve(self, body: Mapping[str, Any], tokens: int, parts: Sequence[int] = ()) -> Charge:
         """Wait until a call may be paid for. ``tokens`` is what its input is estimated to have."""
@@ -325,11 +337,12 @@ class Till:
 
     def _keep(self, usage: Usage, charge: Charge | None = None, parts: tuple[int, ...] = ()) -> None:
         """Keep a call with all that a projection needs; one without a charge was answered by a ledger."""
+        share = BATCH_SHARE if self._is_for_batch else 1
         self._account.keep(
             CallRecord(
                 *self._key,
                 *usage,
-                nanodollars=None if self._price is None else self.cost(usage),
+                nanodollars=None if self._price is None else math.ceil(share * self.cost(usage)),
                 latency_s=None if charge is None else charge.latency_s,
                 is_kept=charge is None,
                 row=current_row(),
@@ -337,6 +350,7 @@ class Till:
                 max_parts=self.max_parts,
                 max_at_once=None if charge is None else charge.max_at_once,
                 caps=self._caps,
+                is_for_batch=self._is_for_batch,
             )
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import orjson
 
-from penstock.accounts import current_account
+from penstock.accounts import current_account, is_sampling
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
 from penstock.ai.remembering import SAMPLE_TEXTS, CallMemory, Found, TextKeys, VectorMemory, configured_ledger
@@ -223,8 +223,8 @@ def made_client(endpoint: Endpoint, model: str, settings: CallSettings) -> ApiCl
 def opened_asker(
     service: BatchService | None, client: ApiClient, settings: CallSettings, answers: Answers[Any]
 ) -> BatchAsker[Any] | None:
-    """Return what asks by batches, None where calls are made one by one."""
-    if settings.batch is None or service is None:
+    """Return what asks by batches, None where calls are made one by one, as those of a sample are."""
+    if settings.batch is None or service is None or is_sampling():
         return None
     from penstock.ai.batch.asker import BatchAsker
     from penstock.ai.batch.client import BatchClient
