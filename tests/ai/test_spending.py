@@ -308,14 +308,21 @@ def test_what_is_no_price_is_refused(server: ModelServer, price: Any, told: str)
 def test_a_file_that_has_no_prices_is_refused(server: ModelServer, tmp_path: Path, content: str) -> None:
     path = tmp_path / "prices.json"
     path.write_text(content)
-    with ps.config(prices=path), spending(1.0), pytest.raises(InvalidArgumentError, match=r"prices\.json"):
-        asked(1, price=None).collect()
-    with (
-        ps.config(prices=tmp_path / "no.json"),
-        spending(1.0),
-        pytest.raises(InvalidArgumentError, match="cannot be read"),
-    ):
-        asked(1, price=None).collect()
+    with pytest.raises(InvalidArgumentError, match=r"prices\.json"):
+        ps.set_config(prices=path)
+    assert ps.get_config().prices == ""
+
+
+def test_a_file_that_loses_its_prices_is_refused_when_they_are_needed(server: ModelServer, tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text('{"dollars_per_million_tokens": {}}')
+    with ps.config(prices=path), spending(1.0):
+        path.write_text("[]")
+        with pytest.raises(InvalidArgumentError, match=r"prices\.json"):
+            asked(1, price=None).collect()
+        path.unlink()
+        with pytest.raises(InvalidArgumentError, match="cannot be read"):
+            asked(1, price=None).collect()
 
 
 # --- the purse --------------------------------------------------------------------------------------------------------
