@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from penstock.accounts import current_account, is_sampling
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
 from penstock.ai.remembering import SAMPLE_TEXTS, CallMemory, Found, TextKeys, VectorMemory, configured_ledger
+from penstock.ai.remote.dimensions import counted_vectors, kept_dimensions, probed
 from penstock.ai.remote.http import ApiClient, estimated_tokens
 from penstock.ai.remote.usage import Usage, usage_in
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
@@ -340,7 +340,11 @@ class ApiEmbedder(Embedder):
         if settings.batch is not None:
             self.max_items = 1
         if dimensions is None:
-            dimensions = probed((endpoint.base_url, model), lambda: ApiClient(endpoint, model, settings), wire)
+            dimensions = kept_dimensions(
+                configured_ledger(settings.cache),
+                {"provider": endpoint.provider, "base_url": endpoint.base_url, "model": model},
+                lambda: probed((endpoint.base_url, model), lambda: ApiClient(endpoint, model, settings), wire),
+            )
         self.dimensions = dimensions
 
     def __penstock_key__(self) -> Any:
@@ -378,7 +382,7 @@ class ApiEmbedder(Embedder):
             return np.stack(await asyncio.gather(*(self._asked(self._asker, text) for text in inputs)))
 
         def read(body: Mapping[str, Any]) -> NDArray:
-            return _counted(self._wire.read(body), len(inputs), self.dimensions)
+            return counted_vectors(self._wire.read(body), len(inputs), self.dimensions)
 
         parts = list(map(estimated_tokens, inputs))
         vectors, _ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
@@ -403,57 +407,5 @@ class ApiEmbedder(Embedder):
             till.settle(charge)
 
     def _one(self, body: Mapping[str, Any]) -> NDArray:
-        vector: NDArray = _counted(self._wire.read(body), 1, self.dimensions)[0]
+        vector: NDArray = counted_vectors(self._wire.read(body), 1, self.dimensions)[0]
         return vector
-
-
-def _counted(vectors: NDArray, num_texts: int, dimensions: int | None = None) -> NDArray:
-    """Return vectors that are as many, and as long, as they must be."""
-    count, length = vectors.shape
-    if count != num_texts or not length or (dimensions is not None and length != dimensions):
-        as_many = "not as many" if dimensions is None else f"not as many of {dimensions}"
-        raise InvalidAnswerError(
-            f"{num_texts} texts were sent; {count} vectors of {length} numbers came back, {as_many}"
-        )
-    return vectors
-
-
-_dimensions: dict[tuple[str, str], int] = {}
-
-
-def probed(key: tuple[str, str], make_client: Callable[[], ApiClient], wire: EmbeddingWire) -> int:
-    """Return how many numbers a model's vectors have, by asking for one, once a process.
-
-    For models that nobody has a table of, as local servers have: the type of the column is part of the plan.
-    """
-    if key not in _dimensions:
-
-        async def ask() -> int:
-            client = make_client()
-            client.open()
-            try:
-                vectors, _ = await client.ask(wire.call(["dimensions"]), lambda body: _counted(wire.read(body), 1))
-                return int(vectors.shape[1])
-            finally:
-                await client.close()
-
-        _dimensions[key] = run_apart(ask)
-    return _dimensions[key]
-
-
-def run_apart(ask: Callable[[], Any]) -> Any:
-    """Run a coroutine to its end on a thread of its own, as the caller may be inside an event loop (a notebook is)."""
-    outcome: dict[str, Any] = {}
-
-    def run() -> None:
-        try:
-            outcome["value"] = asyncio.run(ask())
-        except BaseException as exc:
-            outcome["error"] = exc
-
-    thread = threading.Thread(target=run, name="penstock-probe")
-    thread.start()
-    thread.join()
-    if "error" in outcome:
-        raise outcome["error"]
-    return outcome["value"]
