@@ -40,6 +40,7 @@ class CallRecord:
     max_parts: int | None = None  # as many may go together
     max_at_once: int | None = None
     caps: tuple[int | None, float | None, float | None] = (None, None, None)
+    is_for_batch: bool = False  # the sample made it, by itself, in place of one by batch, whose price it has
 
 
 @dataclass(slots=True)
@@ -205,6 +206,12 @@ def accounting(account: Account) -> Iterator[Account]:
 def current_account() -> Account | None:
     """Return the account that calls made here are written into."""
     return _account.get() or _inherited
+
+
+def is_sampling() -> bool:
+    """Whether calls are made for a sample, which nobody waits a day for."""
+    account = current_account()
+    return account is not None and account.keeps_calls
 
 
 @dataclass(frozen=True, slots=True)

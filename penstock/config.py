@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.price_files import read_prices
 
 _DECIMAL = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS = {**_DECIMAL, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -133,6 +134,10 @@ def _parsed(name: str, value: Any) -> Any:
             if value not in ("local", "ray"):
                 raise InvalidArgumentError(f"runner={value!r} is not known; use 'local' or 'ray'")
             return value
+        case "prices", str() | os.PathLike():
+            if path := os.fspath(value):
+                read_prices(path)
+            return path
         case _, str() | os.PathLike():
             return os.fspath(value)
         case _:

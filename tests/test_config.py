@@ -139,6 +139,21 @@ def test_an_empty_variable_counts_as_not_set() -> None:
     assert done.stdout.split() == ["0", "0", "True"], done.stderr
 
 
+def test_a_file_of_prices_is_looked_at_when_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    with pytest.raises(InvalidArgumentError, match=r"prices='.*prices\.json' cannot be read: .*No such file"):
+        ps.set_config(prices=path)
+    path.write_text('{"openai": {}}')
+    with pytest.raises(InvalidArgumentError, match=r"is no file of prices .* its form is"), ps.config(prices=path):
+        pass
+    path.write_text('{"dollars_per_million_tokens": {"openai": {"mine": null}}}')
+    with pytest.raises(InvalidArgumentError, match=r"prices\.json', openai, mine: price=\{\} is no price"):
+        ps.set_config(prices=str(path))
+    done = run_with({"PENSTOCK_PRICES": str(path)})
+    assert done.returncode != 0
+    assert "Environment variable PENSTOCK_PRICES: prices=" in done.stderr
+
+
 def test_a_bad_variable_is_named() -> None:
     done = run_with({"PENSTOCK_NUM_THREADS": "many"})
     assert done.returncode != 0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.ai.limits.limiter import Caps
-from penstock.ai.pricing import check_price
 from penstock.ai.provider import (
+    CALL_OPTIONS,
     FIRST_DELAY_S,
     MAX_RETRIES,
     POLL_INTERVAL_S,
@@ -19,14 +19,10 @@ from penstock.ai.provider import (
 )
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy
+from penstock.price_files import check_price
 from penstock.udf.options import check_whole, make_policy
 
 ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
-CALL_OPTIONS = (
-    *("on_error", "max_errors", "max_retries", "timeout"),
-    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache", "price"),
-    *("batch_api", "batch_poll_interval", "batch_max_requests"),
-)
 
 OF_REQUESTS = ("timeout", "requests_per_minute", "tokens_per_minute", "price")
 OF_SINGLE_REQUESTS = ("max_concurrency", "requests_per_minute", "tokens_per_minute")

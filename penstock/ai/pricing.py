@@ -7,22 +7,18 @@ A file of the same form, named by ``ps.set_config(prices=...)`` or PENSTOCK_PRIC
 from __future__ import annotations
 
 import functools
-import math
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from penstock.config import get_config
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidArgumentError
+from penstock.price_files import FIELD, read_prices
 
 BATCH_SHARE = 0.5
 PRICES = Path(__file__).with_name("prices.json")
-FIELD = "dollars_per_million_tokens"
-KINDS = ("input", "output", "cached")
 _VERSION = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|latest|\d{3})$")  # gpt-4.1-2025-04-14, claude-...-20250929
 
 Price = Mapping[str, float]
@@ -75,27 +71,6 @@ def prices_date() -> str:
     return str(_file(str(PRICES), 0)["date"])
 
 
-def check_price(function: str, price: Any) -> None:
-    """Refuse what is no price: a dict of dollars for a million tokens, with ``input`` at least."""
-    if price is None:
-        return
-    if not isinstance(price, Mapping) or "input" not in price:
-        raise InvalidArgumentError(
-            f"{function}: price={price!r} is no price; give dollars for a million tokens, such as "
-            "price={'input': 0.25, 'output': 2.0}, with 'cached' where that is cheaper."
-        )
-    for kind, dollars in price.items():
-        if kind not in KINDS:
-            raise InvalidArgumentError(
-                f"{function}: price has {kind!r}; it takes {', '.join(KINDS)}.{did_you_mean(str(kind), KINDS)}"
-            )
-        is_number = isinstance(dollars, int | float) and not isinstance(dollars, bool)
-        if not is_number or not 0 <= dollars < math.inf:
-            raise InvalidArgumentError(
-                f"{function}: price {kind}={dollars!r} is no number of dollars for a million tokens."
-            )
-
-
 def unknown_price(provider: str, model: str) -> InvalidArgumentError:
     """Return the error of a budget for a model whose price nobody gave."""
     return InvalidArgumentError(
@@ -119,20 +94,8 @@ def _found(provider: str, model: str, own: str, changed_at: int) -> Price | None
 
 @functools.lru_cache(maxsize=8)
 def _file(path: str, changed_at: int) -> dict[str, Any]:
-    """Return the prices that a file has, once it is seen to have them in the right form."""
-    try:
-        prices = orjson.loads(Path(path).expanduser().read_bytes())
-        for provider, models in prices[FIELD].items():
-            for model, price in models.items():
-                check_price(f"{path}, {provider}, {model}", price)
-    except OSError as exc:
-        raise InvalidArgumentError(f"prices={path!r} cannot be read: {exc}") from exc
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as exc:
-        raise InvalidArgumentError(
-            f"prices={path!r} is no file of prices ({type(exc).__name__}: {exc}); its form is "
-            f'{{"{FIELD}": {{"openai": {{"my-model": {{"input": 0.25, "output": 2.0}}}}}}}}.'
-        ) from exc
-    return dict(prices)
+    """Return the prices of a file as it was when it was last changed."""
+    return read_prices(path)
 
 
 def _changed_at(path: str) -> int:

@@ -51,6 +51,13 @@ NO_CAPS = Caps()
 
 POLL_INTERVAL_S = 30.0
 
+CALL_OPTIONS = (
+    *("on_error", "max_errors", "max_retries", "timeout"),
+    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache", "price"),
+    *("batch_api", "batch_poll_interval", "batch_max_requests"),
+)
+"""Options of the engine, which every function takes."""
+
 
 @dataclass(frozen=True)
 class BatchSettings:
@@ -79,9 +86,13 @@ DEFAULT_SETTINGS = CallSettings()
 
 @dataclass(frozen=True)
 class Task:
-    """What a function wants of a model. ``options`` are those that are the provider's to understand, or to refuse."""
+    """What a function wants of a model. ``options`` are those that are the provider's to understand, or to refuse.
+
+    ``parameters`` are those of the function that have names of their own, besides ``provider`` and ``model``.
+    """
 
     function: ClassVar[str]
+    parameters: ClassVar[tuple[str, ...]] = ()
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: CallSettings = DEFAULT_SETTINGS
@@ -90,11 +101,16 @@ class Task:
 @dataclass(frozen=True)
 class Prompting(Task):
     function: ClassVar[str] = "prompt"
+    parameters: ClassVar[tuple[str, ...]] = (
+        *("messages", "return_format", "system_message", "tool_functions"),
+        *("usage", "n", "max_reasks", "max_tool_rounds"),
+    )
 
 
 @dataclass(frozen=True)
 class TextEmbedding(Task):
     function: ClassVar[str] = "embed_text"
+    parameters: ClassVar[tuple[str, ...]] = ("text", "dimensions", "long_input")
     dimensions: int | None = None
     long_input: Literal["truncate", "average"] = "truncate"
 
@@ -102,18 +118,21 @@ class TextEmbedding(Task):
 @dataclass(frozen=True)
 class ImageEmbedding(Task):
     function: ClassVar[str] = "embed_image"
+    parameters: ClassVar[tuple[str, ...]] = ("image", "dimensions")
     dimensions: int | None = None
 
 
 @dataclass(frozen=True)
 class TextClassification(Task):
     function: ClassVar[str] = "classify_text"
+    parameters: ClassVar[tuple[str, ...]] = ("text", "labels")
     labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ImageClassification(Task):
     function: ClassVar[str] = "classify_image"
+    parameters: ClassVar[tuple[str, ...]] = ("image", "labels")
     labels: tuple[str, ...] = ()
 
 
@@ -219,12 +238,17 @@ class Provider:
 
 
 def check_options(task: Task, provider: str, known: Sequence[str]) -> None:
-    """Refuse options that nobody would read, with the nearest known name."""
+    """Refuse options that nobody would read, with the nearest name of all that the function takes.
+
+    ``known`` are those that the provider reads.
+    """
     for name in task.options:
         if name not in known:
+            own = ("provider", "model", *task.parameters, *CALL_OPTIONS)
             raise InvalidArgumentError(
-                f"{task.function} with provider {provider!r} does not take {name!r}; it takes: "
-                f"{', '.join(sorted(known))}.{did_you_mean(name, known)}"
+                f"{task.function} with provider {provider!r} does not take {name!r}."
+                f"{did_you_mean(name, [*known, *own])} It takes {', '.join(sorted(known)) or 'no options'} as the "
+                f"provider's own, and {', '.join(each for each in own if each not in known)}."
             )
 
 

@@ -15,7 +15,7 @@ import math
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ import orjson
 from penstock.accounts import NANO, Account, CallRecord, accounting, current_account, current_row
 from penstock.ai.limits.pacing import NO_CAPS, Caps
 from penstock.ai.limits.quota import Reservation
-from penstock.ai.pricing import Price, millionths, price_of, unknown_price
+from penstock.ai.pricing import BATCH_SHARE, Price, millionths, price_of, unknown_price
 from penstock.ai.remote.usage import Usage, most_output, usage_in
 from penstock.config import get_config
 from penstock.errors import BudgetSpentError, InvalidArgumentError
@@ -38,6 +38,9 @@ SCOUTS = 8
 
 NUM_SURE = 20
 """After as many answers their costs are known well enough."""
+
+FEW_KNOWN_FACTOR = 2
+"""Calls by batch, which cannot wait for more answers, are taken to cost so much more than the few that are known."""
 
 
 @contextmanager
@@ -78,10 +81,11 @@ class Purse:
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
         self._error: BudgetSpentError | None = None
 
-    async def reserve(self, charge: Charge) -> None:
+    async def reserve(self, charge: Charge, on_wait: Callable[[], None] | None = None) -> None:
         """Set aside what a call may cost, once there is room for it; calls are let through in the order they came.
 
-        Where there is none and no call is under way that could leave some, the budget is spent.
+        Where there is none and no call is under way that could leave some, the budget is spent. ``on_wait`` is called
+        if there is none for now.
         """
         with self._lock:
             if self._error is not None:
@@ -91,6 +95,8 @@ class Purse:
             waiter = _Waiter(charge)
             self._waiters[waiter] = None
             self._pump()
+        if on_wait is not None and not charge.is_reserved:
+            on_wait()
         try:
             await waiter.future
         except BaseException:  # cancelled, or the budget is spent
@@ -153,16 +159,25 @@ class Purse:
             if is_kept
             else "Run it again with a larger budget; a write with resume=True, or cache_dir, keeps what is done"
         )
-        spent = f"{self._num_calls:,} calls were made for {dollars(self._spent)}"
-        if not self._num_calls:
-            spent = "no call was made"
-        return BudgetSpentError(
-            f"The budget of {dollars(self._budget)} is spent: {spent}, and the next, to {charge.till.name}, may "
-            f"cost {dollars(charge.reserved)}. {kept}.",
-            self._budget / NANO,
-            self._spent / NANO,
-            self._num_calls,
+        told = (
+            f"The budget of {dollars(self._budget)} is spent: {self._num_calls:,} calls were made for "
+            f"{dollars(self._spent)}, and the next, to {charge.till.name}, may cost {dollars(charge.reserved)}. {kept}."
         )
+        if not self._num_calls:
+            told = (
+                f"The budget of {dollars(self._budget)} does not cover the first call, to {charge.till.name}, which "
+                f"may cost up to {dollars(charge.reserved)}: give {_remedy(charge)}a larger budget."
+            )
+        return BudgetSpentError(told, self._budget / NANO, self._spent / NANO, self._num_calls)
+
+
+def _remedy(charge: Charge) -> str:
+    """Return what makes a call cheaper, where its answer costs something."""
+    if not charge.till.cost(Usage(0, FIRST_OUTPUT_TOKENS)):
+        return ""
+    if charge.most_output is not None:
+        return f"a max_output_tokens= below {charge.most_output:,}, or "
+    return f"max_output_tokens=, without which {FIRST_OUTPUT_TOKENS:,} are reckoned with, or "
 
 
 def dollars(nanodollars: int) -> str:
@@ -211,10 +226,19 @@ def _purse_of(account: Account) -> Purse | None:
 
 
 class Till:
-    """Where the calls of one client are paid for. Its price is known where there is a budget."""
+    """Where the calls of one client are paid for. Its price is known where there is a budget.
+
+    ``is_for_batch``: a sample makes them, one by one and at that price, in place of calls by batch.
+    """
 
     def __init__(
-        self, account: Account, provider: str, model: str, price: Price | None = None, caps: Caps = NO_CAPS
+        self,
+        account: Account,
+        provider: str,
+        model: str,
+        price: Price | None = None,
+        caps: Caps = NO_CAPS,
+        is_for_batch: bool = False,
     ) -> None:
         self.name = f"{provider} ({model})"
         self.keeps_calls = account.keeps_calls
@@ -228,21 +252,39 @@ class Till:
             raise unknown_price(provider, model)
         self._usual = Reservation()
         self._num_known = 0
+        self._is_for_batch = is_for_batch
 
     @staticmethod
-    def open(provider: str, model: str, price: Price | None = None, caps: Caps = NO_CAPS) -> Till | None:
+    def open(
+        provider: str, model: str, price: Price | None = None, caps: Caps = NO_CAPS, is_for_batch: bool = False
+    ) -> Till | None:
         """Return the till of a model, None where nothing is counted."""
         account = current_account()
-        return None if account is None else Till(account, provider, model, price, caps)
+        return None if account is None else Till(account, provider, model, price, caps, is_for_batch)
 
     async def reserve(self, body: Mapping[str, Any], tokens: int, parts: Sequence[int] = ()) -> Charge:
         """Wait until a call may be paid for. ``tokens`` is what its input is estimated to have."""
+        return await self._reserved(Charge(self, tokens, parts), body)
+
+    async def reserve_in_batch(
+        self, body: Mapping[str, Any], tokens: int, on_wait: Callable[[], None], parts: Sequence[int] = ()
+    ) -> Charge:
+        """Do what ``reserve`` does for a call that goes by a batch, of which as many go at once as can be paid for.
+
+        ``on_wait`` is called where it has to wait: that ends once batches have, so none must wait for it.
+        """
         charge = Charge(self, tokens, parts)
+        charge.is_in_batch = True
+        return await self._reserved(charge, body, on_wait)
+
+    async def _reserved(
+        self, charge: Charge, body: Mapping[str, Any], on_wait: Callable[[], None] | None = None
+    ) -> Charge:
         if self._purse is not None:
-            charge.input_cost = self.cost(Usage(tokens, 0))
+            charge.input_cost = self.cost(Usage(charge.tokens, 0))
             if self._num_known < NUM_SURE:
                 charge.most_output = most_output(body)
-            await self._purse.reserve(charge)
+            await self._purse.reserve(charge, on_wait)
         return charge
 
     def settle(self, charge: Charge) -> None:
@@ -281,12 +323,13 @@ class Till:
         """
         if self._num_known >= NUM_SURE or (is_alone and self._num_known):
             return self._usual.estimate(charge.input_cost)
-        if charge.most_output is not None:
-            return charge.input_cost + self.cost(Usage(0, charge.most_output))
-        if self.num_under_way >= SCOUTS:
+        most = charge.most_output
+        guessed = charge.input_cost + self.cost(Usage(0, FIRST_OUTPUT_TOKENS if most is None else most))
+        if charge.is_in_batch and self._num_known:
+            guessed = min(guessed, FEW_KNOWN_FACTOR * self._usual.estimate(charge.input_cost))
+        elif not charge.is_in_batch and most is None and self.num_under_way >= SCOUTS:
             return None
-        guessed = charge.input_cost + self.cost(Usage(0, FIRST_OUTPUT_TOKENS))
-        return max(guessed, self._usual.estimate(charge.input_cost))
+        return guessed if most is not None else max(guessed, self._usual.estimate(charge.input_cost))
 
     def learn(self, charge: Charge, cost: int) -> None:
         self._num_known += 1
@@ -294,11 +337,12 @@ class Till:
 
     def _keep(self, usage: Usage, charge: Charge | None = None, parts: tuple[int, ...] = ()) -> None:
         """Keep a call with all that a projection needs; one without a charge was answered by a ledger."""
+        share = BATCH_SHARE if self._is_for_batch else 1
         self._account.keep(
             CallRecord(
                 *self._key,
                 *usage,
-                nanodollars=None if self._price is None else self.cost(usage),
+                nanodollars=None if self._price is None else math.ceil(share * self.cost(usage)),
                 latency_s=None if charge is None else charge.latency_s,
                 is_kept=charge is None,
                 row=current_row(),
@@ -306,6 +350,7 @@ class Till:
                 max_parts=self.max_parts,
                 max_at_once=None if charge is None else charge.max_at_once,
                 caps=self._caps,
+                is_for_batch=self._is_for_batch,
             )
         )
 
@@ -315,6 +360,7 @@ class Charge:
 
     __slots__ = (
         "input_cost",
+        "is_in_batch",
         "is_reserved",
         "is_unsure",
         "latency_s",
@@ -330,7 +376,7 @@ class Charge:
     def __init__(self, till: Till, tokens: int, parts: Sequence[int] = ()) -> None:
         self.till, self.tokens, self.parts = till, tokens, parts
         self.input_cost = self.reserved = 0
-        self.is_reserved = self.is_unsure = False
+        self.is_reserved = self.is_unsure = self.is_in_batch = False
         self.most_output: int | None = None
         self.max_at_once: int | None = None
         self.usage: Usage | None = None
@@ -342,9 +388,13 @@ class Charge:
 
     def answered(self, body: Any, latency_s: float) -> None:
         """An answer came; one that does not say what it took is charged as estimated."""
+        self.took(usage_in(body), latency_s)
+
+    def took(self, usage: Usage | None, latency_s: float) -> None:
+        """An answer came, and was read before."""
         self.is_unsure = False
         self.latency_s = latency_s
-        self.usage = usage_in(body) or Usage(self.tokens, 0)
+        self.usage = usage or Usage(self.tokens, 0)
 
     def refused(self, raw: bytes) -> None:
         """The server did not do it, which costs nothing unless it says so."""

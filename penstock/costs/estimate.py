@@ -22,7 +22,7 @@ class CostEstimate:
 
     The figures are those of all ``total_rows``, or, where that is None because nobody knows, of 1,000 rows.
     ``sample_dollars`` is what the sample itself cost now. What is not known is None: dollars where a price is not, and
-    what calls take that all rows may make while no row of the sample made one.
+    what calls take that all rows may make while no row of the sample made one, and seconds where calls go by batches.
     """
 
     total_rows: int | None
@@ -42,16 +42,16 @@ class CostEstimate:
     dollars: float | None
     dollars_low: float | None
     dollars_high: float | None
-    seconds: float  # roughly
-    seconds_low: float
-    seconds_high: float
+    seconds: float | None  # roughly
+    seconds_low: float | None
+    seconds_high: float | None
 
     @staticmethod
     def of(
         total_rows: int | None,
         sampled_rows: int,
         models: Sequence[ModelEstimate],
-        seconds: Range,
+        seconds: Range | None,
         sample_dollars: float | None,
         notes: Sequence[str] = (),
         unseen_calls: float = 0.0,
@@ -114,12 +114,17 @@ class CostEstimate:
             lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no row of it asked a model: not known"]
         elif not self.models:
             lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no calls to remote models, $0"]
-        middle, low, high = map(format_seconds, (self.seconds, self.seconds_low, self.seconds_high))
-        lines.append(f"Time, roughly: {middle} ({low} to {high})")
+        lines.append(self._time())
         if self.models:
             paid = "at a price that is not known" if self.sample_dollars is None else _dollars(self.sample_dollars)
             lines.append(f"The sample itself: {paid}")
         return [*lines, *self.notes]
+
+    def _time(self) -> str:
+        if self.seconds is None or self.seconds_low is None or self.seconds_high is None:
+            return "Time: not known; batches are answered within a day, most within the hour"
+        middle, low, high = map(format_seconds, (self.seconds, self.seconds_low, self.seconds_high))
+        return f"Time, roughly: {middle} ({low} to {high})"
 
 
 def _sum(ranges: Iterable[Range | None]) -> Range | None:

@@ -36,8 +36,7 @@ def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
             _drain(part.plan)
     models = projected(account.calls, part.num_rows, num_rows)
     work = _sum_of(working_time(each, int(sample), num_rows) for each in unpaid_parts(plan))
-    waiting = Range(*(max((_end(m, end) for m in models), default=0.0) for end in ("middle", "low", "high")))
-    seconds = Range(*(max(getattr(waiting, end), getattr(work, end)) for end in ("middle", "low", "high")))
+    seconds = _longest([work, *(model.seconds for model in models)])
     paid = total(use.dollars for use in account.models)
     unseen = 0.0
     if not models and _asks_models(part.plan) and 0 < part.num_rows < num_rows:
@@ -55,9 +54,11 @@ def _is_model_call(spec: UdfSpec | BatchSpec) -> bool:
     return any(isinstance(argument, Priced) for argument in spec.init_args)
 
 
-def _end(model: ModelEstimate, end: str) -> float:
-    found: float = getattr(model.seconds, end)
-    return found
+def _longest(times: Iterable[Range | None]) -> Range | None:
+    """Return the time of what goes on beside each other, None where one is not known."""
+    known = list(times)
+    ends = [(each.middle, each.low, each.high) for each in known if each is not None]
+    return None if None in known else Range(*map(max, zip(*ends, strict=True)))
 
 
 def working_time(plan: Plan, sample: int, num_rows: int) -> Range:

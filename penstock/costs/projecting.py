@@ -40,7 +40,10 @@ NOTHING = Range(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class ModelEstimate:
-    """What all rows will take of one model; ``dollars`` is None where the price is not known."""
+    """What all rows will take of one model; ``dollars`` is None where the price is not known.
+
+    ``seconds`` is None where calls go by batches, which providers answer when they have time.
+    """
 
     provider: str
     model: str
@@ -48,7 +51,7 @@ class ModelEstimate:
     tokens_in: Range
     tokens_out: Range
     dollars: Range | None
-    seconds: Range
+    seconds: Range | None
 
 
 def projected(calls: Iterable[CallRecord], num_sampled: int, num_rows: int) -> list[ModelEstimate]:
@@ -73,7 +76,7 @@ def _model_estimate(calls: Sequence[CallRecord], num_sampled: int, num_rows: int
         given,
         made,
         nanodollars.times(1 / NANO) if is_priced else None,
-        time_of(calls, counted, given + made),
+        None if any(call.is_for_batch for call in calls) else time_of(calls, counted, given + made),
     )
 
 

@@ -215,8 +215,14 @@ def test_a_budget_holds_for_embeddings_and_labels(server: ModelServer) -> None:
 
 
 def test_the_first_call_may_be_too_dear(server: ModelServer) -> None:
-    with spending(CALL), pytest.raises(BudgetSpentError, match=r"no call was made, and the next, to openai \(mine\)"):
+    told = r"does not cover the first call, to openai \(mine\), which may cost up to \$0.010\d+: give max_output_"
+    with spending(CALL), pytest.raises(BudgetSpentError, match=told):
         asked(5).collect()
+    with spending(CALL), pytest.raises(BudgetSpentError, match="give a max_output_tokens= below 500, or a larger"):
+        asked(5, max_tokens=500).collect()
+    vectors = ps.from_pydict({"t": ["x" * 4000]}).select(embed_text(ps.col("t"), provider="openai", dimensions=4))
+    with spending(1e-9), pytest.raises(BudgetSpentError, match=r"first call, .*: give a larger budget\.$"):
+        vectors.collect()
     assert server.num_requests == 0
 
 
@@ -302,14 +308,21 @@ def test_what_is_no_price_is_refused(server: ModelServer, price: Any, told: str)
 def test_a_file_that_has_no_prices_is_refused(server: ModelServer, tmp_path: Path, content: str) -> None:
     path = tmp_path / "prices.json"
     path.write_text(content)
-    with ps.config(prices=path), spending(1.0), pytest.raises(InvalidArgumentError, match=r"prices\.json"):
-        asked(1, price=None).collect()
-    with (
-        ps.config(prices=tmp_path / "no.json"),
-        spending(1.0),
-        pytest.raises(InvalidArgumentError, match="cannot be read"),
-    ):
-        asked(1, price=None).collect()
+    with pytest.raises(InvalidArgumentError, match=r"prices\.json"):
+        ps.set_config(prices=path)
+    assert ps.get_config().prices == ""
+
+
+def test_a_file_that_loses_its_prices_is_refused_when_they_are_needed(server: ModelServer, tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text('{"dollars_per_million_tokens": {}}')
+    with ps.config(prices=path), spending(1.0):
+        path.write_text("[]")
+        with pytest.raises(InvalidArgumentError, match=r"prices\.json"):
+            asked(1, price=None).collect()
+        path.unlink()
+        with pytest.raises(InvalidArgumentError, match="cannot be read"):
+            asked(1, price=None).collect()
 
 
 # --- the purse --------------------------------------------------------------------------------------------------------

@@ -230,3 +230,28 @@ def test_rows_are_scattered_so_that_periods_do_no_harm() -> None:
 def test_what_is_no_number_of_rows_is_refused(sample: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="must be a whole number of rows"):
         ps.range(5).plan_cost(sample)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_calls_by_batch_are_sampled_one_by_one(server: ModelServer, provider: str) -> None:
+    """Nobody waits a day for a sample, which is paid in full; what it tells is at the price of batches."""
+    ps.set_provider("anthropic", base_url=server.anthropic_url, api_key="test")
+    given: dict[str, Any] = {"provider": provider, "use_chat_completions": None}
+    alone = questions(2000).with_column("a", asking(**given)).plan_cost(sample=10)
+    server.clear()
+    cost = questions(2000).with_column("a", asking(**given, batch_api=True)).plan_cost(sample=10)
+    assert len(server.requests) == 10
+    assert not [seen for seen in server.requests if "batches" in seen.path or "files" in seen.path]
+    assert alone.dollars is not None
+    assert cost.dollars == pytest.approx(alone.dollars / 2)
+    assert cost.sample_dollars == alone.sample_dollars
+    assert cost.seconds is cost.seconds_low is cost.seconds_high is cost.models[0].seconds is None
+    assert "Time: not known; batches are answered within a day, most within the hour" in str(cost)
+
+
+def test_texts_embedded_by_batch_are_sampled_one_by_one(server: ModelServer) -> None:
+    vectors = embed_text(ps.col("q"), provider="openai", dimensions=4, price={"input": 2.0}, batch_api=True)
+    cost = questions(1000).with_column("v", vectors).plan_cost(sample=10)
+    assert {seen.path for seen in server.requests} == {"/v1/embeddings"}
+    assert cost.calls == 1000  # of one text each, as in batches
+    assert cost.dollars == pytest.approx(cost.tokens_in * 1.0 / 1e6)

@@ -104,6 +104,15 @@ class BatchAsker(Generic[Answer]):
         finally:
             self._calls.pop(key, None)
 
+    def hurry(self) -> None:
+        """Submit what has gathered without waiting for more: what would come waits for a batch to end.
+
+        While the answers of one are read, which let others go on, more will come.
+        """
+        if not self._finishing:
+            self._gathering.hurry()
+            self._wake.set()
+
     async def close(self) -> None:
         """Let go of everything. Batches that run go on where they can be taken up again, and are cancelled if not."""
         nearly_done = set(self._finishing)
@@ -265,6 +274,7 @@ class BatchAsker(Generic[Answer]):
                 continue
             if (task := asyncio.current_task()) is not None:
                 self._finishing.add(task)
+            self._gathering.note_end(time.monotonic())  # the first answers lead to other calls before the last is read
             is_meant = batch.is_named
 
             def take(result: BatchResult) -> None:

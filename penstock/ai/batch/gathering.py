@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from penstock.ai.batch.calls import WaitingCall
-from penstock.ai.batch.deciding import MOST_POLL_FACTOR, BatchLimits, is_full, lull_s, num_fitting
+from penstock.ai.batch.deciding import LEAST_LULL_S, MOST_POLL_FACTOR, BatchLimits, is_full, lull_s, num_fitting
 
 
 class Gathering:
@@ -20,6 +20,7 @@ class Gathering:
         self._last_arrival: float | None = None
         self._longest_gap_s = 0.0
         self._held_until = -math.inf
+        self._is_hurried = False
 
     def note_arrival(self, now: float) -> None:
         """Take note that a call has come, and how long none had."""
@@ -31,6 +32,10 @@ class Gathering:
         """Take note that a batch has ended: its answers may lead to other calls, and it has made room."""
         self._last_arrival = now
         self._held_until = -math.inf
+
+    def hurry(self) -> None:
+        """Take note that those who would come next wait for a batch to end: what is here is due."""
+        self._is_hurried = True
 
     def add(self, calls: Iterable[WaitingCall]) -> None:
         for call in calls:
@@ -45,10 +50,12 @@ class Gathering:
         if is_full(len(self._calls), self._nbytes, self._limits):
             return held_s
         quiet_s = math.inf if self._last_arrival is None else now - self._last_arrival
-        return max(held_s, lull_s(self._poll_interval_s, self._longest_gap_s) - quiet_s)
+        lull = LEAST_LULL_S if self._is_hurried else lull_s(self._poll_interval_s, self._longest_gap_s)
+        return max(held_s, lull - quiet_s)
 
     def take(self) -> list[WaitingCall]:
         """Return the calls of the next batch. Those that nobody waits for any more are left out."""
+        self._is_hurried = False
         wanted = [call for call in self._calls if not call.future.done()]
         num = num_fitting((call.nbytes for call in wanted), self._limits)
         self._calls = wanted[num:]

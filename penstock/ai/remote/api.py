@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import orjson
 
-from penstock.accounts import current_account
+from penstock.accounts import current_account, is_sampling
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
 from penstock.ai.remembering import (
@@ -25,7 +24,9 @@ from penstock.ai.remembering import (
     configured_ledger,
     is_deterministic,
 )
+from penstock.ai.remote.dimensions import counted_vectors, kept_dimensions, probed
 from penstock.ai.remote.http import ApiClient, estimated_tokens
+from penstock.ai.remote.usage import Usage, usage_in
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
 from penstock.ai.samples import RowIds
 from penstock.errors import InvalidAnswerError
@@ -190,7 +191,7 @@ class ApiPrompter(Prompter):
         began, till = time.monotonic(), self._client.till
         if till is None:
             return await asker.ask(key, call), time.monotonic() - began
-        charge = await till.reserve(call.body, tokens)
+        charge = await till.reserve_in_batch(call.body, tokens, asker.hurry)
         try:
             body = await asker.ask(key, call)
             charge.answered(body, time.monotonic() - began)
@@ -237,8 +238,8 @@ def made_client(endpoint: Endpoint, model: str, settings: CallSettings) -> ApiCl
 def opened_asker(
     service: BatchService | None, client: ApiClient, settings: CallSettings, answers: Answers[Any]
 ) -> BatchAsker[Any] | None:
-    """Return what asks by batches, None where calls are made one by one."""
-    if settings.batch is None or service is None:
+    """Return what asks by batches, None where calls are made one by one, as those of a sample are."""
+    if settings.batch is None or service is None or is_sampling():
         return None
     from penstock.ai.batch.asker import BatchAsker
     from penstock.ai.batch.client import BatchClient
@@ -269,18 +270,26 @@ class BodyAnswers:
         return {key: orjson.loads(value) for key, value in kept.items()}
 
 
+PaidVector = tuple[NDArray, Usage | None]
+"""A vector, and what it took where that is known."""
+
+
 class VectorAnswers:
     """Vectors of single texts."""
 
     def __init__(self, read: Callable[[Mapping[str, Any]], NDArray], memory: VectorMemory | None) -> None:
-        self.read, self._memory = read, memory
+        self._read, self._memory = read, memory
 
-    def keep(self, key: bytes, answer: NDArray) -> None:
+    def read(self, body: Mapping[str, Any]) -> PaidVector:
+        return self._read(body), usage_in(body)
+
+    def keep(self, key: bytes, answer: PaidVector) -> None:
         if self._memory is not None:
-            self._memory.put(key, answer)
+            self._memory.put(key, answer[0])
 
-    def recall(self, keys: Sequence[bytes]) -> dict[bytes, NDArray]:
-        return self._memory.get(keys) if self._memory is not None else {}
+    def recall(self, keys: Sequence[bytes]) -> dict[bytes, PaidVector]:
+        kept = self._memory.get(keys) if self._memory is not None else {}
+        return {key: (vector, None) for key, vector in kept.items()}
 
 
 def _timed(answers: list[Generation], latency_s: float | None) -> list[Generation]:
@@ -341,12 +350,16 @@ class ApiEmbedder(Embedder):
         self._endpoint, self._wire, self.model_name = endpoint, wire, model
         self._client = made_client(endpoint, model, settings)
         self._settings, self._batches, self.cache = settings, batches, settings.cache
-        self._asker: BatchAsker[NDArray] | None = None
+        self._asker: BatchAsker[PaidVector] | None = None
         self.max_items, self.max_tokens, self.max_input_tokens = wire.max_items, wire.max_tokens, wire.max_input_tokens
         if settings.batch is not None:
             self.max_items = 1
         if dimensions is None:
-            dimensions = probed((endpoint.base_url, model), lambda: ApiClient(endpoint, model, settings), wire)
+            dimensions = kept_dimensions(
+                configured_ledger(settings.cache),
+                {"provider": endpoint.provider, "base_url": endpoint.base_url, "model": model},
+                lambda: probed((endpoint.base_url, model), lambda: ApiClient(endpoint, model, settings), wire),
+            )
         self.dimensions = dimensions
 
     def __penstock_key__(self) -> Any:
@@ -384,72 +397,30 @@ class ApiEmbedder(Embedder):
             return np.stack(await asyncio.gather(*(self._asked(self._asker, text) for text in inputs)))
 
         def read(body: Mapping[str, Any]) -> NDArray:
-            return _counted(self._wire.read(body), len(inputs), self.dimensions)
+            return counted_vectors(self._wire.read(body), len(inputs), self.dimensions)
 
         parts = list(map(estimated_tokens, inputs))
         vectors, _ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
         return vectors
 
-    async def _asked(self, asker: BatchAsker[NDArray], text: str) -> NDArray:
+    async def _asked(self, asker: BatchAsker[PaidVector], text: str) -> NDArray:
         """Return the vector of one text, by a batch in which it is a request of its own.
 
         So a text that is refused fails alone, at the cost of no further batch, and each is known by itself afterwards.
         """
         key = secrets.token_bytes(KEY_NBYTES) if self.memory is None else self.memory.key(text)
-        return await asker.ask(key, self._wire.call([text]))
+        call, till = self._wire.call([text]), self._client.till
+        if till is None:
+            return (await asker.ask(key, call))[0]
+        began, tokens = time.monotonic(), estimated_tokens(text)
+        charge = await till.reserve_in_batch(call.body, tokens, asker.hurry, [tokens])
+        try:
+            vector, usage = await asker.ask(key, call)
+            charge.took(usage, time.monotonic() - began)
+            return vector
+        finally:
+            till.settle(charge)
 
     def _one(self, body: Mapping[str, Any]) -> NDArray:
-        vector: NDArray = _counted(self._wire.read(body), 1, self.dimensions)[0]
+        vector: NDArray = counted_vectors(self._wire.read(body), 1, self.dimensions)[0]
         return vector
-
-
-def _counted(vectors: NDArray, num_texts: int, dimensions: int | None = None) -> NDArray:
-    """Return vectors that are as many, and as long, as they must be."""
-    count, length = vectors.shape
-    if count != num_texts or not length or (dimensions is not None and length != dimensions):
-        as_many = "not as many" if dimensions is None else f"not as many of {dimensions}"
-        raise InvalidAnswerError(
-            f"{num_texts} texts were sent; {count} vectors of {length} numbers came back, {as_many}"
-        )
-    return vectors
-
-
-_dimensions: dict[tuple[str, str], int] = {}
-
-
-def probed(key: tuple[str, str], make_client: Callable[[], ApiClient], wire: EmbeddingWire) -> int:
-    """Return how many numbers a model's vectors have, by asking for one, once a process.
-
-    For models that nobody has a table of, as local servers have: the type of the column is part of the plan.
-    """
-    if key not in _dimensions:
-
-        async def ask() -> int:
-            client = make_client()
-            client.open()
-            try:
-                vectors, _ = await client.ask(wire.call(["dimensions"]), lambda body: _counted(wire.read(body), 1))
-                return int(vectors.shape[1])
-            finally:
-                await client.close()
-
-        _dimensions[key] = run_apart(ask)
-    return _dimensions[key]
-
-
-def run_apart(ask: Callable[[], Any]) -> Any:
-    """Run a coroutine to its end on a thread of its own, as the caller may be inside an event loop (a notebook is)."""
-    outcome: dict[str, Any] = {}
-
-    def run() -> None:
-        try:
-            outcome["value"] = asyncio.run(ask())
-        except BaseException as exc:
-            outcome["error"] = exc
-
-    thread = threading.Thread(target=run, name="penstock-probe")
-    thread.start()
-    thread.join()
-    if "error" in outcome:
-        raise outcome["error"]
-    return outcome["value"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
 
+from penstock.accounts import is_sampling
 from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, OutOfPatienceError, come_back, limiter_for
 from penstock.ai.limits.pacing import PATIENCE_S
 from penstock.ai.limits.rate_headers import read_hints
@@ -98,7 +99,8 @@ class ApiClient:
         self._headers = _Session.as_headers(headers)
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
         if self.is_model:
-            self.till = Till.open(endpoint.provider, self._model, self._price, self._settings.caps)
+            is_for_batch = self._settings.batch is not None and is_sampling()
+            self.till = Till.open(endpoint.provider, self._model, self._price, self._settings.caps, is_for_batch)
         self._session = _Session.shared()  # last, as whoever fails before has nothing to close
 
     @property
@@ -113,7 +115,7 @@ class ApiClient:
     @property
     def _price(self) -> Price | None:
         price = self._settings.price or price_of(self._endpoint.provider, self._model)
-        if price is None or self._settings.batch is None:
+        if price is None or self._settings.batch is None or is_sampling():
             return price
         return {kind: BATCH_SHARE * dollars for kind, dollars in price.items()}
 
