@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 from penstock.ai.conversation import Generation, Request
@@ -48,7 +47,7 @@ class KnownAnswers:
             return [self._result(row, each) for row, each in zip(rows, found, strict=True)]
         requests, results = dict[int, Request](), list[Any]()
         for number, row in enumerate(rows):
-            results.append(Unfinished(partial(self._ask, row, None)))
+            results.append(Unfinished(self._ask, row, None))
             if all(is_quick(value) for value in row):
                 try:
                     message = message_of(row)
@@ -70,4 +69,4 @@ class KnownAnswers:
                 result = UNSETTLED
             if result is not UNSETTLED:
                 return result
-        return Unfinished(partial(self._ask, row, found))
+        return Unfinished(self._ask, row, found)

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -206,18 +206,18 @@ class FileLedger:
 
     # -- writing, on the committer's thread --------------------------------------------------------------------------
 
-    def _commit(self, items: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write pairs whose keys nobody has written yet; when this returns they are on disk."""
+    def _commit(self, items: Mapping[bytes, bytes]) -> None:
+        """Write values whose keys nobody has written yet; when this returns they are on disk."""
         with self._lock:
             self._refresh()
-            known = set(self._index.find([key for key, _ in items])[0])
-            fresh = [item for item in items if item[0] not in known]
-            if not fresh:
+            if known := set(self._index.find(list(items))[0]):
+                items = {key: value for key, value in items.items() if key not in known}
+            if not items:
                 return
             number = self._own_segment()
             segment = self._segments[number]
         try:
-            entries, rows = segment.append(fresh, int(time.time()))
+            entries, rows = segment.append(items, int(time.time()))
         except BaseException:
             self._give_up_own()  # after a failed fsync nothing is known of the file: the next attempt looks again
             raise

@@ -153,7 +153,7 @@ def _as_tuple(*values: Any) -> tuple[Any, ...]:
 
 
 def _call(unfinished: Unfinished) -> Awaitable[Any]:
-    return unfinished.call()
+    return unfinished()
 
 
 def _is_being_cancelled() -> bool:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.ai.batch.asker import Answers, BatchAsker
     from penstock.ai.batch.service import BatchService
 
+KEPT_AS_IT_CAME_NBYTES = 2048  # and from there on values are compressed, too
 TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
 
 
@@ -137,15 +139,18 @@ class ApiPrompter(Prompter):
         if self._memory is None:
             return (await self._call(call, request, secrets.token_bytes(KEY_NBYTES)))[0]
         if key is not None and self._memory.is_own(key):
-            answers, raw = await self._call(call, request, key)
-            self._memory.put(key, raw)
+            if self._asker is None:  # as most calls are made: with as little around them as can be
+                keep = partial(self._keep, self._memory.put, key)
+                return _timed(*await self._client.ask(call, self._read, request_tokens(request), (), keep))
+            answers, kept = await self._call(call, request, key)
+            self._memory.put(key, kept)
             return answers
         made: list[Generation] | None = None  # what the call gives, if it is made
 
         async def ask(key: bytes) -> bytes:
             nonlocal made
-            made, raw = await self._call(call, request, key)
-            return raw
+            made, kept = await self._call(call, request, key)
+            return kept
 
         is_missing = key is not None
         if key is None:
@@ -163,10 +168,11 @@ class ApiPrompter(Prompter):
         """Make a call; return its answers, and what is kept of them."""
         if self._asker is not None:
             body, latency_s = await self._by_batch(self._asker, key, call, request_tokens(request))
-            answers, raw = self._read_to_keep(body)
-        else:
-            (answers, raw), latency_s = await self._client.ask(call, self._read_to_keep, request_tokens(request))
-        return _timed(answers, latency_s), raw
+            return _timed(self._read(body), latency_s), orjson.dumps(worth_keeping(body, self._echoed))
+        kept = list[bytes]()
+        keep = partial(self._keep, lambda _, value: kept.append(value), key)
+        answers, latency_s = await self._client.ask(call, self._read, request_tokens(request), (), keep)
+        return _timed(answers, latency_s), kept[0]
 
     async def _by_batch(
         self, asker: BatchAsker[dict[str, Any]], key: bytes, call: ApiCall, tokens: int
@@ -187,8 +193,9 @@ class ApiPrompter(Prompter):
         self._read(body)
         return dict(body)
 
-    def _read_to_keep(self, body: dict[str, Any]) -> tuple[list[Generation], bytes]:
-        return self._read(body), orjson.dumps(worth_keeping(body, self._echoed))
+    def _keep(self, put: Callable[[bytes, bytes], None], key: bytes, raw: bytes, body: dict[str, Any]) -> None:
+        """Keep an answer: a short one as it came, as to make it shorter takes longer than to read the rest again."""
+        put(key, raw if len(raw) < KEPT_AS_IT_CAME_NBYTES else orjson.dumps(worth_keeping(body, self._echoed)))
 
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
         answers = self._wire.read(body)
