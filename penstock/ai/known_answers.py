@@ -44,7 +44,10 @@ class KnownAnswers:
         """Return the result of each row, or what makes the call that gives it."""
         if rows and len(rows[0]) == 1 and all(type(row[0]) is str for row in rows):
             found = self._model.look_up_texts([row[0] for row in rows], self._like)
-            return [self._result(row, each) for row, each in zip(rows, found, strict=True)]
+            return [
+                self._result(row, each) if type(each) is list else Unfinished(self._ask, row, each)
+                for row, each in zip(rows, found, strict=True)
+            ]
         requests, results = dict[int, Request](), list[Any]()
         for number, row in enumerate(rows):
             results.append(Unfinished(self._ask, row, None))

@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.errors import LedgerError
+from penstock.errors import InvalidArgumentError, LedgerError
+from penstock.ledger.keys import KEY_NBYTES
+from penstock.ledger.record import MAX_VALUE_NBYTES
 
 log = logging.getLogger("penstock.ledger")
 
@@ -50,21 +52,32 @@ class Committer:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Take a value, unless one waits for the same key."""
+        if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
+            raise InvalidArgumentError(
+                f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
+                f"got {len(key)} and {len(value)}"
+            )
         with self._lock:  # what the condition would do, and quicker
-            while self._nbytes > self._max_nbytes and not self._is_closed:
-                if self._error is not None:
-                    raise self._failure()
-                self._is_urgent.set()
-                self._changed.wait()
-            if self._is_closed:
-                raise LedgerError(f"The ledger {self._path!r} is closed")
-            if key in self._waiting or key in self._leaving:
+            if self._nbytes > self._max_nbytes or self._is_closed:
+                self._wait_for_room()
+            waiting = self._waiting
+            if key in waiting or key in self._leaving:
                 return
-            self._waiting[key] = value
+            is_first = not waiting
+            waiting[key] = value
             self._nbytes += len(value) + _OVERHEAD_NBYTES
             self._num_put += 1
-        if not self._has_work.is_set():
+        if is_first:
             self._has_work.set()
+
+    def _wait_for_room(self) -> None:
+        while self._nbytes > self._max_nbytes and not self._is_closed:
+            if self._error is not None:
+                raise self._failure()
+            self._is_urgent.set()
+            self._changed.wait()
+        if self._is_closed:
+            raise LedgerError(f"The ledger {self._path!r} is closed")
 
     def waiting(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of those keys that are not committed yet."""
@@ -151,8 +164,8 @@ class Committer:
         except OSError as exc:
             room = str(exc)
         failure = LedgerError(
-            f"The ledger {self._path!r} cannot be written: {self._error}; {room}. {len(self._waiting) + len(self._leaving):,} "
-            f"finished calls ({self._nbytes:,} bytes) wait in memory, "
+            f"The ledger {self._path!r} cannot be written: {self._error}; {room}. "
+            f"{len(self._waiting) + len(self._leaving):,} finished calls ({self._nbytes:,} bytes) wait in memory, "
             "until there is room or the disk is repaired"
         )
         failure.__cause__ = self._error

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.ai.batch.asker import Answers, BatchAsker
     from penstock.ai.batch.service import BatchService
 
-KEPT_AS_IT_CAME_NBYTES = 2048  # and from there on values are compressed, too
+KEPT_AS_IT_CAME_NBYTES = 2048  # from there on values are compressed, too
 TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
 
 
@@ -108,9 +107,13 @@ class ApiPrompter(Prompter):
         return self._found(pattern.keys(texts, self._memory), self._memory)
 
     def _found(self, keys: list[bytes], memory: CallMemory) -> Iterator[Found]:
-        known, till = memory.get(keys).get, self._client.till
+        known = memory.get(keys)
+        return self._read_known(keys, known) if known else iter(keys)
+
+    def _read_known(self, keys: list[bytes], known: Mapping[bytes, bytes]) -> Iterator[Found]:
+        till = self._client.till
         for key in keys:
-            if (raw := known(key)) is None:
+            if (raw := known.get(key)) is None:
                 yield key
                 continue
             try:
@@ -133,24 +136,26 @@ class ApiPrompter(Prompter):
     async def _ask(self, request: Request, key: bytes | None = None) -> list[Generation]:
         call = self._wire.call(request)
         if self._memory is None and self._asker is None:
-            return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
+            answers, latency_s, _ = await self._client.ask(call, self._read, request_tokens(request))
+            return _timed(answers, latency_s)
         if not self._client.is_open:
             self._client.open()
         if self._memory is None:
             return (await self._call(call, request, secrets.token_bytes(KEY_NBYTES)))[0]
         if key is not None and self._memory.is_own(key):
-            if self._asker is None:  # as most calls are made: with as little around them as can be
-                keep = partial(self._keep, self._memory.put, key)
-                return _timed(*await self._client.ask(call, self._read, request_tokens(request), (), keep))
-            answers, kept = await self._call(call, request, key)
-            self._memory.put(key, kept)
+            if self._asker is None:  # so it is for most calls: with as little around them as can be
+                answers, latency_s, raw = await self._client.ask(call, self._read, request_tokens(request))
+                self._memory.put(key, raw if len(raw) < KEPT_AS_IT_CAME_NBYTES else self._kept(raw))
+                return _timed(answers, latency_s)
+            answers, raw = await self._call(call, request, key)
+            self._memory.put(key, raw)
             return answers
         made: list[Generation] | None = None  # what the call gives, if it is made
 
         async def ask(key: bytes) -> bytes:
             nonlocal made
-            made, kept = await self._call(call, request, key)
-            return kept
+            made, raw = await self._call(call, request, key)
+            return raw
 
         is_missing = key is not None
         if key is None:
@@ -169,10 +174,8 @@ class ApiPrompter(Prompter):
         if self._asker is not None:
             body, latency_s = await self._by_batch(self._asker, key, call, request_tokens(request))
             return _timed(self._read(body), latency_s), orjson.dumps(worth_keeping(body, self._echoed))
-        kept = list[bytes]()
-        keep = partial(self._keep, lambda _, value: kept.append(value), key)
-        answers, latency_s = await self._client.ask(call, self._read, request_tokens(request), (), keep)
-        return _timed(answers, latency_s), kept[0]
+        answers, latency_s, raw = await self._client.ask(call, self._read, request_tokens(request))
+        return _timed(answers, latency_s), self._kept(raw)
 
     async def _by_batch(
         self, asker: BatchAsker[dict[str, Any]], key: bytes, call: ApiCall, tokens: int
@@ -193,9 +196,11 @@ class ApiPrompter(Prompter):
         self._read(body)
         return dict(body)
 
-    def _keep(self, put: Callable[[bytes, bytes], None], key: bytes, raw: bytes, body: dict[str, Any]) -> None:
-        """Keep an answer: a short one as it came, as to make it shorter takes longer than to read the rest again."""
-        put(key, raw if len(raw) < KEPT_AS_IT_CAME_NBYTES else orjson.dumps(worth_keeping(body, self._echoed)))
+    def _kept(self, raw: bytes) -> bytes:
+        """Return what is kept of an answer: a short one as it came, as it takes longer to make it shorter."""
+        if len(raw) < KEPT_AS_IT_CAME_NBYTES:
+            return raw
+        return orjson.dumps(worth_keeping(orjson.loads(raw), self._echoed))
 
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
         answers = self._wire.read(body)
@@ -379,7 +384,7 @@ class ApiEmbedder(Embedder):
             return _counted(self._wire.read(body), len(inputs), self.dimensions)
 
         parts = list(map(estimated_tokens, inputs))
-        vectors, _ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
+        vectors, *_ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
         return vectors
 
     async def _asked(self, asker: BatchAsker[NDArray], text: str) -> NDArray:
@@ -420,7 +425,7 @@ def probed(key: tuple[str, str], make_client: Callable[[], ApiClient], wire: Emb
             client = make_client()
             client.open()
             try:
-                vectors, _ = await client.ask(wire.call(["dimensions"]), lambda body: _counted(wire.read(body), 1))
+                vectors, *_ = await client.ask(wire.call(["dimensions"]), lambda body: _counted(wire.read(body), 1))
                 return int(vectors.shape[1])
             finally:
                 await client.close()

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.ai")
 
 Answer = TypeVar("Answer")
-Keep = Callable[[bytes, dict[str, Any]], None]
 
 MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
@@ -124,29 +123,26 @@ class ApiClient:
             await session.release()
 
     async def ask(
-        self,
-        call: ApiCall,
-        read: Callable[[Any], Answer],
-        tokens: int = 0,
-        parts: Sequence[int] = (),
-        keep: Keep | None = None,
-    ) -> tuple[Answer, float]:
-        """Send a call until it is answered; return what ``read`` makes of the body, and how long the answer took.
+        self, call: ApiCall, read: Callable[[Any], Answer], tokens: int = 0, parts: Sequence[int] = ()
+    ) -> tuple[Answer, float, bytes]:
+        """Send a call until it is answered.
+
+        Returns what ``read`` makes of the body, how long the answer took, and the body as it came.
 
         ``tokens`` is what the call is estimated to take of a limit on tokens, and ``parts`` is that of each input where
-        it has several. ``keep`` is given the answer that was read, as it came and as JSON. What cannot be mended by asking again, or was asked too often, is raised. To be refused for the
+        it has several. What cannot be mended by asking again, or was asked too often, is raised. To be refused for the
         number of requests (429), or to find nobody at an address that answered before, counts as no retry, but is borne
         for ``PATIENCE_S``: the one says to come back, the other that a server starts again.
         """
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
         if self.till is None:
-            return await self._until_answered(lambda: self._ask_once(call.path, data, read, tokens, None, keep))
+            return await self._until_answered(lambda: self._ask_once(call.path, data, read, tokens))
         till = self.till
 
-        async def pay_once() -> tuple[Answer, float]:
+        async def pay_once() -> tuple[Answer, float, bytes]:
             charge = await till.reserve(call.body, tokens, parts)
             try:
-                return await self._ask_once(call.path, data, read, tokens, charge, keep)
+                return await self._ask_once(call.path, data, read, tokens, charge)
             finally:
                 till.settle(charge)
 
@@ -188,8 +184,7 @@ class ApiClient:
         read: Callable[[Mapping[str, Any]], Answer],
         tokens: int,
         charge: Charge | None = None,
-        keep: Keep | None = None,
-    ) -> tuple[Answer, float]:
+    ) -> tuple[Answer, float, bytes]:
         assert self._limiter is not None
         assert self._session is not None, "open() was not called"
         permit = await self._limiter.admit(tokens)
@@ -220,9 +215,7 @@ class ApiClient:
                 charge.answered(body, time.perf_counter() - started)
             answer = self._understood(body, read)
             outcome = "ok"
-            if keep is not None:
-                keep(raw, body)
-            return answer, time.perf_counter() - started
+            return answer, time.perf_counter() - started, raw
         except RateLimitedError:
             outcome = "refused"
             raise
