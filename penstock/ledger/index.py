@@ -41,11 +41,11 @@ class KeyIndex:
         # Backwards, so that the first of equal keys wins.
         columns = (entries["offset"], entries["length"], rows)
         keys = entries["key0"][::-1].tolist()
-        places = zip(*(column[::-1].tolist() for column in columns), repeat(segment, len(keys)), strict=True)
+        found = zip(*(column[::-1].tolist() for column in columns), repeat(segment, len(keys)), strict=True)
         if self._recent.keys().isdisjoint(keys):
-            self._recent.update(zip(keys, places, strict=True))
+            self._recent.update(zip(keys, found, strict=True))
         else:
-            self._recent = dict(zip(keys, places, strict=True)) | self._recent
+            self._recent = dict(zip(keys, found, strict=True)) | self._recent
 
     def find(self, keys: Sequence[bytes]) -> tuple[list[bytes], Places]:
         """Return the keys that may be there and their places, in the order of the files."""

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import LedgerError
 from penstock.ledger import key_of, open_ledger
-from penstock.ledger.record import ENTRY_NBYTES, decoded, find_entries
+from penstock.ledger.record import ENTRY_NBYTES, decoded_all, find_entries
 from penstock.ledger.segment import HEADER_NBYTES, header
 from penstock.ledger.upkeep import verify
 
@@ -172,11 +172,11 @@ def test_a_flipped_bit_never_makes_another_value(folder: Path) -> None:
     for key, entry in zip(KEYS, entries, strict=True):
         start, end = int(entry["offset"]) - ENTRY_NBYTES, int(entry["offset"]) + int(entry["length"])
         length = end - start - ENTRY_NBYTES
-        assert decoded(log, key, start, length) == VALUES[key]
+        assert decoded_all(log, [(key, start, length)], 0) == [VALUES[key]]
         for at in [*range(40), *range(ENTRY_NBYTES, end - start, 97)]:
             record = bytearray(log[start:end])
             record[at] ^= 1 << at % 8
-            assert decoded(bytes(record), key, 0, length) in (None, VALUES[key])
+            assert decoded_all(bytes(record), [(key, 0, length)], 0) in ([None], [VALUES[key]])
 
 
 def test_a_damaged_record_is_found_while_a_ledger_is_open(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
