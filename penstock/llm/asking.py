@@ -213,7 +213,7 @@ class HttpService(Model):
 
     async def post(self, payload: Any) -> Any:
         try:
-            answer, *_ = await self._client.ask(ApiCall("", payload), lambda body: body)
+            answer, _ = await self._client.ask(ApiCall("", payload), lambda body: body)
         except TypeError as exc:
             raise InvalidArgumentError(
                 f"payload is sent as JSON, which cannot hold it: {exc}; send bytes as base64."

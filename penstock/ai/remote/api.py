@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from penstock.ai.batch.asker import Answers, BatchAsker
     from penstock.ai.batch.service import BatchService
 
-KEPT_AS_IT_CAME_NBYTES = 2048  # from there on values are compressed, too
 TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
 
 
@@ -136,16 +135,15 @@ class ApiPrompter(Prompter):
     async def _ask(self, request: Request, key: bytes | None = None) -> list[Generation]:
         call = self._wire.call(request)
         if self._memory is None and self._asker is None:
-            answers, latency_s, _ = await self._client.ask(call, self._read, request_tokens(request))
-            return _timed(answers, latency_s)
+            return _timed(*await self._client.ask(call, self._read, request_tokens(request)))
         if not self._client.is_open:
             self._client.open()
         if self._memory is None:
             return (await self._call(call, request, secrets.token_bytes(KEY_NBYTES)))[0]
         if key is not None and self._memory.is_own(key):
             if self._asker is None:  # so it is for most calls: with as little around them as can be
-                answers, latency_s, raw = await self._client.ask(call, self._read, request_tokens(request))
-                self._memory.put(key, raw if len(raw) < KEPT_AS_IT_CAME_NBYTES else self._kept(raw))
+                (answers, raw), latency_s = await self._client.ask(call, self._read_to_keep, request_tokens(request))
+                self._memory.put(key, raw)
                 return _timed(answers, latency_s)
             answers, raw = await self._call(call, request, key)
             self._memory.put(key, raw)
@@ -174,8 +172,8 @@ class ApiPrompter(Prompter):
         if self._asker is not None:
             body, latency_s = await self._by_batch(self._asker, key, call, request_tokens(request))
             return _timed(self._read(body), latency_s), orjson.dumps(worth_keeping(body, self._echoed))
-        answers, latency_s, raw = await self._client.ask(call, self._read, request_tokens(request))
-        return _timed(answers, latency_s), self._kept(raw)
+        (answers, raw), latency_s = await self._client.ask(call, self._read_to_keep, request_tokens(request))
+        return _timed(answers, latency_s), raw
 
     async def _by_batch(
         self, asker: BatchAsker[dict[str, Any]], key: bytes, call: ApiCall, tokens: int
@@ -196,11 +194,12 @@ class ApiPrompter(Prompter):
         self._read(body)
         return dict(body)
 
-    def _kept(self, raw: bytes) -> bytes:
-        """Return what is kept of an answer: a short one as it came, as it takes longer to make it shorter."""
-        if len(raw) < KEPT_AS_IT_CAME_NBYTES:
-            return raw
-        return orjson.dumps(worth_keeping(orjson.loads(raw), self._echoed))
+    def _read_to_keep(self, body: dict[str, Any]) -> tuple[list[Generation], bytes]:
+        """Read an answer that nobody else needs, and return with it what is kept of it."""
+        answers = self._read(body)
+        for name in self._echoed:  # what worth_keeping does, and twice as quick
+            body.pop(name, None)
+        return answers, orjson.dumps(body)
 
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
         answers = self._wire.read(body)
@@ -384,7 +383,7 @@ class ApiEmbedder(Embedder):
             return _counted(self._wire.read(body), len(inputs), self.dimensions)
 
         parts = list(map(estimated_tokens, inputs))
-        vectors, *_ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
+        vectors, _ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
         return vectors
 
     async def _asked(self, asker: BatchAsker[NDArray], text: str) -> NDArray:
@@ -425,7 +424,7 @@ def probed(key: tuple[str, str], make_client: Callable[[], ApiClient], wire: Emb
             client = make_client()
             client.open()
             try:
-                vectors, *_ = await client.ask(wire.call(["dimensions"]), lambda body: _counted(wire.read(body), 1))
+                vectors, _ = await client.ask(wire.call(["dimensions"]), lambda body: _counted(wire.read(body), 1))
                 return int(vectors.shape[1])
             finally:
                 await client.close()

@@ -124,10 +124,8 @@ class ApiClient:
 
     async def ask(
         self, call: ApiCall, read: Callable[[Any], Answer], tokens: int = 0, parts: Sequence[int] = ()
-    ) -> tuple[Answer, float, bytes]:
-        """Send a call until it is answered.
-
-        Returns what ``read`` makes of the body, how long the answer took, and the body as it came.
+    ) -> tuple[Answer, float]:
+        """Send a call until it is answered; return what ``read`` makes of the body, and how long the answer took.
 
         ``tokens`` is what the call is estimated to take of a limit on tokens, and ``parts`` is that of each input where
         it has several. What cannot be mended by asking again, or was asked too often, is raised. To be refused for the
@@ -139,7 +137,7 @@ class ApiClient:
             return await self._until_answered(lambda: self._ask_once(call.path, data, read, tokens))
         till = self.till
 
-        async def pay_once() -> tuple[Answer, float, bytes]:
+        async def pay_once() -> tuple[Answer, float]:
             charge = await till.reserve(call.body, tokens, parts)
             try:
                 return await self._ask_once(call.path, data, read, tokens, charge)
@@ -184,7 +182,7 @@ class ApiClient:
         read: Callable[[Mapping[str, Any]], Answer],
         tokens: int,
         charge: Charge | None = None,
-    ) -> tuple[Answer, float, bytes]:
+    ) -> tuple[Answer, float]:
         assert self._limiter is not None
         assert self._session is not None, "open() was not called"
         permit = await self._limiter.admit(tokens)
@@ -215,7 +213,7 @@ class ApiClient:
                 charge.answered(body, time.perf_counter() - started)
             answer = self._understood(body, read)
             outcome = "ok"
-            return answer, time.perf_counter() - started, raw
+            return answer, time.perf_counter() - started
         except RateLimitedError:
             outcome = "refused"
             raise
