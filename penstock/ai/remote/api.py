@@ -110,9 +110,9 @@ class ApiPrompter(Prompter):
         return self._read_known(keys, known) if known else iter(keys)
 
     def _read_known(self, keys: list[bytes], known: Mapping[bytes, bytes]) -> Iterator[Found]:
-        till = self._client.till
+        get, till = known.get, self._client.till
         for key in keys:
-            if (raw := known.get(key)) is None:
+            if (raw := get(key)) is None:
                 yield key
                 continue
             try:
