@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 from penstock.ai.conversation import Generation, Request
@@ -47,10 +46,13 @@ class KnownAnswers:
         ids = row_ids(len(rows))
         if rows and len(rows[0]) == 1 and all(type(row[0]) is str for row in rows):
             found = self._model.look_up_texts([row[0] for row in rows], self._like, ids)
-            return list(map(self._result, rows, found, ids))
+            return [
+                self._result(row, each, row_id) if type(each) is list else Unfinished(self._ask, row, each, row_id)
+                for row, each, row_id in zip(rows, found, ids, strict=True)
+            ]
         requests, results = dict[int, Request](), list[Any]()
         for number, row in enumerate(rows):
-            results.append(Unfinished(partial(self._ask, row, None, ids[number])))
+            results.append(Unfinished(self._ask, row, None, ids[number]))
             if all(is_quick(value) for value in row):
                 try:
                     message = message_of(row)
@@ -73,4 +75,4 @@ class KnownAnswers:
                 result = UNSETTLED
             if result is not UNSETTLED:
                 return result
-        return Unfinished(partial(self._ask, row, found, row_id))
+        return Unfinished(self._ask, row, found, row_id)

@@ -6,9 +6,11 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from penstock.errors import LedgerError
+from penstock.errors import InvalidArgumentError, LedgerError
+from penstock.ledger.keys import KEY_NBYTES
+from penstock.ledger.record import MAX_VALUE_NBYTES
 
 log = logging.getLogger("penstock.ledger")
 
@@ -18,7 +20,7 @@ SAVE_USED_EVERY_S = 10.0
 MAX_WAITING_NBYTES = 64 * 2**20
 _OVERHEAD_NBYTES = 200  # of an item, besides its value
 
-Items = Sequence[tuple[bytes, bytes]]
+Items = Mapping[bytes, bytes]
 
 
 class Committer:
@@ -39,6 +41,7 @@ class Committer:
         self._lock = threading.Lock()  # guards everything below
         self._changed = threading.Condition(self._lock)
         self._waiting: dict[bytes, bytes] = {}
+        self._leaving: dict[bytes, bytes] = {}  # those that are being committed
         self._nbytes = self._num_put = self._num_done = 0
         self._num_attempts = self._failed_attempt = 0
         self._error: Exception | None = None  # of the last attempt
@@ -49,26 +52,38 @@ class Committer:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Take a value, unless one waits for the same key."""
+        if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
+            raise InvalidArgumentError(
+                f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
+                f"got {len(key)} and {len(value)}"
+            )
         with self._lock:  # what the condition would do, and quicker
-            while self._nbytes > self._max_nbytes and not self._is_closed:
-                if self._error is not None:
-                    raise self._failure()
-                self._is_urgent.set()
-                self._changed.wait()
-            if self._is_closed:
-                raise LedgerError(f"The ledger {self._path!r} is closed")
-            if key in self._waiting:
+            if self._nbytes > self._max_nbytes or self._is_closed:
+                self._wait_for_room()
+            waiting = self._waiting
+            if key in waiting or key in self._leaving:
                 return
-            self._waiting[key] = value
+            is_first = not waiting
+            waiting[key] = value
             self._nbytes += len(value) + _OVERHEAD_NBYTES
             self._num_put += 1
-        if not self._has_work.is_set():
+        if is_first:
             self._has_work.set()
+
+    def _wait_for_room(self) -> None:
+        while self._nbytes > self._max_nbytes and not self._is_closed:
+            if self._error is not None:
+                raise self._failure()
+            self._is_urgent.set()
+            self._changed.wait()
+        if self._is_closed:
+            raise LedgerError(f"The ledger {self._path!r} is closed")
 
     def waiting(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of those keys that are not committed yet."""
-        waiting = self._waiting
-        return {key: value for key in keys if (value := waiting.get(key)) is not None} if waiting else {}
+        with self._lock:
+            parts = [part for part in (self._waiting, self._leaving) if part]
+        return {key: value for part in parts for key in keys if (value := part.get(key)) is not None}
 
     def flush(self) -> None:
         """Return when all that was put before is committed; raise if an attempt that began since has failed."""
@@ -108,18 +123,20 @@ class Committer:
             with self._changed:
                 self._is_urgent.clear()
                 self._has_work.clear()
-                items = list(self._waiting.items())
+                self._leaving, self._waiting = self._waiting, {}
+                nbytes = self._nbytes
                 is_last = self._is_closed
                 self._num_attempts += 1
             if not is_last:
-                self._attempt(items)
+                self._attempt(self._leaving, nbytes)
             if is_last or time.monotonic() > idle_at:
                 self._idle()
                 idle_at = time.monotonic() + SAVE_USED_EVERY_S
             if is_last:
                 return
 
-    def _attempt(self, items: Items) -> None:
+    def _attempt(self, items: dict[bytes, bytes], nbytes: int) -> None:
+        """Commit values, of ``nbytes`` in all. As little as can be is done for each: who puts others waits for it."""
         error: Exception | None = None
         try:
             if items:
@@ -130,13 +147,13 @@ class Committer:
             is_news = error is not None and self._error is None
             self._error = error
             if error is None:
-                for key, value in items:
-                    del self._waiting[key]
-                    self._nbytes -= len(value) + _OVERHEAD_NBYTES
+                self._nbytes -= nbytes
                 self._num_done += len(items)
             else:
+                self._waiting = items | self._waiting
                 self._failed_attempt = self._num_attempts
                 self._has_work.set()  # to be tried again
+            self._leaving = {}
             self._changed.notify_all()
         if is_news:
             log.warning("%s", self._failure())
@@ -147,8 +164,8 @@ class Committer:
         except OSError as exc:
             room = str(exc)
         failure = LedgerError(
-            f"The ledger {self._path!r} cannot be written: {self._error}; {room}. {len(self._waiting):,} "
-            f"finished calls ({self._nbytes:,} bytes) wait in memory, "
+            f"The ledger {self._path!r} cannot be written: {self._error}; {room}. "
+            f"{len(self._waiting) + len(self._leaving):,} finished calls ({self._nbytes:,} bytes) wait in memory, "
             "until there is room or the disk is repaired"
         )
         failure.__cause__ = self._error

@@ -11,7 +11,7 @@ import threading
 import pyarrow as pa
 
 PLAIN, ZSTD = 0, 1
-_COMPRESS_FROM_NBYTES = 2048
+COMPRESS_FROM_NBYTES = 2048
 _LENGTH_NBYTES = 4  # of the value before it was compressed, in front of it
 
 _local = threading.local()  # Arrow does not promise that a codec may be used by two threads at once
@@ -19,7 +19,7 @@ _local = threading.local()  # Arrow does not promise that a codec may be used by
 
 def compressed(value: bytes) -> tuple[bytes, int]:
     """Return a value as it is stored, and how: compressed where that saves an eighth or more."""
-    if len(value) >= _COMPRESS_FROM_NBYTES:
+    if len(value) >= COMPRESS_FROM_NBYTES:
         small: bytes = _codec().compress(value, asbytes=True)
         if len(small) < len(value) * 7 // 8:
             return len(value).to_bytes(_LENGTH_NBYTES, "little") + small, ZSTD

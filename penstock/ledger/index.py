@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ PLACE = np.dtype([("offset", "<u8"), ("length", "<u4"), ("row", "<u4"), ("segmen
 Places: TypeAlias = np.ndarray[Any, np.dtype[np.void]]  # of PLACE
 _MOST_RECENT = 65_536  # or an eighth of all, so that sorting again costs little for each key
 
+_NOWHERE: Places = np.zeros(0, PLACE)
 _MOST_AT_ONCE = 8_192  # more come from a file that is opened
 
 
@@ -36,23 +38,31 @@ class KeyIndex:
             self._settle_recent()
             self._unsorted.append((entries["key0"].copy(), places))
             return
-        columns = (entries["key0"], entries["offset"], entries["length"], rows)
-        for key, offset, length, row in zip(*(column.tolist() for column in columns), strict=True):
-            self._recent.setdefault(key, (offset, length, row, segment))
+        # Backwards, so that the first of equal keys wins.
+        columns = (entries["offset"], entries["length"], rows)
+        keys = entries["key0"][::-1].tolist()
+        found = zip(*(column[::-1].tolist() for column in columns), repeat(segment, len(keys)), strict=True)
+        if self._recent.keys().isdisjoint(keys):
+            self._recent.update(zip(keys, found, strict=True))
+        else:
+            self._recent = dict(zip(keys, found, strict=True)) | self._recent
 
     def find(self, keys: Sequence[bytes]) -> tuple[list[bytes], Places]:
         """Return the keys that may be there and their places, in the order of the files."""
         self._sort()
         wanted = np.frombuffer(b"".join(keys), "<u8")[::2]
+        numbers = wanted.tolist()
+        is_late = not self._recent.keys().isdisjoint(numbers)
+        if not is_late and not len(self._keys):
+            return [], _NOWHERE
         at = np.searchsorted(self._keys, wanted)
         at[at == len(self._keys)] = 0
         is_there = self._keys[at] == wanted if len(self._keys) else np.zeros(len(keys), bool)
         hits = np.flatnonzero(is_there)
         places = self._places[self._order[at[hits]]]
-        if self._recent:
-            late = [i for i, key in enumerate(wanted.tolist()) if key in self._recent and not is_there[i]]
-            numbers = wanted[late].tolist()
-            places = np.concatenate([places, np.array([self._recent[key] for key in numbers], PLACE)])
+        if is_late:
+            late = [i for i, number in enumerate(numbers) if number in self._recent and not is_there[i]]
+            places = np.concatenate([places, np.array([self._recent[numbers[i]] for i in late], PLACE)])
             hits = np.concatenate([hits, np.array(late, np.int64)])
         if not len(hits):  # so it is for most keys of a job that runs for the first time
             return [], places

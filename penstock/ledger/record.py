@@ -8,15 +8,14 @@ of its entries.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.ledger.compression import compressed, restored
+from penstock.ledger.compression import COMPRESS_FROM_NBYTES, PLAIN, compressed, restored
 
 Entries: TypeAlias = np.ndarray[Any, np.dtype[np.void]]  # of ENTRY
 
@@ -33,6 +32,7 @@ ENTRY = np.dtype(
     ]
 )
 ENTRY_NBYTES = ENTRY.itemsize
+_OPAQUE = np.dtype((np.void, ENTRY_NBYTES))
 _GUARDS = struct.Struct("<16s12xI4xI")  # of an entry: key, crc, codec
 MAX_VALUE_NBYTES = 2**31
 _ALIGNMENT = 8
@@ -69,17 +69,23 @@ def good(entries: Entries, log_nbytes: int) -> npt.NDArray[np.bool_]:
     return are_good
 
 
-def packed(items: Sequence[tuple[bytes, bytes]], start: int, now_s: int) -> tuple[Entries, bytes]:
-    """Return entries for (key, value) pairs and the bytes that hold all of it, to be written at ``start``."""
-    stored = [compressed(value) for _, value in items]
-    entries = np.zeros(len(items), ENTRY)
-    keys = np.frombuffer(b"".join([key for key, _ in items]), "<u8").reshape(-1, 2)
-    entries["key0"], entries["key1"] = keys[:, 0], keys[:, 1]
-    entries["length"] = [len(value) for value, _ in stored]
-    entries["crc"] = [crc32(value, codec) for value, codec in stored]
-    entries["codec"] = [codec for _, codec in stored]
+def packed(items: Mapping[bytes, bytes], start: int, now_s: int) -> tuple[Entries, bytes]:
+    """Return entries for the values of keys, and the bytes that hold all of it, to be written at ``start``.
+
+    Python's other threads stand still meanwhile, so there is little of it for each value.
+    """
+    values: Sequence[bytes] = list(items.values())
+    codecs: Sequence[int] = (PLAIN,) * len(values)
+    if max(map(len, values)) >= COMPRESS_FROM_NBYTES:
+        values, codecs = zip(*map(compressed, values), strict=True)
+    entries = np.empty(len(values), ENTRY)
+    words = entries.view("<u8").reshape(-1, ENTRY_NBYTES // 8)
+    words[:, :2] = np.frombuffer(b"".join(items), "<u8").reshape(-1, 2)
+    entries["length"] = np.fromiter(map(len, values), np.uint32, len(values))
+    entries["crc"] = np.fromiter(map(crc32, values, codecs), np.uint32, len(values))
+    entries["codec"] = codecs
     entries["written"] = now_s
-    return laid_out(entries, [value for value, _ in stored], start)
+    return laid_out(entries, values, start)
 
 
 def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Entries, bytes]:
@@ -88,10 +94,11 @@ def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Ent
     sizes = ENTRY_NBYTES + length + -length % _ALIGNMENT
     entries["offset"] = start + np.cumsum(sizes) - sizes + ENTRY_NBYTES
     entries["check"] = checks(entries)
-    raw = entries.tobytes()
-    heads = (raw[at : at + ENTRY_NBYTES] for at in range(0, len(raw), ENTRY_NBYTES))
-    parts = ((head, value, _PADDING[len(value) % _ALIGNMENT]) for head, value in zip(heads, values, strict=True))
-    return entries, b"".join(chain.from_iterable(parts))
+    parts: list[bytes] = [b""] * (3 * len(entries))
+    parts[::3] = entries.view(_OPAQUE).tolist()
+    parts[1::3] = values
+    parts[2::3] = map(_PADDING.__getitem__, (length % _ALIGNMENT).tolist())
+    return entries, b"".join(parts)
 
 
 def decoded_all(buffer: bytes, records: Sequence[tuple[bytes, int, int]], base: int) -> list[bytes | None]:

@@ -15,7 +15,7 @@ import logging
 import os
 import secrets
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -70,6 +70,7 @@ class Segment:
         self.fd = os.open(path, (os.O_RDWR if self.is_writable else os.O_RDONLY) | os.O_CLOEXEC)
         self._index_path, self._used_path = path.with_suffix(".index"), path.with_suffix(".used")
         self._index_inode = 0
+        self._index_fd = -1  # while this one writes it
         self._touched: list[npt.NDArray[np.int64]] = []
         self.end = os.fstat(self.fd).st_size
         try:
@@ -131,6 +132,7 @@ class Segment:
         return self.is_mine
 
     def unlock(self) -> None:
+        self._close_index()
         if self.is_mine:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
             self.is_mine = False
@@ -241,14 +243,15 @@ class Segment:
     def _replace_index(self, entries: Entries) -> None:
         fresh = self._index_path.with_suffix(".index-new")
         fresh.write_bytes(entries.tobytes())
+        self._close_index()
         self._used_path.unlink(missing_ok=True)  # its rows are others now
         fresh.rename(self._index_path)
         self._index_inode = self.num_rows = 0
 
     # -- writing: by whoever holds the lock --------------------------------------------------------------------------
 
-    def append(self, items: Sequence[tuple[bytes, bytes]], now_s: int) -> tuple[Entries, npt.NDArray[np.int64]]:
-        """Write (key, value) pairs; when this returns they are on disk. If it raises, the file is as it was."""
+    def append(self, items: Mapping[bytes, bytes], now_s: int) -> tuple[Entries, npt.NDArray[np.int64]]:
+        """Write the values of keys; when this returns they are on disk. If it raises, the file is as it was."""
         first, before = self.num_rows, self.end
         entries, blob = packed(items, before, now_s)
         try:
@@ -274,11 +277,14 @@ class Segment:
         self.end, self.num_rows = self.end + len(blob), self.num_rows + len(copies)
 
     def _append_to_index(self, entries: Entries, row: int) -> None:
-        fd = os.open(self._index_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            write_all(fd, entries.tobytes(), row * ENTRY_NBYTES)
-            self._index_inode = os.fstat(fd).st_ino
-        finally:
+        if self._index_fd < 0:
+            self._index_fd = os.open(self._index_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._index_inode = os.fstat(self._index_fd).st_ino
+        write_all(self._index_fd, entries.tobytes(), row * ENTRY_NBYTES)
+
+    def _close_index(self) -> None:
+        fd, self._index_fd = self._index_fd, -1
+        if fd >= 0:
             os.close(fd)
 
     def forget(self, row: int) -> None:
@@ -325,6 +331,7 @@ class Segment:
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
+        self._close_index()
         os.close(self.fd)  # which also lets go of the lock
         self.is_mine = False
 

@@ -36,7 +36,7 @@ class SharedLedger:
         with _lock:
             ledger, num_users = _open.get(folder) or (open_ledger(folder), 0)
             _open[folder] = ledger, num_users + 1
-        self.get, self.put, self.flush = ledger.get, ledger.put, ledger.flush
+        self.get, self.put, self.flush = ledger.get, ledger.take, ledger.flush
 
     def close(self) -> None:
         folder, self._folder = self._folder, None

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from penstock.errors import InvalidArgumentError, LedgerError
 from penstock.ledger.committing import Committer
 from penstock.ledger.index import KeyIndex, Places
 from penstock.ledger.keys import KEY_NBYTES
-from penstock.ledger.record import MAX_VALUE_NBYTES
 from penstock.ledger.salvage import open_segment
 from penstock.ledger.segment import ROLL_NBYTES, Segment, segment_paths, sync_folder
 
@@ -73,6 +72,7 @@ class FileLedger:
             self._let_go()
             raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
         self._committer = Committer(self._commit, self._save_used, str(path))
+        self.take = self._committer.put  # what ``put`` does, for whoever puts often: a call less
         atexit.register(self._close_at_exit)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -93,11 +93,6 @@ class FileLedger:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Keep the value of a key that has none yet. Returns at once; on disk within 100 ms."""
-        if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
-            raise InvalidArgumentError(
-                f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
-                f"got {len(key)} and {len(value)}"
-            )
         self._committer.put(key, value)
 
     def flush(self) -> None:
@@ -206,18 +201,18 @@ class FileLedger:
 
     # -- writing, on the committer's thread --------------------------------------------------------------------------
 
-    def _commit(self, items: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write pairs whose keys nobody has written yet; when this returns they are on disk."""
+    def _commit(self, items: Mapping[bytes, bytes]) -> None:
+        """Write values whose keys nobody has written yet; when this returns they are on disk."""
         with self._lock:
             self._refresh()
-            known = set(self._index.find([key for key, _ in items])[0])
-            fresh = [item for item in items if item[0] not in known]
-            if not fresh:
+            if known := set(self._index.find(list(items))[0]):
+                items = {key: value for key, value in items.items() if key not in known}
+            if not items:
                 return
             number = self._own_segment()
             segment = self._segments[number]
         try:
-            entries, rows = segment.append(fresh, int(time.time()))
+            entries, rows = segment.append(items, int(time.time()))
         except BaseException:
             self._give_up_own()  # after a failed fsync nothing is known of the file: the next attempt looks again
             raise

@@ -141,8 +141,10 @@ class AsyncUdfHandler:
         results = self._prepare(list(self._arguments.rows(batch, _as_tuple)))
         rest = [row for row, result in enumerate(results) if isinstance(result, Unfinished)]
         if rest:
-            calls = map(self._finish, [results[row] for row in rest])
+            calls = map(self._finish, results if len(rest) == len(results) else [results[row] for row in rest])
             found = await self._callers.run(Calls(calls, len(rest), lambda n, exc: fail(rest[n], exc), first_row))
+            if len(rest) == len(results):
+                return found
             for row, result in zip(rest, found, strict=True):
                 results[row] = result
         return results
@@ -153,7 +155,7 @@ def _as_tuple(*values: Any) -> tuple[Any, ...]:
 
 
 def _call(unfinished: Unfinished) -> Awaitable[Any]:
-    return unfinished.call()
+    return unfinished()
 
 
 def _is_being_cancelled() -> bool:

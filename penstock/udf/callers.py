@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from penstock.udf.failures import CALL_FAILURES
@@ -14,11 +14,8 @@ CALLS_A_TURN = 256
 """After as many calls a caller lets others run, since calls that never wait would keep the loop to themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """In place of a result that is not known yet: ``call`` makes the coroutine that gives it."""
-
-    call: Callable[[], Awaitable[Any]]
+class Unfinished(partial[Awaitable[Any]]):
+    """In place of a result that is not known yet: to call it makes the coroutine that gives it."""
 
 
 class Calls:
