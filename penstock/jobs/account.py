@@ -125,7 +125,13 @@ class RowsLeft:
 
     def register(self, scan: int, number: int, task: ReadTask) -> tuple[int, Sequence[Range]]:
         key = read_key(scan, number, task)
-        read = self.account.reads.setdefault(key, max(self.account.reads.values(), default=-1) + 1)
+        read = self.account.reads.get(key)
+        if read is None:
+            # Sources give their tasks at the same time, yet another run has to number them alike, before any is told.
+            read = (scan << 32) + number
+            if read in (used := self.account.reads.values()):
+                read = max(used) + 1
+            self.account.reads[key] = read
         return read, complement(self.done.get(read, ()), self.account.ends.get(read))
 
 

@@ -88,11 +88,13 @@ def test_reads_are_known_again() -> None:
 
     account = Account(reads={ReadKey(0, "b", "1"): 4}, ends={4: 10})
     left = RowsLeft(account, {4: [Range(0, 10)]})
-    assert left.register(0, 0, Named(5, origin=("a", "1"))) == (5, [Range(0, None)])
+    assert left.register(0, 0, Named(5, origin=("a", "1"))) == (0, [Range(0, None)])
     assert left.register(0, 1, Named(5, origin=("b", "1"))) == (4, [])
-    assert left.register(1, 0, Named(5, origin=("b", "1"))) == (6, [Range(0, None)])
-    assert left.register(1, 1, Numbers(5)) == (7, [Range(0, None)])
-    assert account.reads[ReadKey(1, "", "1")] == 7
+    assert left.register(0, 4, Named(5, origin=("c", "1"))) == (5, [Range(0, None)])
+    second = 2**32  # the number of a read does not depend on what other sources have given so far
+    assert left.register(1, 1, Numbers(5)) == (second + 1, [Range(0, None)])
+    assert left.register(1, 0, Named(5, origin=("b", "1"))) == (second, [Range(0, None)])
+    assert account.reads[ReadKey(1, "", "1")] == second + 1
 
 
 # --- lineage ---
