@@ -39,8 +39,8 @@ SCOUTS = 8
 NUM_SURE = 20
 """After as many answers their costs are known well enough."""
 
-FEW_KNOWN_FACTOR = 2
-"""Calls by batch, which cannot wait for more answers, are taken to cost so much more than the few that are known."""
+LEAST_SHARE = 0.1
+"""While fewer are known, calls by batch, which cannot wait for more, cost this share of a first guess at least."""
 
 
 @contextmanager
@@ -325,8 +325,9 @@ class Till:
             return self._usual.estimate(charge.input_cost)
         most = charge.most_output
         guessed = charge.input_cost + self.cost(Usage(0, FIRST_OUTPUT_TOKENS if most is None else most))
-        if charge.is_in_batch and self._num_known:
-            guessed = min(guessed, FEW_KNOWN_FACTOR * self._usual.estimate(charge.input_cost))
+        if charge.is_in_batch and self._num_known:  # a few that happen to be short must not empty the purse
+            known = self._usual.estimate(charge.input_cost) * (1 + NUM_SURE / self._num_known)
+            guessed = min(guessed, math.ceil(max(known, LEAST_SHARE * guessed)))
         elif not charge.is_in_batch and most is None and self.num_under_way >= SCOUTS:
             return None
         return guessed if most is not None else max(guessed, self._usual.estimate(charge.input_cost))

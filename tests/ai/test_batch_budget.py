@@ -64,6 +64,15 @@ def test_a_budget_is_used_up_and_never_passed(server: ModelServer, options: dict
     assert len(sizes(server)) <= 3
 
 
+@pytest.mark.parametrize("budget", [0.1, 1.0])
+def test_first_answers_that_happen_to_be_short_do_not_make_it_pass(server: ModelServer, budget: float) -> None:
+    server.change(answer=lambda request: "x" * 4 * (int(request.text[-4:]) * 37 % 200), batches=BatchTiming(0, 0.01, 0))
+    with spending(budget) as account, pytest.raises(BudgetSpentError):
+        asked(400).collect()
+    assert account.dollars is not None
+    assert 0.8 * budget < account.dollars <= budget + CALL
+
+
 def test_what_has_gathered_is_submitted_while_others_wait_for_money(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
