@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -29,12 +28,11 @@ from penstock.io.dead_letters import error_files
 from penstock.io.staging import writing
 from penstock.io.writer import FileSink
 from penstock.jobs.account import Account, Failure, Part, RowsLeft, read_key
-from penstock.jobs.captured import described_here, queries_here
+from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder, LocalJobFolder, held
 from penstock.jobs.settling import CutFile, Settled, settle
 from penstock.ledger.sharing import job_ledger
 from penstock.observe.errors import SCHEMA, ErrorLog
-from penstock.plan.fingerprint import changed_inputs, changes, fingerprint
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
 from penstock.protocols import Subscriber
@@ -49,7 +47,6 @@ Resume = bool | Literal["force", "errors"]
 WAYS = (True, "force", "errors")
 
 PART_NBYTES = 64 * 2**20  # of data in memory
-FORMAT = 1  # of what a job's folder holds
 
 
 def checked_resume(resume: Any) -> Resume:
@@ -118,22 +115,11 @@ class Job:
         self._plan = replace(plan, sink=self._sink)
         self._account = Account()
         self._settled = Settled()
-        self._description: dict[str, Any] = {
-            "format": FORMAT,
-            "era": secrets.token_hex(8),
-            "read_by": [
-                getattr(sys.modules["penstock"], "__version__", ""),
-                os.cpu_count(),
-            ],  # may cut sources otherwise
-            "query": fingerprint(plan.child),
-            "in_one_process": described_here(plan.child),
-            "output": {"format": sink.encoding.suffix, "partition_cols": list(sink.partition_cols)},
-        }
+        self._description = Description(plan.child, sink)
 
     @property
     def era(self) -> str:
-        """What stays the same from run to run as long as rows have the same numbers in the same reads."""
-        return str(self._description["era"])
+        return self._description.era
 
     # --- begin, or take up again ---
 
@@ -152,7 +138,7 @@ class Job:
             self._begin()
             return None
         self._account = Account.of(self._folder.entries())
-        differences = self._differences(known)
+        differences = self._description.differences(known)
         if not resume and self._output.is_finished:
             self._begin()
             return None
@@ -161,12 +147,12 @@ class Job:
                 self._begin()
                 return None
             raise JobChangedError(_refusal(self._sink.root, differences))
-        stale, redo = self._stale_reads(known, differences), []
-        if differences or known.get("read_by") != self._description["read_by"]:
+        stale, redo = self._description.stale_reads(known, differences, self._account), []
+        is_read_alike = self._description.is_read_alike(known)
+        if differences or not is_read_alike:
             stale |= self._lost_reads()
-        is_cut_alike = bool(self._account.reads) or known.get("read_by") == self._description["read_by"]
-        if is_cut_alike and not differences and not stale:
-            self._description["era"] = known.get("era", "")
+        if (self._account.reads or is_read_alike) and not differences and not stale:
+            self._description.keep_era(known)
         if resume == "errors":
             redo = [failure for failure in self._account.failures if failure.origin is not None]
             if not self._account.failures:
@@ -176,7 +162,7 @@ class Job:
         if is_complete and not differences:
             return self._nothing_to_do()
         self._settle(stale, redo)
-        self._folder.describe(self._description)
+        self._folder.describe(self._description.data)
         return None
 
     def _begin(self) -> None:
@@ -190,7 +176,7 @@ class Job:
             self._account = Account()
             self._folder.clear()
             self._output.begin()
-            self._folder.describe(self._description)
+            self._folder.describe(self._description.data)
 
     def _may_begin_anew(self, resume: Resume) -> bool:
         """Say whether what was begun may be forgotten: nothing was done, or it is done and stays, or is overwritten."""
@@ -199,30 +185,6 @@ class Job:
         if not resume and self._sink.mode == "overwrite":
             return True
         return self._account.is_empty and not self._folder.has_answers()
-
-    def _differences(self, known: Mapping[str, Any]) -> list[str]:
-        if known.get("format") != FORMAT:
-            return [f"it was begun by another version of Penstock (format {known.get('format')}, not {FORMAT})"]
-        then, now = known["output"], self._description["output"]
-        query_then, query_now = self._queries(known)
-        others = [f"{name} was {then.get(name)!r} and is {now[name]!r}" for name in now if then.get(name) != now[name]]
-        return [*changes(query_then, query_now), *others]
-
-    def _queries(self, known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the query as it was and as it is, to be compared."""
-        here = queries_here(known["in_one_process"], self._description["in_one_process"])
-        return here or (known["query"], self._description["query"])
-
-    def _stale_reads(self, known: Mapping[str, Any], differences: Sequence[str]) -> set[int]:
-        """Return the reads whose rows are not what they were; all of them if it is the query that changed."""
-        if not differences:
-            return set()
-        changed = None
-        if known.get("format") == FORMAT and known["output"] == self._description["output"]:
-            changed = changed_inputs(*self._queries(known))
-        if changed is None:
-            return set(self._account.reads.values())
-        return {number for key, number in self._account.reads.items() if key.input in changed or not key.input}
 
     def _lost_reads(self) -> set[int]:
         """Return the reads that the sources do not give any more, cut into parts as they were."""
