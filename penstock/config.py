@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.price_files import read_prices
 
 _DECIMAL = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS = {**_DECIMAL, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -136,6 +135,8 @@ def _parsed(name: str, value: Any) -> Any:
             return value
         case "prices", str() | os.PathLike():
             if path := os.fspath(value):
+                from penstock.price_files import read_prices
+
                 read_prices(path)
             return path
         case _, str() | os.PathLike():

@@ -89,8 +89,8 @@ def test_a_finished_job_does_nothing_and_says_so(
 
 def test_nothing_is_seen_of_a_job_before_its_end(out: Path, calls: Calls, broken: Path, tmp_path: Path) -> None:
     source = write_numbers(tmp_path / "in", range(50), range(50, 100))
+    frame = tens(ps.read_parquet(str(source)), calls, broken, at=99, rows=(out, 50))
     with pytest.raises(PenstockError, match="no luck with 99") as failure:
-        frame = tens(ps.read_parquet(str(source)), calls, broken, at=99, rows=(out, 50))
         frame.write_parquet(str(out), resume=True)
     assert f"The job in {str(out)!r} keeps what is done" in failure.value.__notes__[-1]
     assert visible_files(out) == []
