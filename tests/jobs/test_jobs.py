@@ -22,6 +22,7 @@ from penstock.errors import (
     JobRunningError,
     OutputExistsError,
     PenstockError,
+    WriteError,
 )
 from penstock.functions import prompt
 from penstock.jobs.folder import LocalJobFolder
@@ -695,3 +696,16 @@ def test_what_can_never_run_leaves_no_job(tmp_path: Path) -> None:
 def test_a_way_to_resume_that_is_none(resume: Any, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="resume="):
         ps.range(2).write_parquet(str(tmp_path / "out"), resume=resume)
+
+
+def test_a_job_that_is_at_work_is_not_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    folder = LocalJobFolder(out)
+    folder.lock()
+    try:
+        with pytest.raises(WriteError, match="A job is at work"):
+            ps.range(3).write_parquet(str(out), mode="overwrite")
+    finally:
+        folder.unlock()
+    ps.range(3).write_parquet(str(out), mode="overwrite")
+    assert ps.read_parquet(str(out)).count_rows() == 3
