@@ -1,7 +1,9 @@
 """How many rows a batch function should be given at once, found by measurement: a pure function of what was noted.
 
 A call costs something by itself, so larger batches give more rows a second, up to a knee; beyond it they only take
-memory and hide progress, and some get slower again. The size grows while that pays, then stays.
+memory and hide progress, and some get slower again. The size grows while that pays, then stays. A size whose tasks
+take next to no time may have been chosen at a bad moment, when the machine was busy elsewhere: it is looked at again,
+ever more seldom.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ NUM_TRIES = 2
 LARGE_NBYTES = 2**24
 """A batch that holds more, or takes half of ``LONG_S``, is not tried a second time without a gain."""
 CLEAR_LOSS = 0.1
+SHORT_S = 0.1
+FIRST_PATIENCE = 32
+"""After as many tasks that take less than ``SHORT_S`` a size is looked at again; after twice as many the next time."""
 MEMORY_SHARE = 0.25
 """Of the query's budget, for what all workers of the stage hold at once: what they were given and what they give."""
 
@@ -30,18 +35,25 @@ class Growth:
     """
 
     def __init__(self, max_rows: int) -> None:
-        self.num_rows = self._first_rows = min(FIRST_ROWS, max_rows)
-        self.is_settled = False
         self._max_rows = max_rows
         self._max_nbytes: float = float("inf")  # of one task, with what it gives
         self._nbytes_out_per_row = 0.0
         self._num_to_ignore = 1
         self._num_samples = 3
+        self._patience = FIRST_PATIENCE
+        self._start(min(FIRST_ROWS, max_rows))
+
+    def _start(self, num_rows: int) -> None:
+        """Look for the best size from ``num_rows`` on."""
+        self.num_rows = self._first_rows = num_rows
+        self.is_settled = False
+        self._most_rows = self._max_rows  # to try: less, once a size was too large
         self._samples: list[float] = []  # rows a second of tasks of the present size
         self._rates: dict[int, float] = {}
         self._best: int | None = None
         self._num_without_gain = 0
         self._is_leaping = True
+        self._num_short = 0  # tasks of the size that was settled on
 
     def fit(self, memory_bytes: int, num_workers: int) -> None:
         """Say what the stage has: the query's budget, and workers that share it."""
@@ -61,7 +73,10 @@ class Growth:
         if self._num_to_ignore:
             self._num_to_ignore -= 1
             return
-        if self.is_settled or num_rows != self.num_rows:
+        if num_rows != self.num_rows:
+            return
+        if self.is_settled:
+            self._doubt(busy_s)
             return
         spent_s = busy_s + TASK_COST_S + BYTE_COST_S * (nbytes_in + nbytes_out)
         self._samples.append(num_rows / spent_s)
@@ -72,6 +87,13 @@ class Growth:
             self._samples.clear()
             self._rates[num_rows] = rate
             self._judge(rate, num_rows / rate, nbytes_in / num_rows)
+
+    def _doubt(self, busy_s: float) -> None:
+        """Look again at a size whose tasks are short: were it too small, each would cost more than it does."""
+        self._num_short += busy_s < SHORT_S
+        if self._num_short == self._patience:
+            self._patience *= 2
+            self._start(self.num_rows)
 
     def _judge(self, rate: float, task_s: float, nbytes_per_row: float) -> None:
         """Choose the next size, or the last, now that the present one is known."""
@@ -92,14 +114,14 @@ class Growth:
         assert self._best is not None
         is_worse = self._rates[self.num_rows] < self._rates[self._best] * (1 - CLEAR_LOSS)
         if is_worse and self.num_rows > 2 * self._best:  # leapt over it: from the best on in small steps
-            self._max_rows, self._is_leaping = self.num_rows // 2, False
+            self._most_rows, self._is_leaping = self.num_rows // 2, False
             self.num_rows, self._num_without_gain, is_worse = self._best, 0, False
             task_s = self._best / self._rates[self._best]
         factor = _leap(task_s) if self._is_leaping else 2
         nbytes_per_row = max(nbytes_per_row + self._nbytes_out_per_row, 1)
         room = self._max_nbytes / nbytes_per_row
         is_large = task_s > LONG_S / 2 or nbytes_per_row * self.num_rows > LARGE_NBYTES
-        larger = int(min(self.num_rows * factor, self._max_rows, room))
+        larger = int(min(self.num_rows * factor, self._most_rows, room))
         is_past_knee = is_worse or self._num_without_gain == (1 if is_large else NUM_TRIES)
         is_last = larger <= 1.2 * self.num_rows or _wanted_gain(task_s * factor) >= 1
         self.is_settled = is_past_knee or is_last
@@ -108,7 +130,9 @@ class Growth:
     def _shrink(self, task_s: float, nbytes_per_row: float) -> None:
         """The first size took long: halve it for as long as that costs little."""
         larger = self.num_rows * 2
-        if larger in self._rates and self._gain(larger) >= _wanted_gain(larger / self._rates[larger]):
+        if larger in self._rates and task_s < larger / self._rates[larger] / 4:
+            self._start(self.num_rows)  # half of the rows in a fraction of the time: something else had held it up
+        elif larger in self._rates and self._gain(larger) >= _wanted_gain(larger / self._rates[larger]):
             self._best = self.num_rows = larger
             if larger == self._first_rows:
                 self._grow(larger / self._rates[larger], nbytes_per_row)

@@ -167,10 +167,38 @@ def test_incomplete_tasks_and_the_first_of_each_worker_say_nothing() -> None:
     assert growth.num_rows == FIRST_ROWS
 
 
-def test_it_settles_for_good() -> None:
-    growth = grown(linear(0.005, 0.000_02))
+def test_a_size_whose_tasks_take_their_time_is_settled_for_good() -> None:
+    growth = grown(linear(0.05, 0.000_5))
     found = growth.num_rows
-    for busy_s in (0.000_1, 100.0):
-        for _ in range(20):
+    for busy_s in (0.2, 100.0):
+        for _ in range(2000):
             growth.note(found, busy_s, 1, 1)
     assert growth.num_rows == found
+
+
+@pytest.mark.parametrize("num_held_up", [1, 8, 40])
+@pytest.mark.parametrize("held_up_s", [0.02, 0.5, 3.0])
+@pytest.mark.parametrize("cost", [linear(0.000_01, 0.000_000_01), linear(0.000_05, 0.000_001), linear(0.05, 0.000_01)])
+def test_a_machine_that_stood_still_for_a_moment_does_not_decide(
+    cost: Cost, held_up_s: float, num_held_up: int
+) -> None:
+    """Wherever it happens, a few hundred tasks later the size is a good one."""
+    for first in range(0, 40, 3):
+        growth = Growth(MAX_ROWS)
+        growth.fit(2**34, num_workers=4)
+        for number in range(400):
+            num_rows = growth.rows_within(NBYTES_PER_ROW)
+            extra_s = held_up_s if first <= number < first + num_held_up else 0.0
+            growth.note(num_rows, cost(num_rows) + extra_s, num_rows * NBYTES_PER_ROW, num_rows * NBYTES_PER_ROW)
+        assert share_of_best(cost, growth.num_rows) > 0.75, first
+
+
+def test_a_size_is_looked_at_again_ever_more_seldom() -> None:
+    cost, edge = with_cliff(0.002, 0.000_01, 256), 256
+    growth = grown(cost)
+    num_beyond = 0
+    for _ in range(10_000):
+        num_beyond += growth.num_rows > edge
+        growth.note(growth.num_rows, cost(growth.num_rows), growth.num_rows, growth.num_rows)
+    assert 0 < num_beyond < 100
+    assert growth.num_rows <= edge
