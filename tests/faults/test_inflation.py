@@ -13,7 +13,8 @@ from tests.faults.inflating import INFLATION, ROW_NBYTES, expected_totals
 from tests.faults.process_memory import PeakMemory
 
 BUDGET = 2 * 10**9
-MOST = BUDGET * 5 // 4  # interpreters, libraries and what allocators keep back are not in the budget
+MOST = BUDGET * 5 // 4  # an interpreter, its libraries and what allocators keep back are not in the budget
+WORKER = 10**8  # nor is the interpreter of a worker process, with what it has imported
 ROOT = Path(__file__).parents[2]
 
 
@@ -41,6 +42,7 @@ def test_rows_that_grow_fiftyfold_stay_within_the_budget(pipeline: str, num_rows
         query.wait()
     written = pq.read_table(tmp_path).to_pydict()
     assert dict(zip(written["id"], written["total"], strict=True)) == expected_totals(num_rows)
-    assert peak.num_processes == (5 if pipeline == "processes" else 1)
-    assert max(peak.total, peak.rss, peak.root_rss) <= MOST, f"{peak}"
+    num_workers = 4 if pipeline == "processes" else 0
+    assert peak.num_processes == 1 + num_workers
+    assert max(peak.total, peak.rss, peak.root_rss) <= MOST + num_workers * WORKER, f"{peak}"
     assert peak.total > BUDGET / 8, "the sampler looked elsewhere"
