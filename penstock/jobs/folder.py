@@ -27,6 +27,7 @@ from penstock.io.job_staging import JobStaging
 from penstock.io.output import Output
 from penstock.io.staging import JOB_FOLDER, JOB_LEDGER, new_run_id, sync_folder, writing
 from penstock.jobs.journal import entries, packed
+from penstock.ledger.upkeep import has_answers
 
 
 class JobFolder(Protocol):
@@ -156,7 +157,7 @@ class LocalJobFolder:
         yield self._ledger
 
     def has_answers(self) -> bool:
-        return any(self._ledger.glob("*.log"))
+        return has_answers(self._ledger)
 
     def description(self) -> dict[str, Any] | None:
         return self.note("job")

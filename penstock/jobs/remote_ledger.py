@@ -27,6 +27,7 @@ from penstock.io.staging import JOB_LEDGER, sync_folder
 from penstock.jobs.folder import jobs_home
 from penstock.ledger.salvage import open_segment
 from penstock.ledger.segment import Segment, segment_paths, whole_end
+from penstock.ledger.upkeep import has_answers
 
 log = logging.getLogger("penstock.jobs")
 
@@ -77,7 +78,7 @@ class StoredLedger:
 
     def has_any(self) -> bool:
         """Say whether there are any answers."""
-        return bool(self._pieces()) or any(self._folder().glob("*.log"))
+        return bool(self._pieces()) or has_answers(self._folder())
 
     def _folder(self) -> Path:
         """Return the job's folder on this machine, and remove those of jobs that were at this place before."""

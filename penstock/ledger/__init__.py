@@ -3,6 +3,7 @@
 keys        key_of: what determines an answer -> 16 bytes
 store       open_ledger: get, put, flush, close; finds what other processes write
 committing  the thread that writes what was put, all at once, every 50 ms
+tail        what was put since, in the system's memory: it outlives a process that is killed
 index       where the value of a key is
 segment     one log file with its index: load, append, repair
 record      how a record lies in a file, and how it is found again behind damage

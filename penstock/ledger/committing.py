@@ -1,4 +1,4 @@
-"""Group commit: values wait in memory for a moment, and one thread writes all of them at once."""
+"""Group commit: values wait in memory, and in the system's (tail.py), and one thread writes all of them at once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from penstock.errors import InvalidArgumentError, LedgerError
 from penstock.ledger.keys import KEY_NBYTES
 from penstock.ledger.record import MAX_VALUE_NBYTES
+from penstock.ledger.tail import Tail
 
 log = logging.getLogger("penstock.ledger")
 
@@ -34,12 +36,13 @@ class Committer:
         self,
         commit: Callable[[Items], None],
         idle: Callable[[], None],
-        path: str,
+        folder: Path,
         max_nbytes: int = MAX_WAITING_NBYTES,
     ) -> None:
-        self._commit, self._idle, self._path, self._max_nbytes = commit, idle, path, max_nbytes
+        self._commit, self._idle, self._path, self._max_nbytes = commit, idle, str(folder), max_nbytes
         self._lock = threading.Lock()  # guards everything below
         self._changed = threading.Condition(self._lock)
+        self._tail = Tail(folder)
         self._waiting: dict[bytes, bytes] = {}
         self._leaving: dict[bytes, bytes] = {}  # those that are being committed
         self._nbytes = self._num_put = self._num_done = 0
@@ -65,6 +68,7 @@ class Committer:
                 return
             is_first = not waiting
             waiting[key] = value
+            self._tail.write(key, value)
             self._nbytes += len(value) + _OVERHEAD_NBYTES
             self._num_put += 1
         if is_first:
@@ -99,12 +103,12 @@ class Committer:
                 self._changed.wait()
 
     def close(self) -> None:
-        """Flush and end the thread; what could not be written is lost, and the error says so."""
+        """Flush and end the thread; what could not be written may be lost, and the error says so."""
         try:
             if not self._is_closed:
                 self.flush()
         except LedgerError as exc:
-            raise LedgerError(f"{exc}: it was closed, and they are lost") from exc.__cause__
+            raise LedgerError(f"{exc}: it was closed, and they may be lost") from exc.__cause__
         finally:
             with self._changed:
                 self._is_closed = True
@@ -112,6 +116,7 @@ class Committer:
             self._is_urgent.set()
             self._has_work.set()
             self._thread.join()
+            self._tail.close(is_committed=self._num_done == self._num_put)
 
     def _run(self) -> None:
         idle_at = time.monotonic() + SAVE_USED_EVERY_S
@@ -124,6 +129,7 @@ class Committer:
                 self._is_urgent.clear()
                 self._has_work.clear()
                 self._leaving, self._waiting = self._waiting, {}
+                self._tail.turn()
                 nbytes = self._nbytes
                 is_last = self._is_closed
                 self._num_attempts += 1
@@ -149,6 +155,7 @@ class Committer:
             if error is None:
                 self._nbytes -= nbytes
                 self._num_done += len(items)
+                self._tail.committed()
             else:
                 self._waiting = items | self._waiting
                 self._failed_attempt = self._num_attempts

@@ -25,6 +25,7 @@ from penstock.ledger.index import KeyIndex, Places
 from penstock.ledger.keys import KEY_NBYTES
 from penstock.ledger.salvage import open_segment
 from penstock.ledger.segment import ROLL_NBYTES, Segment, segment_paths, sync_folder
+from penstock.ledger.tail import left_behind
 
 log = logging.getLogger("penstock.ledger")
 
@@ -71,9 +72,19 @@ class FileLedger:
         except OSError as exc:
             self._let_go()
             raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
-        self._committer = Committer(self._commit, self._save_used, str(path))
+        self._committer = Committer(self._commit, self._save_used, path)
         self.take = self._committer.put  # what ``put`` does, for whoever puts often: a call less
         atexit.register(self._close_at_exit)
+        self._recover()
+
+    def _recover(self) -> None:
+        """Keep what processes had put that were killed before it was on disk."""
+        # Where that fails, it is known here and stays where it is for the next to open the ledger.
+        with contextlib.suppress(LedgerError), left_behind(self.path) as values:
+            for key, value in values.items():
+                self._committer.put(key, value)
+            if values:
+                self._committer.flush()
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of those keys that have one, whichever process put it there."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from penstock.errors import LedgerError
 from penstock.ledger.record import ENTRY_NBYTES, Entries, ends
 from penstock.ledger.segment import HEADER_NBYTES, ROLL_NBYTES, DamagedHeaderError, Segment, segment_paths
+from penstock.ledger.tail import left_behind
 
 _USED_NBYTES = 4
 _COPIED_AT_ONCE = 4096
@@ -78,6 +79,11 @@ def ledger_folder(cache_dir: str | os.PathLike[str]) -> Path:
     return of_job if segment_paths(of_job) else folder / "ledger"
 
 
+def has_answers(folder: Path) -> bool:
+    """Say whether anything was ever put into the ledger of a folder, be it in the last moment of a killed process."""
+    return any(folder.glob("*.log")) or any(folder.glob("*.tail"))
+
+
 def stats(path: Path) -> LedgerStats:
     """Return what a ledger holds. Reads its indexes only, and changes nothing."""
     with _opened(path) as contents:
@@ -133,6 +139,8 @@ def clear(path: Path) -> PruneResult:
             each.segment.remove()
         for damaged in path.glob("*.damaged-*"):
             damaged.unlink(missing_ok=True)
+        with left_behind(path):
+            pass  # what a killed process put is not wanted either
         num_kept = sum(len(each.entries) for each in contents if not each.is_free)
         num_removed = sum(len(each.entries) for each in free)
         return PruneResult(str(path), num_removed, num_kept, before, folder_nbytes(path), len(contents) - len(free))

@@ -152,19 +152,18 @@ def _names(folder: Path) -> set[str]:
         return set()
 
 
-def killed(pid: int, is_now: Callable[[float], bool]) -> float | None:
-    """Kill a run when it is time, and return when that was; None: it came to its end before."""
+def killed(pid: int, is_now: Callable[[float], bool]) -> bool:
+    """Kill a run when it is time; False if it came to its end before."""
     began = time.monotonic()
     while (elapsed_s := time.monotonic() - began) < RUN_TIMEOUT_S:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             assert status == 0, f"a run failed by itself (status {status})"
-            return None
+            return False
         if is_now(elapsed_s):
-            at_s = time.time()
             os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
-            return at_s if os.WIFSIGNALED(status) else None
+            return os.WIFSIGNALED(status)
         time.sleep(0.0005)
     os.kill(pid, signal.SIGKILL)
     raise AssertionError("a run hangs")
@@ -183,11 +182,10 @@ def main(lane: Lane) -> None:
             name = f"{job}-run{num_killed}"
             if not (pid := os.fork()):
                 run(lane, kind, folder, name)
-            at_s = killed(pid, is_now)
-            if at_s is None:
+            if not killed(pid, is_now):
                 break
             num_killed += 1
-            say(run=name, killed_at_s=at_s)
+            say(run=name)
         say(job=job, kind=kind, folder=str(folder))
 
 

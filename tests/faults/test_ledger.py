@@ -203,24 +203,25 @@ import os, random, select, signal, sys
 from penstock.ledger import open_ledger
 from tests.faults.test_ledger import key_number, value_number
 
-def write(reports, flushed, first):
+def write(reports, first):
     ledger = open_ledger(sys.argv[1])
-    expected = {key_number(n): value_number(n) for n in range(max(flushed - 500, 0), flushed)}
+    expected = {key_number(n): value_number(n) for n in range(max(first - 500, 0), first)}
     assert ledger.get(list(expected)) == expected
     dice, number = random.Random(first), first
     while True:
         for _ in range(dice.choice((1, 10, 100))):
             ledger.put(key_number(number), value_number(number))
             number += 1
-        ledger.flush()
-        os.write(reports, b"%d\\n" % number)
+            os.write(reports, b"%d\\n" % number)
+        if dice.random() < 0.3:
+            ledger.flush()
 
-flushed, dice = 0, random.Random(5)
+num_put, dice = 0, random.Random(5)
 for _ in range(24):
     reader, writer = os.pipe()
     if not (pid := os.fork()):
         try:
-            write(writer, flushed, flushed)
+            write(writer, num_put)
         finally:
             os._exit(1)
     os.close(writer)
@@ -233,23 +234,25 @@ for _ in range(24):
     while rest := os.read(reader, 65536):
         said += rest
     os.close(reader)
-    flushed = int(said.split()[-1])
-print(flushed)
+    num_put = int(said.split()[-1])
+print(num_put)
 """
 
 
 def test_a_writer_is_killed_again_and_again(tmp_path: Path) -> None:
+    """Whatever was put is there, also if it was put in the last instant, and never committed."""
     result = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path)], check=True, capture_output=True, text=True, timeout=50
     )
-    flushed = int(result.stdout)
-    assert flushed > 24
+    num_put = int(result.stdout)
+    assert num_put > 24
     ledger = open_ledger(tmp_path)
-    expected = {key_number(number): value_number(number) for number in range(flushed)}
+    expected = {key_number(number): value_number(number) for number in range(num_put)}
     assert ledger.get(list(expected)) == expected
-    beyond = {key_number(number): value_number(number) for number in range(flushed, flushed + 1000)}
+    beyond = {key_number(number): value_number(number) for number in range(num_put, num_put + 1000)}
     assert ledger.get(list(beyond)).items() <= beyond.items()
     ledger.close()
+    assert not list(tmp_path.glob("*.tail*"))
     assert len(list(tmp_path.glob("*.log"))) == 1  # each writer goes on with the file of the one that was killed
 
 
@@ -293,10 +296,12 @@ def test_a_full_disk_is_reported_and_writing_goes_on_when_there_is_room(tmp_path
         assert "bytes are free there" in message
         assert "200 finished calls (232,000 bytes) wait in memory" in message
     assert "99 finished calls" in at_close
-    assert "they are lost" in at_close
+    assert "they may be lost" in at_close
     keys = [key_of({"n": n}) for n in range(300)]
     ledger = open_ledger(tmp_path)
-    assert ledger.get(keys) == {key: key * 60 for key in keys[:201]}
+    found = ledger.get(keys)
+    assert found.items() >= {key: key * 60 for key in keys[:201]}.items()
+    assert len(found) <= 202, "of the others, what a limit of 1,000 bytes leaves room for"
     ledger.close()
 
 

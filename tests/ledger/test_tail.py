@@ -1,0 +1,107 @@
+"""What was put a moment ago: it is there after a kill, and gone once it has been committed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.ledger import key_of, open_ledger, upkeep
+from penstock.ledger.tail import Tail, left_behind
+
+KEYS = [key_of({"n": number}) for number in range(8)]
+VALUES = {key: key * (number + 1) for number, key in enumerate(KEYS)}
+
+
+def abandoned(folder: Path, *keys: bytes) -> Path:
+    """Leave a tail as a killed process does: nobody holds its lock. Returns the file that was written."""
+    tail = Tail(folder)
+    for key in keys:
+        tail.write(key, VALUES[key])
+    tail.close(is_committed=False)
+    return max(folder.glob("*.tail"), key=lambda path: path.stat().st_size)
+
+
+def test_what_a_killed_process_had_put_is_found_and_committed(tmp_path: Path) -> None:
+    abandoned(tmp_path, *KEYS[:3])
+    abandoned(tmp_path, *KEYS[2:6])
+    for _ in range(2):
+        ledger = open_ledger(tmp_path)
+        assert ledger.get(KEYS) == {key: VALUES[key] for key in KEYS[:6]}
+        ledger.close()
+        assert not list(tmp_path.glob("*.tail"))
+    assert upkeep.stats(tmp_path).num_records == 6
+
+
+def test_a_value_that_was_committed_before_the_kill_is_kept_once(tmp_path: Path) -> None:
+    with_log = open_ledger(tmp_path)
+    with_log.put(KEYS[0], VALUES[KEYS[0]])
+    with_log.close()
+    abandoned(tmp_path, *KEYS[:2])
+    open_ledger(tmp_path).close()
+    assert upkeep.stats(tmp_path).num_records == 2
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60])
+def test_what_lies_before_a_torn_record_is_kept(tmp_path: Path, cut: int) -> None:
+    path = abandoned(tmp_path, *KEYS)
+    os.truncate(path, path.stat().st_size - cut)
+    with left_behind(tmp_path) as found:
+        assert found == {key: VALUES[key] for key in KEYS[:-1]}
+
+
+def test_damage_ends_what_is_read(tmp_path: Path) -> None:
+    path = abandoned(tmp_path, *KEYS)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with left_behind(tmp_path) as found:
+        assert found.items() < VALUES.items()
+
+
+def test_a_living_process_keeps_its_tail(tmp_path: Path) -> None:
+    tail = Tail(tmp_path)
+    tail.write(KEYS[0], VALUES[KEYS[0]])
+    with left_behind(tmp_path) as found:
+        assert found == {}
+    assert len(list(tmp_path.glob("*.tail"))) == 2
+    tail.close(is_committed=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_commit_empties_what_it_has_written(tmp_path: Path) -> None:
+    tail = Tail(tmp_path)
+    tail.write(KEYS[0], VALUES[KEYS[0]])
+    tail.turn()
+    tail.write(KEYS[1], VALUES[KEYS[1]])  # while the first is being committed
+    tail.committed()
+    tail.close(is_committed=False)
+    with left_behind(tmp_path) as found:
+        assert found == {KEYS[1]: VALUES[KEYS[1]]}
+
+
+def test_a_commit_that_fails_empties_nothing(tmp_path: Path) -> None:
+    tail = Tail(tmp_path)
+    for key in KEYS[:3]:
+        tail.write(key, VALUES[key])
+        tail.turn()  # a commit begins, and fails
+    tail.close(is_committed=False)
+    with left_behind(tmp_path) as found:
+        assert found == {key: VALUES[key] for key in KEYS[:3]}
+
+
+def test_where_no_tail_can_be_written_values_are_still_taken(tmp_path: Path) -> None:
+    tail = Tail(tmp_path / "missing")
+    tail.write(KEYS[0], VALUES[KEYS[0]])
+    tail.turn()
+    tail.committed()
+    tail.close(is_committed=True)
+
+
+def test_a_ledger_that_is_cleared_forgets_what_a_killed_process_had_put(tmp_path: Path) -> None:
+    open_ledger(tmp_path).close()
+    abandoned(tmp_path, *KEYS)
+    assert upkeep.has_answers(tmp_path)
+    upkeep.clear(tmp_path)
+    assert not upkeep.has_answers(tmp_path)
