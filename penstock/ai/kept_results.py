@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, Turn, UserTurn
+from penstock.ai.packing import packed, unpacked
 from penstock.ai.provider import AnyModel, Model, Prompter
 from penstock.ai.remembering import configured_ledger
 from penstock.ai.samples import SharedSamples
@@ -155,23 +156,10 @@ def _turn(turn: Turn) -> Any:
             return {"results": [result.content for result in turn.results]}
 
 
-_FIELDS = ("text", "model", "input_tokens", "output_tokens", "cached_tokens", "finish_reason", "reasoning", "refusal")
-
-
-def packed_answers(answers: Sequence[Generation] | Exception) -> bytes | None:
-    """Return answers as they are kept; None for a failure, and where one has what cannot be."""
-    if isinstance(answers, Exception) or any(each.tool_calls or each.raw is not None for each in answers):
+def _packed_answers(answers: Sequence[Generation] | Exception) -> bytes | None:
+    if isinstance(answers, Exception) or any(answer.raw is not None for answer in answers):
         return None
-    return orjson.dumps([[getattr(answer, name) for name in _FIELDS] for answer in answers])
+    return packed(answers)
 
 
-def unpacked_answers(raw: bytes) -> list[Generation]:
-    """Return what ``packed_answers`` was given.
-
-    >>> unpacked_answers(packed_answers([Generation("hi", input_tokens=3)]))[0].input_tokens
-    3
-    """
-    return [Generation(**dict(zip(_FIELDS, values, strict=True))) for values in orjson.loads(raw)]
-
-
-ANSWERS = Codec(packed_answers, unpacked_answers)
+ANSWERS = Codec(_packed_answers, lambda raw: unpacked(orjson.loads(raw)))

@@ -28,7 +28,7 @@ class KnownAnswers:
     """What the rows of a task give, as far as their answers are kept.
 
     ``request`` makes that of a message, ``settle`` gives the result of an answer, or UNSETTLED if the talk goes on, and
-    ``ask`` does all that is left to do for a row, of which something may be found already, and which may have an id.
+    ``finish`` does all that is left to do for a row, of which something may be found already.
     """
 
     def __init__(
@@ -36,23 +36,23 @@ class KnownAnswers:
         model: Remembering,
         request: Callable[[Message], Request],
         settle: Callable[[Generation], Any],
-        ask: Callable[[Row, Found | None, RowId | None], Awaitable[Any]],
+        finish: Callable[..., Awaitable[Any]],
     ) -> None:
-        self._model, self._request, self._settle, self._ask = model, request, settle, ask
+        self._model, self._request, self._settle, self.finish = model, request, settle, finish
         self._like = request(Message(()))
 
     def results(self, rows: Sequence[Row]) -> list[Any]:
-        """Return the result of each row, or what makes the call that gives it."""
+        """Return the result of each row, or what is known for the call that gives it."""
         ids = row_ids(len(rows))
         if rows and len(rows[0]) == 1 and all(type(row[0]) is str for row in rows):
             found = self._model.look_up_texts([row[0] for row in rows], self._like, ids)
             return [
-                self._result(row, each, row_id) if type(each) is list else Unfinished(self._ask, row, each, row_id)
-                for row, each, row_id in zip(rows, found, ids, strict=True)
+                self._result(each, row_id) if type(each) is list else Unfinished(each, row_id)
+                for each, row_id in zip(found, ids, strict=True)
             ]
         requests, results = dict[int, Request](), list[Any]()
         for number, row in enumerate(rows):
-            results.append(Unfinished(self._ask, row, None, ids[number]))
+            results.append(Unfinished(None, ids[number]))
             if all(is_quick(value) for value in row):
                 try:
                     message = message_of(row)
@@ -64,10 +64,10 @@ class KnownAnswers:
                     requests[number] = self._request(message)
         found = self._model.look_up(list(requests.values()), [ids[number] for number in requests])
         for number, each in zip(requests, found, strict=True):
-            results[number] = self._result(rows[number], each, ids[number])
+            results[number] = self._result(each, ids[number])
         return results
 
-    def _result(self, row: Row, found: Found, row_id: RowId | None) -> Any:
+    def _result(self, found: Found, row_id: RowId | None) -> Any:
         if isinstance(found, list):
             try:
                 result = self._settle(found[0])
@@ -75,4 +75,15 @@ class KnownAnswers:
                 result = UNSETTLED
             if result is not UNSETTLED:
                 return result
-        return Unfinished(self._ask, row, found, row_id)
+        return Unfinished(found, row_id)
+
+
+class UnknownAnswers:
+    """Rows whose answers are looked up one by one; ``finish`` does all there is to do."""
+
+    def __init__(self, finish: Callable[..., Awaitable[Any]]) -> None:
+        self.finish = finish
+
+    def results(self, rows: Sequence[Row]) -> list[Any]:
+        """Return nothing but which rows they are."""
+        return [Unfinished(None, row_id) for row_id in row_ids(len(rows))]

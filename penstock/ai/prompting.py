@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,15 +14,15 @@ from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolC
 from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.forms.tools import ToolFunction
 from penstock.ai.kept_results import KeptModel
-from penstock.ai.known_answers import UNSETTLED, KnownAnswers
+from penstock.ai.known_answers import UNSETTLED, KnownAnswers, UnknownAnswers
 from penstock.ai.messages.reading import Message, message_of, read_message
 from penstock.ai.pricing import cost_of
 from penstock.ai.provider import Prompter, loaded
 from penstock.ai.remembering import Found
-from penstock.ai.samples import RowId, asking_row, row_ids
+from penstock.ai.samples import asking_row
 from penstock.errors import ContentFilteredError, InvalidAnswerError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
-from penstock.udf.callers import Unfinished
+from penstock.udf.callers import Prepared, Unfinished
 
 USAGE = {
     "model": DataType.string(),
@@ -233,14 +232,14 @@ class AsyncPrompts:
         self._tells_rows_apart = account is not None and account.keeps_calls
 
     @property
-    def prepare(self) -> Callable[[Sequence[tuple[Any, ...]]], list[Any]] | None:
+    def prepare(self) -> Prepared | None:
         """What is given the rows of a task before they are asked; None where no answers are kept."""
         if self._tells_rows_apart or not getattr(self._model, "is_remembering", False):
             return None
         if self._form.num_answers is not None:
-            return self._unfinished
+            return UnknownAnswers(self._ask_rest)
         model: Any = self._model
-        return KnownAnswers(model, self._form.request, self._settled_at_once, self._ask_rest).results
+        return KnownAnswers(model, self._form.request, self._settled_at_once, self._ask_rest)
 
     def _settled_at_once(self, answer: Generation) -> Any:
         if self._is_plain and answer.text and not answer.tool_calls and not answer.refusal:
@@ -249,14 +248,11 @@ class AsyncPrompts:
         exchange.take(answer)
         return UNSETTLED if exchange.request is not None or exchange.to_run else exchange.result()
 
-    def _unfinished(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return what asks for each row, whose answers are looked up one by one."""
-        ids = row_ids(len(rows))
-        return [Unfinished(partial(self._ask_rest, row, None, row_id)) for row, row_id in zip(rows, ids, strict=True)]
-
-    async def _ask_rest(self, values: Sequence[Any], found: Found | None, row_id: RowId | None) -> Any:
+    async def _ask_rest(self, unfinished: Unfinished, *values: Any) -> Any:
         """Do for a row what is left to do: all of it, or what follows its first answer."""
-        asking_row.set(row_id)
+        found: Found | None = unfinished.found
+        if unfinished.row_id is not asking_row.get():
+            asking_row.set(unfinished.row_id)
         if isinstance(found, Exception):
             raise found
         if found is None:

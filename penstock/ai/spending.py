@@ -299,11 +299,11 @@ class Till:
             if self.keeps_calls:
                 self._keep(usage, charge, tuple(charge.parts))
 
-    def keep(self, body: Any) -> None:
-        """Take note of an answer that a ledger had."""
+    def keep(self, usage: Usage | None) -> None:
+        """Take note of an answer that a ledger had, and what it took where that is known."""
         self._account.count_kept(self._key)
         if self.keeps_calls:
-            self._keep(usage_in(body) or Usage(0, 0))
+            self._keep(usage or Usage(0, 0))
 
     def keep_inputs(self, tokens: Sequence[int]) -> None:
         """Take note of inputs whose vectors a ledger had, each of about so many tokens."""

@@ -87,7 +87,7 @@ class UdfSpec:
     has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
     prepare: str | None = None
     """For async functions of ours over rows: what of the instance is given the arguments of all rows of a task first, a
-    list of tuples, and returns the result of each, or ``Unfinished``. It may be None."""
+    list of tuples, and knows the results of some: see ``Prepared``. It may be None."""
     check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
     cache: bool = False  # whether results are kept in the ledger
     cache_key: bytes = b""  # by this; known when a query runs, and for a function with ``cache`` only

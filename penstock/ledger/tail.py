@@ -1,11 +1,12 @@
-"""What was put a moment ago and is not on disk yet: handed to the system at once, so that it outlives this process.
+"""What was put a moment ago and is not on disk yet: in memory that outlives this process.
 
-    5f3a91c2-0.tail    key, length, checksum and value of each, one after the other
+    5f3a91c2-0.tail    a number, then key, length, checksum and value of each record
     5f3a91c2-1.tail    the same: one file is written while what is in the other is committed, and then emptied
 
 A group commit makes values safe from a power cut, some 100 ms after they were put. A process that is killed meanwhile
-loses nothing: the system has its tail, and whoever next opens the ledger puts what is in it. A tail is emptied at each
-commit, so the system hardly ever writes one to the disk.
+loses nothing: the pages of its tail are the system's, and whoever next opens the ledger puts what is in them. They are
+mapped, as a call to the system for each value would take ten times as long; and emptied at each commit, so that they
+stay few. To empty a file is to count its number up, which goes into each checksum.
 
 Whoever writes a tail holds a lock on it, which ends with the process.
 """
@@ -14,14 +15,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from zlib import crc32
 
-_HEAD = struct.Struct("<16sII")  # key, length of the value, checksum of both
+_NUMBER = struct.Struct("<Q")
+_HEAD = struct.Struct("<16sII")  # key, length of the value, checksum
+_FIRST_NBYTES = 2**20
 
 
 class Tail:
@@ -33,71 +37,101 @@ class Tail:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._name = secrets.token_hex(4)
-        self._fds: list[int] = []
-        self._torn: set[int] = set()  # files that took a record in part, and so can take no more
-        self._fd: int | None = None  # the file that is written now; -1 where there can be none
-
-    def write(self, key: bytes, value: bytes) -> None:
-        """Hand a value to the system."""
-        if self._fd is None:
-            self._open()
-        fd = self._fd
-        if fd == -1 or fd in self._torn:
-            return
-        head = _HEAD.pack(key, len(value), crc32(value, crc32(key)))
-        try:
-            if os.writev(fd, (head, value)) == len(head) + len(value):
-                return
-        except OSError:
-            pass
-        self._torn.add(fd)
+        self._files: list[_File] = []  # none where none can be made
+        self.write: Callable[[bytes, bytes], None] = self._write_first
+        """Have a value outlive this process."""
 
     def turn(self) -> None:
         """Write to the other file from now on: what was put so far is about to be committed."""
-        if len(self._fds) == 2:
-            self._fds.reverse()
-            self._fd = self._fds[0]
+        if self._files:
+            self._files.reverse()
+            self.write = self._files[0].write
 
     def committed(self) -> None:
         """Empty the file that is not written now: all that is in it has been committed."""
-        if len(self._fds) == 2:
-            _, fd = self._fds
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, 0)
-                self._torn.discard(fd)
+        if self._files:
+            self._files[1].clear()
 
     def close(self, is_committed: bool) -> None:
         """Let go; files with values that were not committed stay for whoever opens the ledger next."""
-        for number in range(len(self._fds)):
+        for file in self._files:
             if is_committed:
-                self._path(number).unlink(missing_ok=True)
-        for fd in self._fds:
-            os.close(fd)
-        self._fds, self._fd = [], -1
+                file.path.unlink(missing_ok=True)
+            file.close()
+        self._files.clear()
+        self.write = _write_nowhere
 
-    def _open(self) -> None:
-        try:
-            for number in range(2):
-                self._fds.append(self._created(self._path(number)))
-            self._fd = self._fds[0]
-        except OSError:
-            self._fd = -1
+    def _write_first(self, key: bytes, value: bytes) -> None:
+        self.write = _write_nowhere
+        with contextlib.ExitStack() as made:
+            try:
+                files = [made.enter_context(_File(self._folder / f"{self._name}-{number}.tail")) for number in (0, 1)]
+            except (OSError, ValueError):  # no room, no leave to write, or a file system that does not map
+                return
+            made.pop_all()
+            self._files = files
+            self.write = files[0].write
+            self.write(key, value)
 
-    def _created(self, path: Path) -> int:
-        """Make a file that nobody sees before it is locked."""
-        hidden = path.with_suffix(".tail-new")
-        fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+def _write_nowhere(key: bytes, value: bytes) -> None:
+    pass
+
+
+class _File:
+    """One of the two files: locked, mapped, and its room on the disk taken, so that a write cannot fail."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._end, self._number, self._nbytes = _NUMBER.size, 0, _FIRST_NBYTES
+        hidden = path.with_suffix(".tail-new")  # nobody sees it before it is locked
+        self._fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.posix_fallocate(self._fd, 0, _FIRST_NBYTES)
+            self._map = mmap.mmap(self._fd, _FIRST_NBYTES)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             hidden.rename(path)
         except BaseException:
-            os.close(fd)
+            os.close(self._fd)
             hidden.unlink(missing_ok=True)
             raise
-        return fd
 
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{self._name}-{number}.tail"
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.path.unlink(missing_ok=True)
+        self.close()
+
+    def write(self, key: bytes, value: bytes) -> None:
+        start = self._end
+        begin = start + _HEAD.size
+        end = begin + len(value)
+        if end > self._nbytes and not self._grow(end):
+            return
+        _HEAD.pack_into(self._map, start, key, len(value), crc32(value, crc32(key, self._number)))
+        self._map[begin:end] = value
+        self._end = end
+
+    def clear(self) -> None:
+        self._end = _NUMBER.size
+        self._number = (self._number + 1) % 2**32
+        _NUMBER.pack_into(self._map, 0, self._number)
+
+    def _grow(self, nbytes: int) -> bool:
+        """Make room for so many bytes, if there is any."""
+        wanted = max(2 * self._nbytes, -(-nbytes // _FIRST_NBYTES) * _FIRST_NBYTES)
+        try:
+            os.posix_fallocate(self._fd, 0, wanted)
+            self._map.resize(wanted)
+        except (OSError, ValueError, SystemError):
+            return False
+        self._nbytes = wanted
+        return True
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self._fd)
 
 
 @contextlib.contextmanager
@@ -118,13 +152,16 @@ def left_behind(folder: Path) -> Iterator[dict[bytes, bytes]]:
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and values, up to the first that is not as it was written."""
-    at = 0
+    """Yield keys and values, up to the first that is not as it was written since the file was emptied."""
+    if len(content) < _NUMBER.size:
+        return
+    (number,) = _NUMBER.unpack_from(content)
+    at = _NUMBER.size
     while at + _HEAD.size <= len(content):
         key, length, check = _HEAD.unpack_from(content, at)
         begin = at + _HEAD.size
         value = content[begin : begin + length]
-        if len(value) < length or crc32(value, crc32(key)) != check:
+        if len(value) < length or crc32(value, crc32(key, number)) != check:
             return
         yield key, value
         at = begin + length

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +45,7 @@ class AsyncUdfHandler:
         is_final = self._sizes.is_too_much if self._spec.is_batch else never
         self._function = retrying_async(function, self._spec.policy, is_final)
         self._prepare = self._lease.prepare
-        self._finish = retrying_async(_call, self._spec.policy)
+        self._finish = None if self._prepare is None else retrying_async(self._prepare.finish, self._spec.policy)
         self._turns = asyncio.Semaphore(self._spec.num_at_once)  # of batches
         self._callers = Callers(self._spec.num_at_once)  # of rows
         self._kept = kept_results(self._spec)
@@ -135,16 +135,18 @@ class AsyncUdfHandler:
             context.run(self._failures.row, batch, row, place, exc)
 
         # The map makes a call when the row is drawn: a coroutine made before and then cancelled would never be awaited.
-        if self._prepare is None:
+        if self._prepare is None or self._finish is None:
             calls = self._arguments.rows(batch, function or self._function, keys)
             return await self._callers.run(Calls(calls, batch.num_rows, fail, first_row))
-        results = self._prepare(list(self._arguments.rows(batch, _as_tuple)))
-        rest = [row for row, result in enumerate(results) if isinstance(result, Unfinished)]
+        results: list[Any] = self._prepare.results(list(self._arguments.rows(batch, _as_tuple)))
+        rest = [row for row, result in enumerate(results) if type(result) is Unfinished]
+        if len(rest) == len(results):
+            calls = self._arguments.rows(batch, self._finish, results)
+            return await self._callers.run(Calls(calls, batch.num_rows, fail, first_row))
         if rest:
-            calls = map(self._finish, results if len(rest) == len(results) else [results[row] for row in rest])
+            part = batch.take(pa.array(rest, pa.int64()))
+            calls = self._arguments.rows(part, self._finish, [results[row] for row in rest])
             found = await self._callers.run(Calls(calls, len(rest), lambda n, exc: fail(rest[n], exc), first_row))
-            if len(rest) == len(results):
-                return found
             for row, result in zip(rest, found, strict=True):
                 results[row] = result
         return results
@@ -152,10 +154,6 @@ class AsyncUdfHandler:
 
 def _as_tuple(*values: Any) -> tuple[Any, ...]:
     return values
-
-
-def _call(unfinished: Unfinished) -> Awaitable[Any]:
-    return unfinished()
 
 
 def _is_being_cancelled() -> bool:

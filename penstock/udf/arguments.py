@@ -41,7 +41,7 @@ class Arguments:
         return positional, dict(zip(self._names, keywords, strict=True))
 
     def rows(
-        self, batch: pa.RecordBatch, function: Callable[..., Any], keys: Sequence[bytes] | None = None
+        self, batch: pa.RecordBatch, function: Callable[..., Any], keys: Sequence[Any] | None = None
     ) -> Iterator[Any]:
         """Return an iterator that calls ``function`` on one row after the other, with its key first if there are any.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from penstock.udf.failures import CALL_FAILURES
 
@@ -14,8 +13,23 @@ CALLS_A_TURN = 256
 """After as many calls a caller lets others run, since calls that never wait would keep the loop to themselves."""
 
 
-class Unfinished(partial[Awaitable[Any]]):
-    """In place of a result that is not known yet: to call it makes the coroutine that gives it."""
+class Unfinished(NamedTuple):
+    """In place of a result that is not known yet: what was found out of it, and which row it is, if that is known."""
+
+    found: Any
+    row_id: bytes | None
+
+
+class Prepared(Protocol):
+    """What knows the results of some rows before they are computed one by one."""
+
+    def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return the result of each row of a task, by its arguments, or Unfinished."""
+        ...
+
+    def finish(self, unfinished: Unfinished, *args: Any) -> Awaitable[Any]:
+        """Return what gives the result of a row after all."""
+        ...
 
 
 class Calls:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.plan.stages import CallUdf
+from penstock.udf.callers import Prepared
 from penstock.udf.target import built_target, close_instance, method_of
 
 
@@ -48,7 +49,7 @@ class Lease:
             raise
 
     @property
-    def prepare(self) -> Callable[[list[tuple[Any, ...]]], list[Any]] | None:
+    def prepare(self) -> Prepared | None:
         """What is given the arguments of all rows of a task first, where the spec names it and the instance has it."""
         name = self._spec.prepare
         return None if name is None else getattr(self._held.instance, name)

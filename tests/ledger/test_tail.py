@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ def abandoned(folder: Path, *keys: bytes) -> Path:
     for key in keys:
         tail.write(key, VALUES[key])
     tail.close(is_committed=False)
-    return max(folder.glob("*.tail"), key=lambda path: path.stat().st_size)
+    return next(path for path in folder.glob("*.tail") if keys[0] in path.read_bytes())
 
 
 def test_what_a_killed_process_had_put_is_found_and_committed(tmp_path: Path) -> None:
@@ -43,21 +43,49 @@ def test_a_value_that_was_committed_before_the_kill_is_kept_once(tmp_path: Path)
     assert upkeep.stats(tmp_path).num_records == 2
 
 
-@pytest.mark.parametrize("cut", [1, 20, 60])
-def test_what_lies_before_a_torn_record_is_kept(tmp_path: Path, cut: int) -> None:
-    path = abandoned(tmp_path, *KEYS)
-    os.truncate(path, path.stat().st_size - cut)
-    with left_behind(tmp_path) as found:
-        assert found == {key: VALUES[key] for key in KEYS[:-1]}
-
-
-def test_damage_ends_what_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["key", "length", "value"])
+def test_what_lies_before_a_damaged_record_is_kept(tmp_path: Path, part: str) -> None:
     path = abandoned(tmp_path, *KEYS)
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    at = content.index(KEYS[5]) + {"key": 3, "length": 16, "value": 30}[part]
+    content[at] ^= 1
     path.write_bytes(content)
     with left_behind(tmp_path) as found:
-        assert found.items() < VALUES.items()
+        assert found == {key: VALUES[key] for key in KEYS[:5]}
+
+
+def test_a_record_that_was_half_written_is_none(tmp_path: Path) -> None:
+    path = abandoned(tmp_path, *KEYS)
+    content = bytearray(path.read_bytes())
+    begin = content.index(KEYS[7]) + struct.calcsize("<16sII")
+    content[begin + 40 :] = bytes(len(content) - begin - 40)
+    path.write_bytes(content)
+    with left_behind(tmp_path) as found:
+        assert found == {key: VALUES[key] for key in KEYS[:7]}
+
+
+def test_what_was_there_before_a_file_was_emptied_does_not_come_back(tmp_path: Path) -> None:
+    tail = Tail(tmp_path)
+    same_size = bytes(100)
+    for key in KEYS[:4]:
+        tail.write(key, same_size)
+    for _ in range(2):  # each file has been emptied then
+        tail.turn()
+        tail.committed()
+    tail.write(KEYS[5], same_size)
+    tail.close(is_committed=False)
+    with left_behind(tmp_path) as found:
+        assert found == {KEYS[5]: same_size}
+
+
+def test_it_grows_with_what_is_put(tmp_path: Path) -> None:
+    tail = Tail(tmp_path)
+    values = {key: bytes([number]) * 700_000 for number, key in enumerate(KEYS)}
+    for key, value in values.items():
+        tail.write(key, value)
+    tail.close(is_committed=False)
+    with left_behind(tmp_path) as found:
+        assert found == values
 
 
 def test_a_living_process_keeps_its_tail(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import orjson
 
 from penstock.accounts import current_account, is_sampling
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
+from penstock.ai.packing import packed, unpacked
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray, Prompter
 from penstock.ai.remembering import (
     SAMPLE_TEXTS,
@@ -26,7 +27,7 @@ from penstock.ai.remembering import (
 )
 from penstock.ai.remote.dimensions import counted_vectors, kept_dimensions, probed
 from penstock.ai.remote.http import ApiClient, estimated_tokens
-from penstock.ai.remote.usage import Usage, usage_in
+from penstock.ai.remote.usage import Usage, usage_in, usage_of
 from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
 from penstock.ai.samples import RowIds
 from penstock.errors import InvalidAnswerError
@@ -126,16 +127,13 @@ class ApiPrompter(Prompter):
         return self._read_known(keys, known) if known else iter(keys)
 
     def _read_known(self, keys: list[bytes], known: Mapping[bytes, bytes]) -> Iterator[Found]:
-        get, till = known.get, self._client.till
+        get, read = known.get, self._read_kept
         for key in keys:
             if (raw := get(key)) is None:
                 yield key
                 continue
             try:
-                body = orjson.loads(raw)
-                if till is not None:
-                    till.keep(body)
-                yield self._read(body)
+                yield read(raw)
             except Exception as exc:
                 yield exc
 
@@ -158,7 +156,8 @@ class ApiPrompter(Prompter):
             return (await self._call(call, request, secrets.token_bytes(KEY_NBYTES)))[0]
         if key is not None and self._memory.is_own(key):
             if self._asker is None:  # so it is for most calls: with as little around them as can be
-                (answers, raw), latency_s = await self._client.ask(call, self._read_to_keep, request_tokens(request))
+                read = self._reader(request)
+                (answers, raw), latency_s = await self._client.ask(call, read, request_tokens(request))
                 self._memory.put(key, raw)
                 return _timed(answers, latency_s)
             answers, raw = await self._call(call, request, key)
@@ -178,17 +177,15 @@ class ApiPrompter(Prompter):
         raw = await self._memory.answer(key, ask, is_missing)
         if made is not None:
             return made
-        body = orjson.loads(raw)
-        if self._client.till is not None:
-            self._client.till.keep(body)
-        return self._read(body)
+        return self._read_kept(raw)
 
     async def _call(self, call: ApiCall, request: Request, key: bytes) -> tuple[list[Generation], bytes]:
         """Make a call; return its answers, and what is kept of them."""
         if self._asker is not None:
             body, latency_s = await self._by_batch(self._asker, key, call, request_tokens(request))
-            return _timed(self._read(body), latency_s), orjson.dumps(worth_keeping(body, self._echoed))
-        (answers, raw), latency_s = await self._client.ask(call, self._read_to_keep, request_tokens(request))
+            answers, raw = self._reader(request)(body)
+            return _timed(answers, latency_s), raw
+        (answers, raw), latency_s = await self._client.ask(call, self._reader(request), request_tokens(request))
         return _timed(answers, latency_s), raw
 
     async def _by_batch(
@@ -210,12 +207,29 @@ class ApiPrompter(Prompter):
         self._read(body)
         return dict(body)
 
-    def _read_to_keep(self, body: dict[str, Any]) -> tuple[list[Generation], bytes]:
-        """Read an answer that nobody else needs, and return with it what is kept of it."""
+    def _reader(self, request: Request) -> Callable[[dict[str, Any]], tuple[list[Generation], bytes]]:
+        """Return what reads an answer, and says what is kept of it.
+
+        One that the talk may go on from is kept as the server told it: a resumed run must say the same then.
+        """
+        return self._read_to_pack if request.output is None and not request.tools else self._read_to_keep
+
+    def _read_to_pack(self, body: dict[str, Any]) -> tuple[list[Generation], bytes]:
         answers = self._read(body)
-        for name in self._echoed:  # what worth_keeping does, and twice as quick
-            body.pop(name, None)
-        return answers, orjson.dumps(body)
+        raw = packed(answers) if len(answers) == 1 else None  # what several took is told for all of them
+        return answers, raw or orjson.dumps(worth_keeping(body, self._echoed))
+
+    def _read_to_keep(self, body: dict[str, Any]) -> tuple[list[Generation], bytes]:
+        return self._read(body), orjson.dumps(worth_keeping(body, self._echoed))
+
+    def _read_kept(self, raw: bytes) -> list[Generation]:
+        """Read what was kept, and take note of what it took."""
+        kept = orjson.loads(raw)
+        is_packed = type(kept) is list
+        answers = unpacked(kept) if is_packed else self._read(kept)
+        if self._client.till is not None:
+            self._client.till.keep(usage_of(answers[0]) if is_packed else usage_in(kept))
+        return answers
 
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
         answers = self._wire.read(body)
@@ -278,7 +292,8 @@ class BodyAnswers:
 
     def recall(self, keys: Sequence[bytes]) -> dict[bytes, dict[str, Any]]:
         kept = self._memory.get(keys) if self._memory is not None else {}
-        return {key: orjson.loads(value) for key, value in kept.items()}
+        # Whoever asks by batches has looked before: what is packed was kept meanwhile, by calls that were made singly.
+        return {key: orjson.loads(value) for key, value in kept.items() if value.startswith(b"{")}
 
 
 PaidVector = tuple[NDArray, Usage | None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from penstock.ai.conversation import Generation
 from penstock.ai.remote.wire import count_of, field_or_none
 
 NO_LIMIT = 16_384
@@ -43,6 +44,12 @@ def usage_in(body: Any) -> Usage | None:
     made = (_count(usage, "candidatesTokenCount") or 0) + (_count(usage, "thoughtsTokenCount") or 0)
     given += _count(usage, "toolUsePromptTokenCount") or 0
     return Usage(given, made, _count(usage, "cachedContentTokenCount") or 0)
+
+
+def usage_of(answer: Generation) -> Usage | None:
+    """Return the tokens that an answer says it took."""
+    given = answer.input_tokens
+    return None if given is None else Usage(given, answer.output_tokens or 0, answer.cached_tokens or 0)
 
 
 def _of_input_tokens(usage: dict[str, Any], given: int) -> Usage:
