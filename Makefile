@@ -35,7 +35,7 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 
 test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
 	$(BIN)/python -m pytest -q -m ray tests/runners tests/udf tests/llm tests/seeds
-	$(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) penstock tests
+	$(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
 format: $(DEV)  ## Format and fix what can be fixed
 	$(BIN)/ruff format .
