@@ -704,11 +704,16 @@ class DataFrame(WriteVerbs):
     ) -> DataFrame:
         """Run the query into a sink and return what that says."""
         from penstock.io.memory import MemorySource
+        from penstock.io.writer import FileSink
 
         plan, log = nodes.Write(self._plan, sink), self._new_log()
         if resume is False and budget is None and job_dir is not None:
             raise InvalidArgumentError("job_dir= is where a job is kept; give resume=True with it.")
         if resume is False and budget is None:
+            if isinstance(sink, FileSink) and sink.mode == "overwrite":
+                from penstock.jobs.folder import job_folder
+
+                job_folder(sink).refuse_if_held()
             table = write(plan, subscribers=[*_subscribers(), *log])
         else:
             from penstock.ai.spending import spending

@@ -152,6 +152,20 @@ class ErrorSink(Protocol):
 
 
 @runtime_checkable
+class OnceSink(Protocol):
+    """A sink that can tell afterwards whether it has committed, so that a resumed job does not append twice."""
+
+    @property
+    def run_id(self) -> str:
+        """What this write is known by. ``dataclasses.replace`` makes the sink of another one."""
+        ...
+
+    def has_committed(self) -> bool:
+        """Say whether the rows, all of which had been written, were committed; what is left of that is removed."""
+        ...
+
+
+@runtime_checkable
 class PartSink(Protocol):
     """A sink whose output can be made in parts, each complete in itself, which are committed together."""
 

@@ -24,6 +24,7 @@ from penstock.errors import (
 from penstock.io.batches import rows_per_batch
 from penstock.io.conform import ColumnMismatchError, conform_batch
 from penstock.io.extras import load_extra
+from penstock.io.staging import new_run_id
 from penstock.io.stores import Wanted, groups_of
 from penstock.io.writer import MODES
 from penstock.protocols import ReadRequest
@@ -31,6 +32,7 @@ from penstock.storage.options import library_options, scrubbed, secrets_of
 from penstock.types import DataType, Schema
 
 FRAGMENT_COLUMN = "fragment_id"
+VERSIONS_LOOKED_AT = 100  # for one that a killed run may have made
 HELD_NBYTES = 64 * 2**20  # what a writer gathers before it writes a fragment
 _SAMPLE_ROWS = 100
 
@@ -190,6 +192,7 @@ class LanceSink:
     schema: Schema
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
+    run_id: str = field(default_factory=new_run_id)
 
     @property
     def name(self) -> str:
@@ -215,14 +218,30 @@ class LanceSink:
                     self._check_absent()
                 operation, version = lance.LanceOperation.Overwrite(self.schema.to_arrow(), fragments), None
             dataset = lance.LanceDataset.commit(
-                self.uri, operation, read_version=version, storage_options=self._storage_options
+                self.uri,
+                operation,
+                read_version=version,
+                storage_options=self._storage_options,
+                commit_message=self._message,
             )
             stats = dataset.stats.dataset_stats()
         row = {name: [int(stats[name])] for name in ("num_fragments", "num_deleted_rows", "num_small_files")}
         return pa.table(row | {"version": [int(dataset.version)]})
 
+    def has_committed(self) -> bool:
+        """Say whether a late version of the dataset is this write's."""
+        try:
+            latest = self._existing().get_transactions(VERSIONS_LOOKED_AT)
+        except PathNotFoundError:
+            return False
+        return any(self._message in (each.transaction_properties or {}).values() for each in latest if each is not None)
+
     def abort(self) -> None:
         """Nothing refers to the files of fragments that were not committed."""
+
+    @property
+    def _message(self) -> str:
+        return f"penstock {self.run_id}"
 
     @property
     def _storage_options(self) -> dict[str, str] | None:

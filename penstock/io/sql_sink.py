@@ -80,6 +80,15 @@ class SqlSink:
         rows = sum(record["rows"] for record in records)
         return pa.table({"table": [str(self.table)], "rows": pa.array([rows], pa.int64())})
 
+    def has_committed(self) -> bool:
+        """Say whether the staged rows are in the table: in that transaction they left the staged one."""
+        with self.database.session(WriteError, f"Writing table {self.table}") as session:
+            staging = self.staging(session)
+            is_gone = session.table_columns(staging) is None
+            if is_gone:
+                session.discard(staging)
+        return is_gone
+
     def abort(self) -> None:
         with self._tidying(), self.database.session(WriteError, f"Removing table {self._staged}") as session:
             session.discard(self.staging(session))

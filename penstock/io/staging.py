@@ -243,18 +243,6 @@ def recover(root: Path) -> list[str]:
     return alive
 
 
-def is_job_at_work(root: Path) -> bool:
-    """Say whether a process holds the lock of a job in a folder."""
-    with contextlib.suppress(FileNotFoundError), (root / JOB_FOLDER / "lock").open("r+") as file:
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # a file system without locks tells nothing
-            return False
-    return False
-
-
 def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

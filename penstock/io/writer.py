@@ -18,14 +18,7 @@ from penstock.io.conform import ColumnMismatchError, conform_batch, widened_sche
 from penstock.io.dead_letters import error_files, stage_errors
 from penstock.io.output import Output
 from penstock.io.partition import check_partition_column, split_by_partition
-from penstock.io.staging import (
-    FOLDER as STAGING_FOLDER,
-    Staging,
-    begin_writeback,
-    is_job_at_work,
-    new_run_id,
-    writing,
-)
+from penstock.io.staging import FOLDER as STAGING_FOLDER, Staging, begin_writeback, new_run_id, writing
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
@@ -159,8 +152,6 @@ class FileSink:
                     f"Folder {self.root!r} holds a job that is not finished; "
                     "use resume=True to finish it or mode='overwrite' to give it up."
                 )
-            if self.mode == "overwrite" and scheme_of(self.root) == "file" and is_job_at_work(Path(self.root)):
-                raise WriteError(f"A job is at work in {self.root!r}; wait for its end, or write to another folder.")
             if self.mode == "overwrite":
                 self.retired.extend(output.job_files())  # of data that will not be there
             try:

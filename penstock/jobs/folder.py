@@ -26,8 +26,10 @@ from penstock.errors import JobRunningError
 from penstock.io.job_staging import JobStaging
 from penstock.io.output import Output
 from penstock.io.staging import JOB_FOLDER, JOB_LEDGER, new_run_id, sync_folder, writing
+from penstock.io.writer import FileSink
 from penstock.jobs.journal import entries, packed
 from penstock.ledger.upkeep import has_answers
+from penstock.storage.urls import scheme_of
 
 
 class JobFolder(Protocol):
@@ -42,6 +44,10 @@ class JobFolder(Protocol):
         ...
 
     def unlock(self) -> None: ...
+
+    def refuse_if_held(self) -> None:
+        """Raise JobRunningError if another has the job. Takes nothing, and makes nothing where there is no job."""
+        ...
 
     def confirm(self) -> None:
         """Raise JobRunningError if another run has taken the job, as it may where this one was thought dead."""
@@ -110,6 +116,15 @@ class JobOutput(Output, Protocol):
     def keep_only(self, names: set[str]) -> None: ...
 
 
+def job_folder(sink: FileSink) -> JobFolder:
+    """Return where a job that writes these files is kept."""
+    if scheme_of(sink.root) == "file":
+        return LocalJobFolder(Path(sink.root))
+    from penstock.jobs.remote_folder import RemoteJobFolder
+
+    return RemoteJobFolder(sink.root, sink.storage_options)
+
+
 class LocalJobFolder:
     """Implements ``JobFolder`` on disk."""
 
@@ -132,17 +147,30 @@ class LocalJobFolder:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(descriptor, 1000).decode(errors="replace")
+            refusal = self._refusal(descriptor)
             os.close(descriptor)
-            raise JobRunningError(
-                f"Another run is at work on the job in {str(self._root)!r} ({holder or 'it has just begun'}). "
-                "Wait for its end, or write to another folder."
-            ) from None
+            raise refusal from None
         except OSError:  # a file system without locks
             pass
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, _who().encode(), 0)
         self._descriptor = descriptor
+
+    def refuse_if_held(self) -> None:
+        with contextlib.suppress(FileNotFoundError), (self._folder / "lock").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise self._refusal(file.fileno()) from None
+            except OSError:  # a file system without locks
+                pass
+
+    def _refusal(self, descriptor: int) -> JobRunningError:
+        holder = os.read(descriptor, 1000).decode(errors="replace")
+        return JobRunningError(
+            f"Another run is at work on the job in {str(self._root)!r} ({holder or 'it has just begun'}). "
+            "Wait for its end, or write to another folder."
+        )
 
     def unlock(self) -> None:
         if self._descriptor is not None:

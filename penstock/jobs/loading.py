@@ -1,9 +1,10 @@
 """Jobs into what is no folder of files, such as a database: rows are staged by a job, then put there in one go.
 
 Killed while rows are staged, the job goes on from there. Killed while they are put in place, that is done again from
-the staged rows: until then the sink shows nothing, or, where it writes by id, what is written again the same. Two notes
-tell of it: ``loading`` before rows are put in place, ``loaded`` after. With the first and without the second, a sink
-that makes something new (mode ``create``) and finds it there has been quicker than the note.
+the staged rows: until then the sink shows nothing, or, where it writes by id, what is written again the same. Three
+notes tell of it: ``loading`` before rows are put in place, ``committing`` when all the sink has to do is to show them,
+``loaded`` after. Without the last, the sink may have been quicker than the note: one that makes something new (mode
+``create``) finds it there, one that adds to what is there (a ``OnceSink``) can tell whether it has.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from penstock.io.file_source import FileSource
 from penstock.io.memory import MemorySource
 from penstock.io.parquet import ParquetFormat, parquet_sink
 from penstock.io.writer import FileSink
-from penstock.jobs.folder import JobFolder, held, jobs_home
-from penstock.jobs.running import Resume, job_folder, run_held_job, say
+from penstock.jobs.folder import JobFolder, held, job_folder, jobs_home
+from penstock.jobs.running import Resume, run_held_job, say
 from penstock.plan.nodes import Scan, Write
-from penstock.protocols import Sink, Source, Subscriber
+from penstock.protocols import OnceSink, Sink, Source, Subscriber
 from penstock.runners import query
 from penstock.storage.urls import local_path
 
@@ -69,6 +70,9 @@ class _Loading:
         if known is not None and not self._is_gone():
             return
         begun = None if known is not None else self._folder.note("loading")
+        if begun is not None and self._has_committed(begun):
+            self._is_there = True
+            return
         if begun is not None:
             self._tidy(begun)
         try:
@@ -97,7 +101,7 @@ class _Loading:
             shown = pa.table({})
         else:
             self._folder.keep_note("loading", {"paths": paths, "run_id": getattr(self._sink, "run_id", None)})
-            shown = query.write(Write(Scan(_source(paths)), self._sink), runner)
+            shown = query.write(Write(Scan(_source(paths)), self._sink), runner, committing=self._committing())
         rows = json.loads(json.dumps(shown.to_pylist(), default=str))
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         self._folder.keep_note("loaded", {"into": self._name, "paths": paths, "time": now, "shown": rows})
@@ -127,6 +131,27 @@ class _Loading:
         self._was_gone = True
         say(f"The rows of this job were put into {self._name}, and are not there any more: they are put there again.")
         return True
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Note that the sink has all rows, for as long as it is not known whether it shows them."""
+        if not isinstance(self._sink, OnceSink):
+            yield
+            return
+        self._folder.keep_note("committing", {"run_id": self._sink.run_id})
+        try:
+            yield
+        except BaseException:  # and before the sink removes what it has
+            self._folder.keep_note("committing", {})
+            raise
+
+    def _has_committed(self, begun: dict[str, Any]) -> bool:
+        """Say whether a run that was killed while it committed has added its rows to what was there."""
+        run_id = (self._folder.note("committing") or {}).get("run_id")
+        if run_id is None or run_id != begun.get("run_id") or self._mode != "append":
+            return False
+        sink: Any = self._sink
+        return bool(dataclasses.replace(sink, run_id=run_id).has_committed())
 
     def _tidy(self, begun: dict[str, Any]) -> None:
         """Remove what a run that was killed while it loaded has left beside the target, where it has a name for it."""

@@ -47,6 +47,10 @@ class RemoteJobFolder:
             self._lock.take()
             self._staging.tidy()
 
+    def refuse_if_held(self) -> None:
+        with writing(self._staging.root):
+            self._lock.refuse_if_held()
+
     def unlock(self) -> None:
         self._staging.tidy()
         self._lock.release()

@@ -50,13 +50,18 @@ class StoreLock:
             for _ in range(ATTEMPTS):
                 newest = max(self._numbers(), default=0)
                 if newest:
-                    self._refuse_if_held(newest)
+                    self._refuse_holder(newest)
                 if self._is_created(newest + 1):
                     return self._hold(newest + 1)
             raise JobRunningError(f"Other runs begin on the job in {self._root!r} at the same time. Try again later.")
         finally:
             if not self._number:
                 _held.discard(self._token)
+
+    def refuse_if_held(self) -> None:
+        """Raise JobRunningError if a run has the lock."""
+        if newest := max(self._numbers(), default=0):
+            self._refuse_holder(newest)
 
     def confirm(self) -> None:
         """Raise JobRunningError if another run has taken the lock meanwhile."""
@@ -81,7 +86,7 @@ class StoreLock:
 
     # --- take ---
 
-    def _refuse_if_held(self, number: int) -> None:
+    def _refuse_holder(self, number: int) -> None:
         try:
             who = json.loads(self._client.read(self._key(number)))
             if who.get("is_released") or _is_gone(who):

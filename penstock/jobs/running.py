@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ from penstock.io.staging import writing
 from penstock.io.writer import FileSink
 from penstock.jobs.account import Account, Failure, Part, RowsLeft, read_key
 from penstock.jobs.description import Description
-from penstock.jobs.folder import JobFolder, LocalJobFolder, held
+from penstock.jobs.folder import JobFolder, held, job_folder
 from penstock.jobs.settling import CutFile, Settled, settle
 from penstock.ledger.sharing import job_ledger
 from penstock.observe.errors import SCHEMA, ErrorLog
@@ -38,7 +37,6 @@ from penstock.plan.stages import Gathered, Read, Stage
 from penstock.protocols import Subscriber
 from penstock.runners import current_runner, query
 from penstock.runners.handlers import unpacked_records
-from penstock.storage.urls import scheme_of
 from penstock.types.plain import arrow_array
 
 log = logging.getLogger("penstock.jobs")
@@ -95,14 +93,6 @@ def run_held_job(
         return files
     with folder.ledger() as ledger, job_ledger(ledger, job.era), _told_how_to_go_on(sink.root):
         return job.run(runner, subscribers)
-
-
-def job_folder(sink: FileSink) -> JobFolder:
-    if scheme_of(sink.root) == "file":
-        return LocalJobFolder(Path(sink.root))
-    from penstock.jobs.remote_folder import RemoteJobFolder
-
-    return RemoteJobFolder(sink.root, sink.storage_options)
 
 
 class Job:

@@ -25,6 +25,7 @@ from penstock.errors import (
 )
 from penstock.io.databases import Database, secrets_of, shown_url
 from penstock.io.sql import SqlSource, even_bounds, sql_source
+from penstock.io.sql_sink import sql_sink
 from penstock.protocols import Condition, ReadRequest
 from tests.io.postgres import PASSWORD, running_server
 
@@ -147,6 +148,25 @@ def test_modes_of_writing(conn: Conn, mode: Any, expected: list[int]) -> None:
         ps.from_pydict({"a": [3]}).write_sql("t", conn)
     ps.from_pydict({"a": [3]}).write_sql("t", conn, mode=mode)
     assert ps.read_sql("SELECT a FROM t ORDER BY a", conn).to_pydict() == {"a": expected}
+    assert tables(conn) == ["t"]
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "there"])
+def test_a_sink_can_tell_whether_its_rows_were_added(conn: Conn, is_new: bool) -> None:
+    """Also without the tidying up after the commit, as a process that is killed leaves it."""
+    batch = pa.record_batch({"a": [1, 2]})
+    if not is_new:
+        ps.from_pydict({"a": [0]}).write_sql("t", conn)
+    sink = sql_sink("t", conn, mode="append", schema=ps.Schema.from_arrow(batch.schema))
+    sink.start()
+    writer = sink.open()
+    writer.write(batch)
+    writer.close()
+    assert not sink.has_committed()
+    with sink.database.session(WriteError, "committing") as session:
+        session.run(sink._statements(session, sink.staging(session)))
+    assert sink.has_committed()
+    assert ps.read_sql("SELECT a FROM t ORDER BY a", conn).to_pydict() == {"a": [1, 2] if is_new else [0, 1, 2]}
     assert tables(conn) == ["t"]
 
 

@@ -1,7 +1,8 @@
-"""``python -m tests.jobs.loading_job TARGET JOB_DIR CALLS MOMENT``: a job into a table or a sink, killed at a moment.
+"""``python -m tests.jobs.loading_job TARGET JOB_DIR CALLS MOMENT MODE``: a job into a target, killed at a moment.
 
-TARGET is a SQLite file, or a folder for ``OwnSink``. Moments are ``staging``, ``loading``, ``loaded``: while rows are
-made, while they are put into the target, and when they are there and the job does not know it yet.
+TARGET is a SQLite file, a Lance dataset, or a folder for ``OwnSink``. Moments are ``staging``, ``loading``,
+``committing``, ``loaded``: while rows are made, while they are put into the target, when all that is left is to show
+them, and when they are there and the job does not know it yet.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 import penstock as ps
-from penstock.io.sql_sink import SqlWriter
+from penstock.io.lance import LanceSink
+from penstock.io.sql_sink import SqlSink, SqlWriter
 from penstock.jobs.folder import LocalJobFolder
 from tests.jobs.remote_job import job, part_by_part
 
@@ -71,6 +73,8 @@ def die(*_: Any, **__: Any) -> None:
 def write(target: str, job_dir: str, calls: str, moment: str = "", **options: Any) -> dict[str, Any]:
     with ps.config(checkpoint_interval=0.001):
         frame = job(calls)
+        if target.endswith(".lance"):
+            return frame.write_lance(target, resume=True, job_dir=job_dir, **options).to_pydict()
         if target.endswith(".db"):
             return frame.write_sql(
                 "numbers", f"sqlite:///{target}", resume=True, job_dir=job_dir, **options
@@ -79,18 +83,20 @@ def write(target: str, job_dir: str, calls: str, moment: str = "", **options: An
 
 
 def main() -> None:
-    target, job_dir, calls, moment = sys.argv[1:]
+    target, job_dir, calls, moment, mode = sys.argv[1:]
     ps.set_config(progress=False)
     if moment == "staging":
         part_by_part(LocalJobFolder, calls, after=lambda num_parts: die() if num_parts == 1 else None)
     if moment == "loading":
         SqlWriter.finish = die  # type: ignore[method-assign]
+    if moment == "committing":
+        SqlSink.commit = LanceSink.commit = die  # type: ignore[method-assign]
     if moment == "loaded":
         keep = LocalJobFolder.keep_note
         LocalJobFolder.keep_note = (  # type: ignore[method-assign]
             lambda self, name, content: die() if name == "loaded" else keep(self, name, content)
         )
-    write(target, job_dir, calls, moment)
+    write(target, job_dir, calls, moment, **({"mode": mode} if mode else {}))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from penstock.errors import (
     JobRunningError,
     OutputExistsError,
     PenstockError,
-    WriteError,
 )
 from penstock.functions import prompt
 from penstock.jobs.folder import LocalJobFolder
@@ -703,7 +702,7 @@ def test_a_job_that_is_at_work_is_not_overwritten(tmp_path: Path) -> None:
     folder = LocalJobFolder(out)
     folder.lock()
     try:
-        with pytest.raises(WriteError, match="A job is at work"):
+        with pytest.raises(JobRunningError, match="Another run is at work"):
             ps.range(3).write_parquet(str(out), mode="overwrite")
     finally:
         folder.unlock()

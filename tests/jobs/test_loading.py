@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError, JobChangedError, JobError, JobRunningError, OutputExistsError
+from penstock.errors import (
+    InvalidArgumentError,
+    JobChangedError,
+    JobError,
+    JobRunningError,
+    OutputExistsError,
+    WriteError,
+)
+from penstock.io.sql_sink import SqlSink
 from penstock.jobs.folder import LocalJobFolder
 from tests.jobs.loading_job import write
 from tests.jobs.remote_job import NUM_ROWS, job
@@ -39,9 +47,9 @@ def taken(calls: Path) -> Counter[str]:
     return found
 
 
-def killed(target: Path, job_dir: Path, calls: Path, moment: str) -> None:
+def killed(target: Path, job_dir: Path, calls: Path, moment: str, mode: str = "") -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "tests.jobs.loading_job", str(target), str(job_dir), str(calls), moment],
+        [sys.executable, "-m", "tests.jobs.loading_job", str(target), str(job_dir), str(calls), moment, mode],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         timeout=60,
@@ -52,6 +60,8 @@ def killed(target: Path, job_dir: Path, calls: Path, moment: str) -> None:
 
 
 def rows(target: Path) -> list[int]:
+    if target.suffix == ".lance":
+        return sorted(ps.read_lance(str(target)).to_pydict()["b"])
     if target.suffix != ".db":
         return sorted(map(int, (target / "numbers").read_text().split()))
     with closing(sqlite3.connect(target)) as database:
@@ -71,6 +81,40 @@ def test_a_table_is_written_once_however_often_the_job_is_killed(tmp_path: Path,
     assert rows(target) == TENS
     assert not taken(calls)
     assert not list(tmp_path.glob("numbers.db-penstock*")), "what a killed run staged is removed"
+
+
+@pytest.mark.parametrize("name", ["numbers.db", "numbers.lance"])
+def test_rows_are_added_once_however_often_the_job_is_killed(
+    tmp_path: Path, job_dir: Path, calls: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / name
+    write(str(target), str(tmp_path / "first"), str(calls))
+    taken(calls)
+    killed(target, job_dir, calls, "committing", "append")
+    assert rows(target) == TENS
+    killed(target, job_dir, calls, "loaded", "append")
+    assert rows(target) == sorted(TENS * 2)
+    assert sum(taken(calls).values()) == NUM_ROWS
+    for said in ("by the run before, which was killed then", "are in"):
+        write(str(target), str(job_dir), str(calls), mode="append")
+        assert said in capsys.readouterr().err
+        assert rows(target) == sorted(TENS * 2)
+    assert not taken(calls)
+    assert not list(tmp_path.glob("numbers.db-penstock*"))
+
+
+def test_an_append_that_fails_is_not_taken_for_one_that_was_done(
+    tmp_path: Path, job_dir: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "numbers.db"
+    write(str(target), str(tmp_path / "first"), str(calls))
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlSink, "_statements", lambda *_: ["NO SUCH STATEMENT"])
+        with pytest.raises(WriteError):
+            write(str(target), str(job_dir), str(calls), mode="append")
+    assert rows(target) == TENS
+    write(str(target), str(job_dir), str(calls), mode="append")
+    assert rows(target) == sorted(TENS * 2)
 
 
 def test_a_sink_of_ones_own(tmp_path: Path, job_dir: Path, calls: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -210,6 +210,8 @@ def test_a_second_run_is_refused_until_the_first_lets_go(bucket: Bucket, calls: 
     first.take()
     with pytest.raises(JobRunningError, match=rf"Another run is at work .* \(process {os.getpid()} on .* s ago\)"):
         write(bucket, job(str(calls)))
+    with pytest.raises(JobRunningError, match="Another run is at work"):
+        write(bucket, ps.range(3), mode="overwrite", resume=False)
     first.release()
     write(bucket, job(str(calls)))
     assert tens(bucket) == TENS
