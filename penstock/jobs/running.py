@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.errors import (
+    BudgetSpentError,
     ColumnNotFoundError,
     InvalidArgumentError,
     JobChangedError,
@@ -332,6 +333,8 @@ def _told_how_to_go_on(root: str) -> Iterator[None]:
     except (InvalidArgumentError, ColumnNotFoundError, TypeMismatchError):  # which another run meets as well
         raise
     except BaseException as exc:
+        if isinstance(exc, BudgetSpentError) and not exc.num_calls:  # too small for anything to be done
+            raise
         exc.add_note(f"The job in {root!r} keeps what is done: run it again with resume=True to go on from there.")
         raise
 

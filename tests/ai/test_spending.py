@@ -214,10 +214,13 @@ def test_a_budget_holds_for_embeddings_and_labels(server: ModelServer) -> None:
     assert 0.03 < account.dollars <= 0.05
 
 
-def test_the_first_call_may_be_too_dear(server: ModelServer) -> None:
+def test_the_first_call_may_be_too_dear(server: ModelServer, tmp_path: Path) -> None:
     told = r"does not cover the first call, to openai \(mine\), which may cost up to \$0.010\d+: give max_output_"
     with spending(CALL), pytest.raises(BudgetSpentError, match=told):
         asked(5).collect()
+    with pytest.raises(BudgetSpentError) as failure:
+        asked(5).write_parquet(str(tmp_path / "out"), budget=CALL)
+    assert not getattr(failure.value, "__notes__", []), "there is nothing to go on from"
     with spending(CALL), pytest.raises(BudgetSpentError, match="give a max_output_tokens= below 500, or a larger"):
         asked(5, max_tokens=500).collect()
     vectors = ps.from_pydict({"t": ["x" * 4000]}).select(embed_text(ps.col("t"), provider="openai", dimensions=4))
