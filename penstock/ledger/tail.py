@@ -87,7 +87,7 @@ class _File:
         hidden = path.with_suffix(".tail-new")  # nobody sees it before it is locked
         self._fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            os.posix_fallocate(self._fd, 0, _FIRST_NBYTES)
+            _take_room(self._fd, _FIRST_NBYTES)
             self._map = mmap.mmap(self._fd, _FIRST_NBYTES)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             hidden.rename(path)
@@ -122,7 +122,7 @@ class _File:
         """Make room for so many bytes, if there is any."""
         wanted = max(2 * self._nbytes, -(-nbytes // _FIRST_NBYTES) * _FIRST_NBYTES)
         try:
-            os.posix_fallocate(self._fd, 0, wanted)
+            _take_room(self._fd, wanted)
             self._map.resize(wanted)
         except (OSError, ValueError, SystemError):
             return False
@@ -132,6 +132,15 @@ class _File:
     def close(self) -> None:
         self._map.close()
         os.close(self._fd)
+
+
+def _take_room(fd: int, nbytes: int) -> None:
+    """Make a file so large, with room on the disk for all of it: who stores into a map has no error to look at."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, nbytes)
+    else:
+        size = os.fstat(fd).st_size
+        os.pwrite(fd, bytes(nbytes - size), size)
 
 
 @contextlib.contextmanager
