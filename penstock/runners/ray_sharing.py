@@ -105,7 +105,9 @@ class Heartbeat:
     def _beat(self, names: Collection[str]) -> None:
         try:
             self._keeper = self._keeper or roll_keeper()
-            self._limits.share(ray.get(self._keeper.beat.remote(self._member, names), timeout=FORGET_S))
+            # Not ray.get: Ray takes that for a mistake in an async actor, on whichever thread it is called.
+            told = self._keeper.beat.remote(self._member, names).future().result(FORGET_S)
+            self._limits.share(told)
             self._heard_at = time.monotonic()
         except Exception as exc:  # whatever keeps Ray from answering: the requests go on
             log.debug("limits are not shared with other processes just now: %s", exc)
