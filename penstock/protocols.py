@@ -153,15 +153,18 @@ class ErrorSink(Protocol):
 
 @runtime_checkable
 class OnceSink(Protocol):
-    """A sink that can tell afterwards whether it has committed, so that a resumed job does not append twice."""
+    """A sink whose commit leaves a mark, so that a job that was killed just then does not append twice."""
 
-    @property
-    def run_id(self) -> str:
-        """What this write is known by. ``dataclasses.replace`` makes the sink of another one."""
+    def marked(self, run_id: str) -> Sink:
+        """Return the sink of a write that is known by ``run_id``, whose commit leaves its mark as it shows the rows."""
         ...
 
-    def has_committed(self) -> bool:
-        """Say whether the rows, all of which had been written, were committed; what is left of that is removed."""
+    def has_committed(self, run_id: str) -> bool:
+        """Say whether there is the mark of a write: where there is none, its rows are not there."""
+        ...
+
+    def forget(self, run_id: str) -> None:
+        """Remove the mark of a write, as it is noted elsewhere what became of it."""
         ...
 
 

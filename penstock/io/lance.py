@@ -228,13 +228,20 @@ class LanceSink:
         row = {name: [int(stats[name])] for name in ("num_fragments", "num_deleted_rows", "num_small_files")}
         return pa.table(row | {"version": [int(dataset.version)]})
 
-    def has_committed(self) -> bool:
-        """Say whether a late version of the dataset is this write's."""
+    def marked(self, run_id: str) -> LanceSink:
+        return replace(self, run_id=run_id)
+
+    def has_committed(self, run_id: str) -> bool:
+        """Say whether a late version of the dataset is that write's."""
         try:
             latest = self._existing().get_transactions(VERSIONS_LOOKED_AT)
         except PathNotFoundError:
             return False
-        return any(self._message in (each.transaction_properties or {}).values() for each in latest if each is not None)
+        message = self.marked(run_id)._message
+        return any(message in (each.transaction_properties or {}).values() for each in latest if each is not None)
+
+    def forget(self, run_id: str) -> None:
+        """Do nothing: a version says for good whose it is."""
 
     def abort(self) -> None:
         """Nothing refers to the files of fragments that were not committed."""

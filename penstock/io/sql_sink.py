@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ class SqlSink:
     mode: str
     schema: Schema
     run_id: str = field(default_factory=new_run_id)
+    has_mark: bool = False  # whether the rows come with an empty table ``penstock_<run>_done``, to be told by
 
     @property
     def name(self) -> str:
@@ -53,6 +54,10 @@ class SqlSink:
     @property
     def _staged(self) -> str:
         return f"penstock_{self.run_id}".lower().replace("-", "_")
+
+    @property
+    def _mark(self) -> TableName:
+        return self.table.beside(f"{self._staged}_done")
 
     def start(self) -> None:
         with self.database.session(WriteError, f"Writing table {self.table}") as session:
@@ -75,38 +80,45 @@ class SqlSink:
         with self.database.session(WriteError, f"Writing table {self.table}") as session:
             staging = self.staging(session)
             session.run(self._statements(session, staging))
-            with self._tidying():
+            with self._tidying(self._staged):
                 session.discard(staging)
         rows = sum(record["rows"] for record in records)
         return pa.table({"table": [str(self.table)], "rows": pa.array([rows], pa.int64())})
 
-    def has_committed(self) -> bool:
-        """Say whether the staged rows are in the table: in that transaction they left the staged one."""
+    def marked(self, run_id: str) -> SqlSink:
+        return replace(self, run_id=run_id, has_mark=True)
+
+    def has_committed(self, run_id: str) -> bool:
         with self.database.session(WriteError, f"Writing table {self.table}") as session:
-            staging = self.staging(session)
-            is_gone = session.table_columns(staging) is None
-            if is_gone:
-                session.discard(staging)
-        return is_gone
+            return session.table_columns(self.marked(run_id)._mark) is not None
+
+    def forget(self, run_id: str) -> None:
+        mark = self.marked(run_id)._mark
+        with self._tidying(mark.name), self.database.session(WriteError, f"Removing table {mark}") as session:
+            session.run([f"DROP TABLE IF EXISTS {mark.quoted(session)}"])
 
     def abort(self) -> None:
-        with self._tidying(), self.database.session(WriteError, f"Removing table {self._staged}") as session:
+        with (
+            self._tidying(self._staged),
+            self.database.session(WriteError, f"Removing table {self._staged}") as session,
+        ):
             session.discard(self.staging(session))
 
     @contextlib.contextmanager
-    def _tidying(self) -> Iterator[None]:
+    def _tidying(self, table: str) -> Iterator[None]:
         """Let what cannot be removed stay: whether the rows were written is settled by then."""
         try:
-            with self.database.errors(WriteError, f"Removing table {self._staged}"):
+            with self.database.errors(WriteError, f"Removing table {table}"):
                 yield
         except WriteError as exc:
-            logger.warning("The table %s is left behind: %s", self._staged, exc)
+            logger.warning("The table %s is left behind: %s", table, exc)
 
     def _statements(self, session: Session, staging: TableName) -> list[str]:
         is_new = self.mode != "append" or session.table_columns(self.table) is None
         moved = session.moved(staging, self.table, self.schema.names, is_new)
-        is_replaced = self.mode == "overwrite"
-        return [f"DROP TABLE IF EXISTS {self.table.quoted(session)}", *moved] if is_replaced else moved
+        if self.mode == "overwrite":
+            return [f"DROP TABLE IF EXISTS {self.table.quoted(session)}", *moved]
+        return [*moved, f"CREATE TABLE {self._mark.quoted(session)} (done INTEGER)"] if self.has_mark else moved
 
 
 class SqlWriter:

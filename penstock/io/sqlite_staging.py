@@ -39,12 +39,12 @@ def attach(session: SqliteSession, name: str) -> TableName | None:
 
 def copied(session: Any, staging: TableName, table: TableName, columns: Sequence[str], is_new: bool) -> list[str]:
     """Return the statements that bring the rows of the file into the database."""
-    moved = [added(session, staging, table, columns), f"DROP TABLE {staging.quoted(session)}"]
+    copy = added(session, staging, table, columns)
     if not is_new:
-        return moved
+        return [copy]
     found = session.rows(f"PRAGMA {session.quoted(staging.name)}.table_info({session.quoted(staging.name)})")
     defined = ", ".join(f"{session.quoted(column['name'])} {column['type']}".strip() for column in found)
-    return [f"CREATE TABLE {table.quoted(session)} ({defined})", *moved]
+    return [f"CREATE TABLE {table.quoted(session)} ({defined})", copy]
 
 
 def detach(session: SqliteSession, staging: TableName) -> None:

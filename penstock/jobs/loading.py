@@ -1,10 +1,10 @@
 """Jobs into what is no folder of files, such as a database: rows are staged by a job, then put there in one go.
 
 Killed while rows are staged, the job goes on from there. Killed while they are put in place, that is done again from
-the staged rows: until then the sink shows nothing, or, where it writes by id, what is written again the same. Three
-notes tell of it: ``loading`` before rows are put in place, ``committing`` when all the sink has to do is to show them,
-``loaded`` after. Without the last, the sink may have been quicker than the note: one that makes something new (mode
-``create``) finds it there, one that adds to what is there (a ``OnceSink``) can tell whether it has.
+the staged rows: until then the sink shows nothing, or, where it writes by id, what is written again the same. Two notes
+tell of it: ``loading`` before rows are put in place, ``loaded`` after. With the first and without the second, the sink
+may have been quicker than the note: one that makes something new (mode ``create``) finds it there, one that adds to
+what is there (a ``OnceSink``) finds the mark that its commit left.
 """
 
 from __future__ import annotations
@@ -67,18 +67,20 @@ class _Loading:
     def check(self) -> None:
         """Let the sink refuse what it will, before hours of work."""
         known = self._known()
+        begun = self._folder.note("loading") or {}
         if known is not None and not self._is_gone():
+            self._forget(begun)
             return
-        begun = None if known is not None else self._folder.note("loading")
-        if begun is not None and self._has_committed(begun):
+        if known is not None:
+            begun = {}
+        self._tidy(begun)  # which waits for the end of a transaction that outlives its client
+        if self._has_committed(begun):
             self._is_there = True
             return
-        if begun is not None:
-            self._tidy(begun)
         try:
             self._sink.start()
         except OutputExistsError:
-            if begun is None or self._mode != "create":
+            if not begun or self._mode != "create":
                 raise
             self._is_there = True
         else:
@@ -90,21 +92,25 @@ class _Loading:
         if known is not None and known["paths"] == paths:
             say(f"The rows of this job are in {self._name} since {known['time']}.")
             return pa.Table.from_pylist(known["shown"])
-        if known is not None and self._mode != "overwrite":
+        begun = self._folder.note("loading") or {}
+        is_done = self._is_there and begun.get("paths") == paths
+        if self._mode != "overwrite" and not is_done and (known is not None or self._is_there):
             raise JobError(
                 f"The rows of the job in {self._root!r} were put into {self._name} before, and some of them have been "
                 "made anew: use mode='overwrite' to replace them all."
             )
-        begun = self._folder.note("loading")
-        if self._is_there and begun is not None and begun["paths"] == paths:
+        if is_done:
             say(f"The rows of this job were put into {self._name} by the run before, which was killed then.")
             shown = pa.table({})
         else:
-            self._folder.keep_note("loading", {"paths": paths, "run_id": getattr(self._sink, "run_id", None)})
-            shown = query.write(Write(Scan(_source(paths)), self._sink), runner, committing=self._committing())
+            begun = {"paths": paths, "run_id": getattr(self._sink, "run_id", None)}
+            self._folder.keep_note("loading", begun)
+            sink = self._sink if self._once is None else self._once.marked(begun["run_id"])
+            shown = query.write(Write(Scan(_source(paths)), sink), runner)
         rows = json.loads(json.dumps(shown.to_pylist(), default=str))
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         self._folder.keep_note("loaded", {"into": self._name, "paths": paths, "time": now, "shown": rows})
+        self._forget(begun)
         return shown
 
     def _known(self) -> dict[str, Any] | None:
@@ -132,26 +138,20 @@ class _Loading:
         say(f"The rows of this job were put into {self._name}, and are not there any more: they are put there again.")
         return True
 
-    @contextmanager
-    def _committing(self) -> Iterator[None]:
-        """Note that the sink has all rows, for as long as it is not known whether it shows them."""
-        if not isinstance(self._sink, OnceSink):
-            yield
-            return
-        self._folder.keep_note("committing", {"run_id": self._sink.run_id})
-        try:
-            yield
-        except BaseException:  # and before the sink removes what it has
-            self._folder.keep_note("committing", {})
-            raise
+    @property
+    def _once(self) -> OnceSink | None:
+        """The sink, if it adds to what is there and can tell later whether it has."""
+        return self._sink if self._mode == "append" and isinstance(self._sink, OnceSink) else None
 
     def _has_committed(self, begun: dict[str, Any]) -> bool:
-        """Say whether a run that was killed while it committed has added its rows to what was there."""
-        run_id = (self._folder.note("committing") or {}).get("run_id")
-        if run_id is None or run_id != begun.get("run_id") or self._mode != "append":
-            return False
-        sink: Any = self._sink
-        return bool(dataclasses.replace(sink, run_id=run_id).has_committed())
+        """Say whether a run that was killed while it loaded has added its rows to what was there."""
+        return self._once is not None and bool(begun.get("run_id")) and self._once.has_committed(begun["run_id"])
+
+    def _forget(self, begun: dict[str, Any]) -> None:
+        """Let go of the mark of a run whose rows are noted to be there."""
+        if self._once is not None and begun.get("run_id"):
+            self._once.forget(begun["run_id"])
+            self._folder.keep_note("loading", {})
 
     def _tidy(self, begun: dict[str, Any]) -> None:
         """Remove what a run that was killed while it loaded has left beside the target, where it has a name for it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -84,17 +84,8 @@ def check_calls(plan: Plan, *, has_ledger: bool = False) -> None:
                 )
 
 
-def write(
-    plan: Write,
-    runner: Runner,
-    *,
-    subscribers: Sequence[Subscriber] = (),
-    committing: AbstractContextManager[None] | None = None,
-) -> pa.Table:
-    """Run a write to its commit, within ``committing``, and return what the sink says of it.
-
-    If anything fails, nothing is visible.
-    """
+def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
+    """Run a write to its commit and return what the sink says of it. If anything fails, nothing is visible."""
     plan.sink.start()
     try:
         log = next((each for each in subscribers if isinstance(each, ErrorLog)), None)
@@ -105,8 +96,7 @@ def write(
             records = unpacked_records(batches)
         if log.num_rows and isinstance(plan.sink, ErrorSink):
             plan.sink.keep_errors(pa.RecordBatchReader.from_batches(SCHEMA, log.batches()))
-        with committing or nullcontext():
-            shown = plan.sink.commit(records)
+        shown = plan.sink.commit(records)
     except BaseException:
         plan.sink.abort()
         raise

@@ -157,15 +157,20 @@ def test_a_sink_can_tell_whether_its_rows_were_added(conn: Conn, is_new: bool) -
     batch = pa.record_batch({"a": [1, 2]})
     if not is_new:
         ps.from_pydict({"a": [0]}).write_sql("t", conn)
-    sink = sql_sink("t", conn, mode="append", schema=ps.Schema.from_arrow(batch.schema))
+    target = sql_sink("t", conn, mode="append", schema=ps.Schema.from_arrow(batch.schema))
+    sink = target.marked("run-1")
     sink.start()
     writer = sink.open()
     writer.write(batch)
     writer.close()
-    assert not sink.has_committed()
+    assert not target.has_committed("run-1")
     with sink.database.session(WriteError, "committing") as session:
         session.run(sink._statements(session, sink.staging(session)))
-    assert sink.has_committed()
+    assert target.has_committed("run-1")
+    assert not target.has_committed("run-2")
+    sink.abort()
+    target.forget("run-1")
+    assert not target.has_committed("run-1")
     assert ps.read_sql("SELECT a FROM t ORDER BY a", conn).to_pydict() == {"a": [1, 2] if is_new else [0, 1, 2]}
     assert tables(conn) == ["t"]
 

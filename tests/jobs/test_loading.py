@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,58 @@ def test_rows_are_added_once_however_often_the_job_is_killed(
         assert rows(target) == sorted(TENS * 2)
     assert not taken(calls)
     assert not list(tmp_path.glob("numbers.db-penstock*"))
+    assert tables(target) == ["numbers"]
+
+
+def tables(target: Path) -> list[str]:
+    if target.suffix != ".db":
+        return ["numbers"]
+    with closing(sqlite3.connect(target)) as database:
+        return [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
+
+
+def test_a_run_that_stops_after_a_kill_does_not_make_the_rows_seem_to_be_there(
+    tmp_path: Path, job_dir: Path, calls: Path
+) -> None:
+    target = tmp_path / "numbers.db"
+    killed(target, job_dir, calls, "committing", "append")
+    with pytest.raises(JobChangedError):
+        job(str(calls)).select("b").write_sql(
+            "numbers", f"sqlite:///{target}", mode="append", resume=True, job_dir=job_dir
+        )
+    write(str(target), str(job_dir), str(calls), mode="append")
+    assert rows(target) == TENS
+
+
+def test_a_database_that_was_put_back_gets_its_rows_again(tmp_path: Path, job_dir: Path, calls: Path) -> None:
+    target = tmp_path / "numbers.db"
+    write(str(target), str(tmp_path / "first"), str(calls))
+    backup = target.read_bytes()
+    killed(target, job_dir, calls, "loaded", "append")
+    target.write_bytes(backup)
+    write(str(target), str(job_dir), str(calls), mode="append")
+    assert rows(target) == sorted(TENS * 2)
+
+
+def test_an_interrupt_right_after_the_commit_adds_nothing_twice(
+    tmp_path: Path, job_dir: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "numbers.db"
+
+    commit = SqlSink.commit
+
+    def interrupted(sink: SqlSink, records: Any) -> None:
+        commit(sink, records)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlSink, "commit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write(str(target), str(job_dir), str(calls), mode="append")
+    assert rows(target) == TENS
+    write(str(target), str(job_dir), str(calls), mode="append")
+    assert rows(target) == TENS
+    assert tables(target) == ["numbers"]
 
 
 def test_an_append_that_fails_is_not_taken_for_one_that_was_done(
