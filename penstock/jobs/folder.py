@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from penstock.config import get_config
 from penstock.errors import JobRunningError
+from penstock.forks import owned_here
 from penstock.io.job_staging import JobStaging
 from penstock.io.output import Output
 from penstock.io.staging import JOB_FOLDER, JOB_LEDGER, new_run_id, sync_folder, writing
@@ -155,6 +156,11 @@ class LocalJobFolder:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, _who().encode(), 0)
         self._descriptor = descriptor
+        owned_here(self)
+
+    def let_go_in_child(self) -> None:
+        """Leave the lock to the parent of a forked process."""
+        self.unlock()
 
     def refuse_if_held(self) -> None:
         with contextlib.suppress(FileNotFoundError), (self._folder / "lock").open("rb") as file:

@@ -74,9 +74,11 @@ class _Loading:
         if known is not None:
             begun = {}
         self._tidy(begun)  # which waits for the end of a transaction that outlives its client
+        self._tidy(self._folder.note("trying") or {})
         if self._has_committed(begun):
             self._is_there = True
             return
+        self._folder.keep_note("trying", {"run_id": getattr(self._sink, "run_id", None)})
         try:
             self._sink.start()
         except OutputExistsError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import threading
@@ -118,6 +119,13 @@ class Committer:
             self._thread.join()
             self._tail.close(is_committed=self._num_done == self._num_put)
 
+    def let_go_in_child(self) -> None:
+        """Be closed in a forked process, where there is no thread, and another may have held the lock."""
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._is_closed = True
+        self._tail.abandon()
+
     def _run(self) -> None:
         idle_at = time.monotonic() + SAVE_USED_EVERY_S
         while True:
@@ -146,7 +154,7 @@ class Committer:
         error: Exception | None = None
         try:
             if items:
-                self._commit(items)
+                self._commit_in_room(items)
         except Exception as exc:
             error = exc
         with self._changed:
@@ -164,6 +172,17 @@ class Committer:
             self._changed.notify_all()
         if is_news:
             log.warning("%s", self._failure())
+
+    def _commit_in_room(self, items: dict[bytes, bytes]) -> None:
+        """Commit values. Where the disk is full, the room of the tails is better used by what they stand for."""
+        try:
+            self._commit(items)
+        except OSError as exc:
+            if exc.errno != errno.ENOSPC:
+                raise
+            with self._lock:
+                self._tail.give_up()
+            self._commit(items)
 
     def _failure(self) -> LedgerError:
         try:

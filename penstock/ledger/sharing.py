@@ -34,7 +34,9 @@ class SharedLedger:
         self._folder: Path | None = folder
         self._limits = limits
         with _lock:
-            ledger, num_users = _open.get(folder) or (open_ledger(folder), 0)
+            ledger, num_users = _open.get(folder, (None, 0))
+            if ledger is None or ledger.is_closed:  # as in a process that was forked while it was open
+                ledger, num_users = open_ledger(folder), 0
             _open[folder] = ledger, num_users + 1
         self.get, self.put, self.flush = ledger.get, ledger.take, ledger.flush
 

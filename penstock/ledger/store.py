@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import InvalidArgumentError, LedgerError
+from penstock.forks import owned_here
 from penstock.ledger.committing import Committer
 from penstock.ledger.index import KeyIndex, Places
 from penstock.ledger.keys import KEY_NBYTES
@@ -60,12 +61,14 @@ class FileLedger:
         self._next_number = itertools.count()
         self._mine: int | None = None
         self._orphans: list[Segment] = []  # written by this process when somebody deleted them
-        self._is_closed = False
+        self._left: dict[bytes, bytes] = {}  # by killed processes, where it cannot be written
+        self.is_closed = False
         try:
             if not path.is_dir():
                 path.mkdir(parents=True, exist_ok=True)
                 sync_folder(path.parent)
             self._refresh()
+            self._recover()
         except LedgerError:
             self._let_go()
             raise
@@ -75,16 +78,20 @@ class FileLedger:
         self._committer = Committer(self._commit, self._save_used, path)
         self.take = self._committer.put  # what ``put`` does, for whoever puts often: a call less
         atexit.register(self._close_at_exit)
-        self._recover()
+        owned_here(self)
 
     def _recover(self) -> None:
         """Keep what processes had put that were killed before it was on disk."""
-        # Where that fails, it is known here and stays where it is for the next to open the ledger.
-        with contextlib.suppress(LedgerError), left_behind(self.path) as values:
-            for key, value in values.items():
-                self._committer.put(key, value)
-            if values:
-                self._committer.flush()
+        with left_behind(self.path) as left:
+            try:
+                if left.values:
+                    self._commit(left.values)
+                left.remove()
+            except (LedgerError, OSError) as exc:  # it stays where it is, for whoever can write here
+                self._left = left.values
+                log.info(
+                    "What a killed process has left in %s is used, and cannot be put in its place: %s", self.path, exc
+                )
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of those keys that have one, whichever process put it there."""
@@ -92,8 +99,10 @@ class FileLedger:
             raise InvalidArgumentError(f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of)")
         # In this order: a value is in the index before it is no longer waiting.
         found = self._committer.waiting(keys)
+        if self._left:
+            found |= {key: self._left[key] for key in keys if key in self._left}
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 raise LedgerError(f"The ledger {str(self.path)!r} is closed")
             found |= self._read(keys)
             # A folder that cannot be looked at is no reason to end a query: whoever writes to it will say so.
@@ -118,7 +127,7 @@ class FileLedger:
         finally:
             with self._lock:
                 self._let_go()
-                self._is_closed = True
+                self.is_closed = True
 
     def _let_go(self) -> None:
         for segment in (*self._segments.values(), *self._orphans):
@@ -126,6 +135,14 @@ class FileLedger:
         self._segments.clear()
         self._orphans.clear()
         self._index = KeyIndex()
+
+    def let_go_in_child(self) -> None:
+        """Be closed in a process that was forked from this one: files, locks and tails are the parent's."""
+        atexit.unregister(self._close_at_exit)
+        self._lock = threading.RLock()  # another thread may have held it
+        self._committer.let_go_in_child()
+        self._let_go()
+        self.is_closed = True
 
     def _close_at_exit(self) -> None:
         try:

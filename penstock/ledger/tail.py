@@ -19,13 +19,17 @@ import mmap
 import os
 import secrets
 import struct
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from zlib import crc32
 
 _NUMBER = struct.Struct("<Q")
 _HEAD = struct.Struct("<16sII")  # key, length of the value, checksum
 _FIRST_NBYTES = 2**20
+_NEW_FOR_S = 60.0  # a file that has no name of its own by then never gets one
 
 
 class Tail:
@@ -54,9 +58,21 @@ class Tail:
 
     def close(self, is_committed: bool) -> None:
         """Let go; files with values that were not committed stay for whoever opens the ledger next."""
+        if is_committed:
+            self.give_up()
+        self.abandon()
+
+    def give_up(self) -> None:
+        """Remove the files. The next value begins others."""
         for file in self._files:
-            if is_committed:
-                file.path.unlink(missing_ok=True)
+            file.path.unlink(missing_ok=True)
+            file.close()
+        self._files.clear()
+        self.write = self._write_first
+
+    def abandon(self) -> None:
+        """Let go of the files and leave them as they are."""
+        for file in self._files:
             file.close()
         self._files.clear()
         self.write = _write_nowhere
@@ -114,6 +130,8 @@ class _File:
         self._end = end
 
     def clear(self) -> None:
+        if self._nbytes > _FIRST_NBYTES:
+            self._shrink()
         self._end = _NUMBER.size
         self._number = (self._number + 1) % 2**32
         _NUMBER.pack_into(self._map, 0, self._number)
@@ -129,6 +147,11 @@ class _File:
         self._nbytes = wanted
         return True
 
+    def _shrink(self) -> None:
+        with contextlib.suppress(OSError, ValueError, SystemError):
+            self._map.resize(_FIRST_NBYTES)  # which cuts the file as well
+            self._nbytes = _FIRST_NBYTES
+
     def close(self) -> None:
         self._map.close()
         os.close(self._fd)
@@ -143,21 +166,42 @@ def _take_room(fd: int, nbytes: int) -> None:
         os.pwrite(fd, bytes(nbytes - size), size)
 
 
-@contextlib.contextmanager
-def left_behind(folder: Path) -> Iterator[dict[bytes, bytes]]:
-    """Give what processes had put that ended before they committed it. Their tails are removed on leaving."""
-    with contextlib.ExitStack() as stack:
-        values: dict[bytes, bytes] = {}
-        paths = []
-        for path in sorted(folder.glob("*.tail")):
-            with contextlib.suppress(OSError):  # its writer is alive, or somebody else was quicker
-                file = stack.enter_context(open(path, "rb"))
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                values |= dict(_records(file.read()))
-                paths.append(path)
-        yield values
-        for path in paths:
+@dataclass(slots=True)
+class Left:
+    """What processes had put that ended before they committed it."""
+
+    values: dict[bytes, bytes]
+    paths: list[Path]
+
+    def remove(self) -> None:
+        """Remove the tails, as their values are elsewhere, or are not wanted."""
+        for path in self.paths:
             path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def left_behind(folder: Path) -> Iterator[Left]:
+    """Give what is left in a folder, and keep others from taking it up meanwhile."""
+    left = Left({}, [])
+    with contextlib.ExitStack() as stack:
+        for path in sorted([*folder.glob("*.tail"), *folder.glob("*.tail-new")]):
+            with contextlib.suppress(OSError):  # its writer is alive, or somebody else was quicker
+                file = stack.enter_context(_opened(path))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_new = path.suffix == ".tail-new"  # and not locked yet, or never to be
+                if is_new and time.time() - os.fstat(file.fileno()).st_mtime < _NEW_FOR_S:
+                    continue
+                left.values |= dict(_records(file.read()))
+                left.paths.append(path)
+        yield left
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Open a file to read it, and to write if that may be: on NFS an exclusive lock needs it."""
+    try:
+        return open(path, "r+b")
+    except PermissionError:
+        return open(path, "rb")
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -74,9 +74,9 @@ def ledger_folder(cache_dir: str | os.PathLike[str]) -> Path:
     """
     folder = Path(cache_dir).expanduser()
     of_job = folder / "_penstock_job" / "ledger"
-    if segment_paths(folder):
+    if has_answers(folder):
         return folder
-    return of_job if segment_paths(of_job) else folder / "ledger"
+    return of_job if has_answers(of_job) else folder / "ledger"
 
 
 def has_answers(folder: Path) -> bool:
@@ -139,8 +139,8 @@ def clear(path: Path) -> PruneResult:
             each.segment.remove()
         for damaged in path.glob("*.damaged-*"):
             damaged.unlink(missing_ok=True)
-        with left_behind(path):
-            pass  # what a killed process put is not wanted either
+        with left_behind(path) as left:
+            left.remove()
         num_kept = sum(len(each.entries) for each in contents if not each.is_free)
         num_removed = sum(len(each.entries) for each in free)
         return PruneResult(str(path), num_removed, num_kept, before, folder_nbytes(path), len(contents) - len(free))

@@ -11,7 +11,19 @@ from tests.architecture.imports import Import, imports_of, package_modules, reso
 
 # A top-level module or folder of the package stands in exactly one layer. A new one is added here, as low as it can be.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("accounts", "errors", "config", "cpu_clock", "price_files", "secret", "sharing", "storage", "types", "events"),
+    (
+        "accounts",
+        "errors",
+        "config",
+        "cpu_clock",
+        "price_files",
+        "secret",
+        "sharing",
+        "storage",
+        "types",
+        "events",
+        "forks",
+    ),
     ("protocols", "images"),
     ("expr", "ledger"),
     ("plan",),
