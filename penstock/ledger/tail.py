@@ -55,6 +55,8 @@ class Tail:
         """Empty the file that is not written now: all that is in it has been committed."""
         if self._files:
             self._files[1].clear()
+        else:
+            self.write = self._write_first  # there may be room again
 
     def close(self, is_committed: bool) -> None:
         """Let go; files with values that were not committed stay for whoever opens the ledger next."""

@@ -171,6 +171,8 @@ def test_on_a_full_disk_the_room_of_tails_is_for_what_they_stand_for(tmp_path: P
     committer.put(KEYS[0], VALUES[KEYS[0]])
     committer.flush()
     assert committed == {KEYS[0]: VALUES[KEYS[0]]}
+    committer.put(KEYS[1], VALUES[KEYS[1]])
+    assert len(list(tmp_path.glob("*.tail"))) == 2, "there may be room again"
     committer.close()
 
 
