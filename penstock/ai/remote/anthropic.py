@@ -33,7 +33,6 @@ from penstock.ai.conversation import (
 from penstock.ai.forms.structured import OutputFormat
 from penstock.ai.provider import ImageClassification, Model, Prompting, Task, TextClassification
 from penstock.ai.remote.addresses import checked_address, without_end
-from penstock.ai.remote.api import ApiPrompter
 from penstock.ai.remote.bodies import (
     base64_of,
     cannot_read,
@@ -48,6 +47,7 @@ from penstock.ai.remote.bodies import (
     tools_of,
     version_of,
 )
+from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_of
 from penstock.errors import InvalidArgumentError

@@ -14,7 +14,7 @@ from penstock.ledger.keys import canonical, key_of
 from penstock.protocols import Ledger
 
 if TYPE_CHECKING:
-    from penstock.ai.remote.api import EmbeddingWire
+    from penstock.ai.remote.embedder import EmbeddingWire
 
 
 def counted_vectors(vectors: NDArray, num_texts: int, dimensions: int | None = None) -> NDArray:

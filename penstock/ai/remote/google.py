@@ -38,7 +38,6 @@ from penstock.ai.provider import (
     check_options,
 )
 from penstock.ai.remote.addresses import checked_address, without_end
-from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
 from penstock.ai.remote.bodies import (
     base64_of,
     batch_size_of,
@@ -53,6 +52,8 @@ from penstock.ai.remote.bodies import (
     tools_of,
     version_of,
 )
+from penstock.ai.remote.embedder import ApiEmbedder
+from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError

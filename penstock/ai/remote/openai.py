@@ -22,9 +22,10 @@ from penstock.ai.provider import (
     check_options,
 )
 from penstock.ai.remote.addresses import checked_address
-from penstock.ai.remote.api import ApiEmbedder, ApiPrompter
 from penstock.ai.remote.bodies import batch_size_of, extra_body_of
 from penstock.ai.remote.chat_wire import ChatWire
+from penstock.ai.remote.embedder import ApiEmbedder
+from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.responses_wire import ResponsesWire
 from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
