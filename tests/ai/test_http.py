@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ai.remote.http import delay_before, error_for_status, estimated_tokens, tokens_used
+from penstock.ai.remote.http import delay_before, estimated_tokens, tokens_used
+from penstock.ai.remote.refusals import error_for_status
 from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,

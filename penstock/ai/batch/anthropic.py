@@ -12,7 +12,7 @@ import orjson
 from penstock.ai.batch.client import BatchClient
 from penstock.ai.batch.deciding import BatchLimits
 from penstock.ai.batch.service import BatchRequest, BatchResult, BatchState, Intent, Take
-from penstock.ai.remote.http import status_meant
+from penstock.ai.remote.refusals import status_meant
 from penstock.ai.remote.wire import count_of, field_of, field_or_none
 from penstock.errors import ProviderUnavailableError, RequestRefusedError
 

@@ -12,7 +12,8 @@ import orjson
 
 from penstock.ai.limits.limiter import Outcome
 from penstock.ai.remote.addresses import joined, shown
-from penstock.ai.remote.http import ApiClient, connection_errors, delay_before, error_for_status
+from penstock.ai.remote.http import ApiClient, connection_errors, delay_before
+from penstock.ai.remote.refusals import error_for_status
 from penstock.errors import InvalidAnswerError, ProviderError, ProviderUnavailableError, RateLimitedError
 
 if TYPE_CHECKING:

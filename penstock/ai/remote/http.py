@@ -14,20 +14,18 @@ import orjson
 from penstock.accounts import is_sampling
 from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, OutOfPatienceError, come_back, limiter_for
 from penstock.ai.limits.pacing import PATIENCE_S
-from penstock.ai.limits.rate_headers import read_hints
 from penstock.ai.pricing import BATCH_SHARE, Price, price_of, unknown_price
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.deadlines import Deadlines
+from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
 from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_or_none
 from penstock.ai.spending import Charge, Till
 from penstock.errors import (
-    AuthenticationError,
     InvalidAnswerError,
     PenstockError,
     ProviderError,
     ProviderUnavailableError,
-    QuotaExceededError,
     RateLimitedError,
     RequestRefusedError,
     UnreachableError,
@@ -44,20 +42,6 @@ Answer = TypeVar("Answer")
 MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 STRANGER_TRIES = 3  # at an address that has never answered
-MAX_TOLD = 500  # characters of a server's own words in an error
-
-STATUSES = {
-    **dict.fromkeys(("invalid_request_error", "invalid_argument", "badrequesterror", "bad_request_error"), 400),
-    **dict.fromkeys(("invalid_prompt", "context_length_exceeded", "content_policy_violation"), 400),
-    **dict.fromkeys(("failed_precondition", "unsupported_parameter", "unsupported_value"), 400),
-    **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthenticated", "api_key_invalid"), 401),
-    **dict.fromkeys(("permission_error", "permission_denied"), 403),
-    **dict.fromkeys(("not_found_error", "notfounderror", "not_found", "model_not_found"), 404),
-    "request_too_large": 413,
-    **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "resource_exhausted"), 429),
-    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached"), 429),
-}
-"""What the kinds of errors mean that providers name, for those that come without a status."""
 
 _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, by the proxy on the way
 
@@ -369,64 +353,6 @@ def delay_before(attempt: int, error: BaseException, draw: float, first_s: float
     full: float = min(first_s * 2 ** (attempt - 1), MAX_DELAY_S)
     asked: float = getattr(error, "retry_after_s", None) or 0.0
     return max(full * (0.5 + draw / 2), asked)
-
-
-def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: str, base_url: str) -> ProviderError:
-    """Return what an answer that is not 200 means."""
-    message, code = _told(raw)
-    told = f"{name}, {status}: {message}"
-    if status in (401, 403) or code in ("API_KEY_INVALID", "invalid_api_key"):
-        return AuthenticationError(
-            f"{told}\n{base_url} does not accept the API key. Give another by api_key=... or its environment variable."
-        )
-    if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
-        return QuotaExceededError(f"{told}\nNothing is lost: add credit, and run again.")
-    if status in (408, 409, 429) or status >= 500:
-        error = RateLimitedError(told) if status == 429 else ProviderUnavailableError(told)
-        hints = read_hints(headers, time.time())
-        error.retry_after_s = hints.wait_s("refused" if status == 429 else "unavailable")
-        return error
-    refused = RequestRefusedError(told)
-    refused.status = status
-    return refused
-
-
-def status_meant(error: Any) -> int:
-    """Return the status that an error in the body of a 200 should have had: by its code, else by its kind.
-
-    What says neither may pass, as a model that is being loaded does.
-
-    >>> status_meant({"code": "400"}), status_meant({"type": "authentication_error"}), status_meant("loading")
-    (400, 401, 502)
-    """
-    words = [field_or_none(error, name) for name in ("code", "status", "type")]
-    for word in words:
-        if str(word).isdecimal() and 400 <= int(word) < 600:
-            return int(word)
-    return next((STATUSES[word.lower()] for word in words if str(word).lower() in STATUSES), 502)
-
-
-def _told(raw: bytes) -> tuple[str, str | None]:
-    """Return the message and the code of an error, in whichever of the usual forms it comes."""
-    try:
-        error: Any = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return shortened(raw) or "(no reason given)", None
-    if isinstance(error, list) and error:
-        error = error[0]
-    if isinstance(error, dict):
-        error = error.get("error", error)
-    if not isinstance(error, dict):
-        return shortened(str(error)), None
-    reasons = [d.get("reason") for d in error.get("details") or () if isinstance(d, dict)]
-    code = next((each for each in (*reasons, error.get("code"), error.get("type")) if isinstance(each, str)), None)
-    return shortened(str(error.get("message") or error)), code
-
-
-def shortened(words: bytes | str) -> str:
-    """Return the beginning of what a server says. Keys are hidden before it is cut, as half a key is not recognised."""
-    text = words if isinstance(words, str) else words.decode("utf-8", "replace")
-    return hidden(text.strip())[:MAX_TOLD]
 
 
 def tokens_used(body: Any) -> int | None:
