@@ -34,7 +34,7 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 	$(BIN)/python -m pytest -q tests/architecture/test_layers.py tests/architecture/test_import.py tests/architecture/test_protocols.py
 
 test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
-	$(BIN)/python -m pytest -q -m ray tests/runners tests/udf tests/llm tests/seeds
+	$(BIN)/python -m pytest -q -m ray tests/engine tests/udf tests/llm tests/seeds
 	$(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
 format: $(DEV)  ## Format and fix what can be fixed

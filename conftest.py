@@ -77,8 +77,8 @@ def _model_server() -> Iterator[ModelServer]:
 @pytest.fixture
 def model_server(_model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     """A server that speaks the APIs of models and answers with the prompt; ``change`` makes it do something else."""
-    from penstock.ai.limits.limiter import forget_limits
     from penstock.ai.registry import detach_providers
+    from penstock.ai.remote.limits.limiter import forget_limits
     from penstock.testing import Script
 
     script = Script()

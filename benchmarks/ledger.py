@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.ledger import key_of, open_ledger
-from penstock.ledger.upkeep import prune
+from penstock.cache.ledger import key_of, open_ledger
+from penstock.cache.ledger.maintenance import prune
 
 NUM_APPENDS = 200_000
 NUM_LARGE = 1_000_000

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import config, get_config, set_config
-from penstock.dataframe import DataFrame
+from penstock.engine.runners import set_runner_local, set_runner_ray
 from penstock.errors import RetryAfterError
 from penstock.expr.column import Expression, col, element, lit, when
 from penstock.expr.registry import load_later
-from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
-from penstock.readers.files import (
+from penstock.frame.dataframe import DataFrame
+from penstock.frame.read.files import (
     from_files,
     from_glob_path,
     read_binary_files,
@@ -18,8 +18,8 @@ from penstock.readers.files import (
     read_parquet,
     read_text,
 )
-from penstock.readers.media import read_audio, read_pdf, read_video_frames
-from penstock.readers.memory import (
+from penstock.frame.read.media import read_audio, read_pdf, read_video_frames
+from penstock.frame.read.memory import (
     from_arrow,
     from_items,
     from_numpy,
@@ -29,7 +29,7 @@ from penstock.readers.memory import (
     range,
     read_source,
 )
-from penstock.readers.tables import (
+from penstock.frame.read.tables import (
     from_huggingface,
     from_ray_dataset,
     from_torch,
@@ -41,7 +41,7 @@ from penstock.readers.tables import (
     read_sql,
     read_webdataset,
 )
-from penstock.runners import set_runner_local, set_runner_ray
+from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.storage.file import AudioFile, File, ImageFile, VideoFile
 from penstock.types import DataType, Field, Schema, Series
 from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy

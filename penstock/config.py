@@ -135,7 +135,7 @@ def _parsed(name: str, value: Any) -> Any:
             return value
         case "prices", str() | os.PathLike():
             if path := os.fspath(value):
-                from penstock.price_files import read_prices
+                from penstock.cost.price_files import read_prices
 
                 read_prices(path)
             return path

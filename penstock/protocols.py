@@ -3,9 +3,9 @@
 Source -> ReadTask     where rows come from           io/, readers, users
 Sink -> Writer         where rows go                  io/, users
 Handler                the work of a stage, opened in a worker
-WorkerPool             where handlers run             execution/ (threads, asyncio), udf/ (processes), runners/ray
+WorkerPool             where handlers run             engine/pools/, engine/runners/ray
 Subscriber             who is told what happens       observe/, users
-Ledger                 what finished calls answered   ledger/
+Ledger                 what finished calls answered   cache/ledger/
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 import pyarrow as pa
 
-from penstock.events import Event, RowError
+from penstock.observe.events import Event, RowError
 from penstock.types import Schema
 
 if TYPE_CHECKING:

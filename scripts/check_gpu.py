@@ -171,6 +171,6 @@ def stopwatch() -> Iterator[list[float]]:
 
 
 if __name__ == "__main__":
-    print(torch.cuda.get_device_name(0), "torch", torch.__version__)  # noqa: T201
+    print(torch.cuda.get_device_name(0), "torch", torch.__version__)
     for check in (check_placement, check_out_of_memory, check_batch_size, check_embeddings):
-        print(f"{check.__name__}: {check()}", flush=True)  # noqa: T201
+        print(f"{check.__name__}: {check()}", flush=True)

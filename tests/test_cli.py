@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cache.ledger import key_of, open_ledger
 from penstock.cli import main
 from penstock.config import config
-from penstock.ledger import key_of, open_ledger
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.sharing import BEAT_S, FORGET_S, Roll
+from penstock.ai.remote.limits.sharing import BEAT_S, FORGET_S, Roll
 
 
 def test_all_that_beat_are_counted_for_what_they_use() -> None:

@@ -1,13 +1,12 @@
-"""Models as functions of columns: providers, their wire protocols, and what surrounds a call.
+"""Models as functions of columns: providers, their wire protocols, and everything around a call.
 
-provider.py      what a provider is, and the models it hands out    registry.py   which one a name means
-conversation.py  a request and an answer, whoever is asked          options.py    what a call may say
-prompting.py     one row: ask, run tools, check, ask again          pricing.py    what that costs
-embedding.py     many texts packed into one request                 classifying.py
+provider.py      the contract of providers and models        registry.py   providers by name
+conversation.py  requests and answers of any provider        options.py    options of the AI functions
+prompt.py        one row of ``prompt``: ask, run tools, check the answer, ask again
+embed.py         columns to vectors                          classify.py   columns to labels
 
-messages/        from the values of a row to what a model is asked
-forms/           the form an answer must have; tools that a model may call
-remote/          OpenAI, Anthropic, Google and their kin: wires, and one client for all
-limits/          how many requests at once, and how fast
-local/           models that run here, by transformers
+messages/        from the values of a row to a request
+structured/      structured output and tools
+remote/          OpenAI, Anthropic, Google and others: wires/, limits/, batch/, and one client for all
+local/           models on this machine, by transformers
 """

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.ai.forms.structured import OutputFormat
-    from penstock.ai.forms.tools import ToolFunction
+    from penstock.ai.structured.formats import OutputFormat
+    from penstock.ai.structured.tools import ToolFunction
 
 
 @dataclass(frozen=True, slots=True)

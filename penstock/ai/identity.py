@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.ai.forms.structured import OutputFormat
-from penstock.ai.forms.tools import ToolFunction
 from penstock.ai.provider import Model, Provider
 from penstock.ai.remote.addresses import shown
-from penstock.expr.code_keys import code_key
+from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.tools import ToolFunction
+from penstock.plan.identity.code_keys import code_key
 
 _OF_RUNNING = ("batch_size", "concurrency", "device", "gpus", "api_key", "headers")
 """Options that say where and how fast, or are secret."""

@@ -20,7 +20,7 @@ from penstock.ai.packing import packed, unpacked
 from penstock.ai.provider import AnyModel, Model, Prompter
 from penstock.ai.remembering import configured_ledger
 from penstock.ai.samples import SharedSamples
-from penstock.ledger.keys import canonical, key_of, keys_between
+from penstock.cache.keys import canonical, key_of, keys_between
 from penstock.protocols import Ledger
 
 

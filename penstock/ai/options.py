@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.ai.limits.limiter import Caps
 from penstock.ai.provider import (
     CALL_OPTIONS,
     FIRST_DELAY_S,
@@ -17,9 +16,10 @@ from penstock.ai.provider import (
     CallSettings,
     Provider,
 )
+from penstock.ai.remote.limits.limiter import Caps
+from penstock.cost.price_files import check_price
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy
-from penstock.price_files import check_price
 from penstock.udf.options import check_whole, make_policy
 
 ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}

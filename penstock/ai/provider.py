@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from penstock.ai.conversation import Generation, Request
-from penstock.ai.limits.limiter import Caps
+from penstock.ai.remote.limits.limiter import Caps
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 

@@ -14,8 +14,8 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 # Where each provider is, loaded when it is named.
 KNOWN: Mapping[str, tuple[str, str]] = {
     "openai": ("penstock.ai.remote.openai", "OpenAIProvider"),
-    "anthropic": ("penstock.ai.remote.anthropic", "AnthropicProvider"),
-    "google": ("penstock.ai.remote.google", "GoogleProvider"),
+    "anthropic": ("penstock.ai.remote.wires.anthropic", "AnthropicProvider"),
+    "google": ("penstock.ai.remote.wires.google", "GoogleProvider"),
     "lm_studio": ("penstock.ai.remote.openai", "LmStudioProvider"),
     "ollama": ("penstock.ai.remote.openai", "OllamaProvider"),
     "transformers": ("penstock.ai.local.transformers", "TransformersProvider"),

@@ -17,7 +17,7 @@ import orjson
 from penstock.ai.conversation import Generation
 from penstock.ai.provider import NDArray
 from penstock.ai.samples import RowIds, SharedSamples, asking_row
-from penstock.ledger.keys import canonical, key_of, keys_between
+from penstock.cache.keys import canonical, key_of, keys_between
 from penstock.protocols import Ledger
 
 Found = list[Generation] | bytes | Exception
@@ -28,7 +28,7 @@ def configured_ledger(cache: bool | None) -> Ledger | None:
     """Return the ledger that calls are kept in, None where they are not: ``cache`` is the user's word."""
     if cache is False:
         return None
-    from penstock.ledger.sharing import current_ledger
+    from penstock.cache.ledger.open_ledgers import current_ledger
 
     return current_ledger()
 

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
 
-from penstock.ledger.keys import key_of
-from penstock.ledger.sharing import job_ledger_alone, ledger_place
+from penstock.cache.keys import key_of
+from penstock.cache.ledger.open_ledgers import job_ledger_alone, ledger_place
 from penstock.protocols import Ledger, task_origins
 
 RowId = bytes

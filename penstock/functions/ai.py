@@ -32,7 +32,7 @@ from penstock.udf.options import check_whole
 
 if TYPE_CHECKING:
     from penstock.ai.identity import Told
-    from penstock.ai.prompting import PromptForm
+    from penstock.ai.prompt import PromptForm
 
 API_LOOP = "penstock.ai"
 API_CALLS_AT_ONCE = 1024
@@ -93,9 +93,9 @@ def prompt(
     >>> df.select(prompt(ps.col("q"), model="gpt-5")).to_pydict()
     {'q': ['What does the fox say?', None]}
     """
-    from penstock.ai.forms.structured import OutputFormat
-    from penstock.ai.forms.tools import tool_functions as made_tools
-    from penstock.ai.prompting import PromptForm
+    from penstock.ai.prompt import PromptForm
+    from penstock.ai.structured.formats import OutputFormat
+    from penstock.ai.structured.tools import tool_functions as made_tools
 
     if n is not None:
         check_whole("prompt", "n", n, 1)
@@ -272,7 +272,7 @@ def _prompted(
     identity: Told,
 ) -> Expression:
     """Return the call of a model that answers prompts."""
-    from penstock.ai.prompting import AsyncPrompts, BatchPrompts
+    from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 
     if not isinstance(model, Prompter):
         raise InvalidArgumentError(f"{name} needs a model that answers prompts; got {type(model).__name__}.")
@@ -300,7 +300,7 @@ def _prompted(
 def _embedded(
     name: str, model: Model, options: AiOptions, column: Any, kind: Kind, identity: Told, long_input: Any = "truncate"
 ) -> Expression:
-    from penstock.ai.embedding import BatchEmbeddings, PackedEmbeddings
+    from penstock.ai.embed import BatchEmbeddings, PackedEmbeddings
 
     if not isinstance(model, Embedder):
         raise InvalidArgumentError(f"{name} needs a model that gives vectors; got {type(model).__name__}.")
@@ -331,11 +331,11 @@ def _classified(
     identity: Told,
 ) -> Expression:
     """Return the call of a classifier, or of a model that answers prompts and is asked to pick a label."""
-    from penstock.ai.classifying import BatchLabels, instructions
+    from penstock.ai.classify import BatchLabels, instructions
 
     if isinstance(model, Prompter):
-        from penstock.ai.forms.structured import OutputFormat
-        from penstock.ai.prompting import PromptForm
+        from penstock.ai.prompt import PromptForm
+        from penstock.ai.structured.formats import OutputFormat
 
         form = PromptForm(provider, instructions(labels, what), OutputFormat.of(Literal[labels]))
         return _prompted(name, model, form, options, (column,), kind.check, identity)

@@ -18,11 +18,11 @@ from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.nodes import UdfCall
 from penstock.expr.signatures import BINARY, STRING, UINT32, Kind, strict, takes
 from penstock.expr.udf import OnError, Policy, UdfSpec
-from penstock.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
-from penstock.images.encode import DEFAULT_QUALITY, encoded, encoding_of
-from penstock.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
-from penstock.images.packages import require_images
-from penstock.images.pixels import converted, cropped, resize_into
+from penstock.media.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
+from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
+from penstock.media.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
+from penstock.media.images.packages import require_images
+from penstock.media.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
 from penstock.types.arrays import ragged_rows
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, did_you_mean
+from penstock.io.commit.dead_letters import error_files, stage_errors
+from penstock.io.commit.output import Output
+from penstock.io.commit.staging import FOLDER as STAGING_FOLDER, Staging, begin_writeback, new_run_id, writing
 from penstock.io.conform import ColumnMismatchError, conform_batch, widened_schema
-from penstock.io.dead_letters import error_files, stage_errors
-from penstock.io.output import Output
 from penstock.io.partition import check_partition_column, split_by_partition
-from penstock.io.staging import FOLDER as STAGING_FOLDER, Staging, begin_writeback, new_run_id, writing
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
@@ -117,7 +117,7 @@ class FileSink:
             return self.job
         if scheme_of(self.root) == "file":
             return Staging(Path(self.root), self.run_id)
-        from penstock.io.remote_staging import RemoteStaging
+        from penstock.io.commit.remote_staging import RemoteStaging
 
         return RemoteStaging(self.root, self.run_id, self.storage_options)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from penstock.events import RowError
-from penstock.execution.lineage import News, Range
+from penstock.engine.lineage import News, Range
+from penstock.observe.events import RowError
 from penstock.protocols import Origin, ReadTask
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from penstock.expr.code_keys import Captured, mutable_values_left_out
-from penstock.plan.fingerprint import fingerprint
+from penstock.plan.identity.code_keys import Captured, mutable_values_left_out
+from penstock.plan.identity.fingerprint import fingerprint
 from penstock.plan.nodes import Plan
 
 _THIS_PROCESS = secrets.token_hex(8)

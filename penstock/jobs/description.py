@@ -11,7 +11,7 @@ from typing import Any
 from penstock.io.writer import FileSink
 from penstock.jobs.account import Account
 from penstock.jobs.captured import described_here, queries_here
-from penstock.plan.fingerprint import changed_inputs, changes, fingerprint
+from penstock.plan.identity.fingerprint import changed_inputs, changes, fingerprint
 from penstock.plan.nodes import Plan
 
 FORMAT = 1  # of what a job's folder holds

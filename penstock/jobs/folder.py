@@ -21,15 +21,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.cache.forks import owned_here
+from penstock.cache.ledger.maintenance import has_answers
 from penstock.config import get_config
 from penstock.errors import JobRunningError
-from penstock.forks import owned_here
-from penstock.io.job_staging import JobStaging
-from penstock.io.output import Output
-from penstock.io.staging import JOB_FOLDER, JOB_LEDGER, new_run_id, sync_folder, writing
+from penstock.io.commit.job_staging import JobStaging
+from penstock.io.commit.output import Output
+from penstock.io.commit.staging import JOB_FOLDER, JOB_LEDGER, new_run_id, sync_folder, writing
 from penstock.io.writer import FileSink
 from penstock.jobs.journal import entries, packed
-from penstock.ledger.upkeep import has_answers
 from penstock.storage.urls import scheme_of
 
 

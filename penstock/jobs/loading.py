@@ -21,16 +21,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.runners import query
 from penstock.errors import JobChangedError, JobError, OutputExistsError
 from penstock.io.file_source import FileSource
+from penstock.io.formats.parquet import ParquetFormat, parquet_sink
 from penstock.io.memory import MemorySource
-from penstock.io.parquet import ParquetFormat, parquet_sink
 from penstock.io.writer import FileSink
 from penstock.jobs.folder import JobFolder, held, job_folder, jobs_home
 from penstock.jobs.running import Resume, run_held_job, say
 from penstock.plan.nodes import Scan, Write
 from penstock.protocols import OnceSink, Sink, Source, Subscriber
-from penstock.runners import query
 from penstock.storage.urls import local_path
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PathNotFoundError
-from penstock.io.remote_job_staging import RemoteJobStaging
-from penstock.io.staging import new_run_id, writing
+from penstock.io.commit.remote_job_staging import RemoteJobStaging
+from penstock.io.commit.staging import new_run_id, writing
 from penstock.jobs.journal import entries, packed
 from penstock.jobs.remote_ledger import StoredLedger
 from penstock.jobs.remote_lock import StoreLock

@@ -21,13 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.cache.ledger.maintenance import has_answers
+from penstock.cache.ledger.repair import open_segment
+from penstock.cache.ledger.segment import Segment, segment_paths, whole_end
 from penstock.errors import PathNotFoundError, PenstockError, WriteError
-from penstock.io.remote_job_staging import RemoteJobStaging
-from penstock.io.staging import JOB_LEDGER, sync_folder
+from penstock.io.commit.remote_job_staging import RemoteJobStaging
+from penstock.io.commit.staging import JOB_LEDGER, sync_folder
 from penstock.jobs.folder import jobs_home
-from penstock.ledger.salvage import open_segment
-from penstock.ledger.segment import Segment, segment_paths, whole_end
-from penstock.ledger.upkeep import has_answers
 
 log = logging.getLogger("penstock.jobs")
 

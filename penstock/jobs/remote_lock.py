@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import JobRunningError, PathNotFoundError, PenstockError
-from penstock.io.remote_staging import DEAD_AFTER, HEARTBEAT_S, RemoteStaging, is_running
+from penstock.io.commit.remote_staging import DEAD_AFTER, HEARTBEAT_S, RemoteStaging, is_running
 
 log = logging.getLogger("penstock.jobs")
 

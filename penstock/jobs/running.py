@@ -12,7 +12,11 @@ from typing import Any, Literal, cast
 
 import pyarrow as pa
 
+from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import get_config
+from penstock.engine.lineage import Lineage
+from penstock.engine.runners import current_runner, query
+from penstock.engine.runners.handlers import unpacked_records
 from penstock.errors import (
     BudgetSpentError,
     ColumnNotFoundError,
@@ -22,22 +26,18 @@ from penstock.errors import (
     TypeMismatchError,
     did_you_mean,
 )
-from penstock.events import RowError
-from penstock.execution.lineage import Lineage
-from penstock.io.dead_letters import error_files
-from penstock.io.staging import writing
+from penstock.io.commit.dead_letters import error_files
+from penstock.io.commit.staging import writing
 from penstock.io.writer import FileSink
 from penstock.jobs.account import Account, Failure, Part, RowsLeft, read_key
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder, held, job_folder
 from penstock.jobs.settling import CutFile, Settled, settle
-from penstock.ledger.sharing import job_ledger
 from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.events import RowError
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
 from penstock.protocols import Subscriber
-from penstock.runners import current_runner, query
-from penstock.runners.handlers import unpacked_records
 from penstock.types.plain import arrow_array
 
 log = logging.getLogger("penstock.jobs")

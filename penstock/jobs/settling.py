@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.execution.lineage import Range
+from penstock.engine.lineage import Range
 from penstock.jobs.account import Account, Part, as_ranges
 from penstock.protocols import Origin, cut_origins
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ai.prompting import AsyncPrompts, BatchPrompts, PromptForm
+from penstock.ai.prompt import AsyncPrompts, BatchPrompts, PromptForm
 from penstock.ai.provider import Model, Prompter, loaded
 from penstock.ai.remote.http import ApiClient
 from penstock.ai.remote.refusals import shortened
-from penstock.ai.remote.wire import ApiCall
+from penstock.ai.remote.wires.wire import ApiCall
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnusableError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 

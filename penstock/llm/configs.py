@@ -10,7 +10,7 @@ from penstock.ai.options import AiOptions
 from penstock.ai.remote.addresses import checked_address
 from penstock.ai.remote.server import checked_headers, checked_key
 from penstock.errors import InvalidArgumentError
-from penstock.secret import Secret
+from penstock.storage.secret import Secret
 from penstock.udf.options import check_whole, refusing_unknown
 
 TASK_TYPES = ("generate", "embed", "classify", "score")

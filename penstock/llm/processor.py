@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.ai.options import ON_ERROR, AiOptions
-from penstock.ai.prompting import PromptForm
+from penstock.ai.prompt import PromptForm
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.registry import find_provider, make_provider
-from penstock.ai.remote import chat_wire
 from penstock.ai.remote.openai import OpenAIProvider
 from penstock.ai.remote.vllm import VllmProvider
-from penstock.ai.remote.wire import Endpoint
-from penstock.dataframe import DataFrame
+from penstock.ai.remote.wires import chat as chat_wire
+from penstock.ai.remote.wires.wire import Endpoint
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import UdfSpec
+from penstock.frame.dataframe import DataFrame
 from penstock.functions.ai import placed
 from penstock.llm.asking import (
     ANSWER,

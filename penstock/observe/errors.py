@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.events import Event, QueryStarted, RowError, RowsFailed
+from penstock.observe.events import Event, QueryStarted, RowError, RowsFailed
 from penstock.types.ipc import from_ipc, to_ipc
 
 NAMES = [field.name for field in fields(RowError) if field.name != "row"]

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from penstock.config import get_config
 from penstock.errors import QueryCancelledError
-from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished, StageInfo
+from penstock.observe.events import (
+    BundleProduced,
+    Event,
+    QueryFinished,
+    QueryStarted,
+    RowsFailed,
+    StageFinished,
+    StageInfo,
+)
 from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
 if TYPE_CHECKING:

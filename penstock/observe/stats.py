@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from penstock.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished
+from penstock.observe.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished
 from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
 MAX_NAME_WIDTH = 48
@@ -35,7 +35,7 @@ class StageStats:
 class Stats:
     """A Subscriber that keeps what ``df.stats()`` and ``explain(analyze=True)`` show, of the last query it saw.
 
-    >>> from penstock.events import StageInfo
+    >>> from penstock.observe.events import StageInfo
     >>> stats = Stats()
     >>> for event in (
     ...     QueryStarted((StageInfo(0, "Scan"), StageInfo(1, "Map")), time_s=10.0),

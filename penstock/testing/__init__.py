@@ -9,7 +9,7 @@
 """
 
 from penstock.testing import faults
-from penstock.testing.exchange import ModelRequest
+from penstock.testing.apis.exchange import ModelRequest
 from penstock.testing.latency import Fixed, LogNormal, Uniform
 from penstock.testing.model_server import ModelServer
 from penstock.testing.recording import Counts, SeenRequest

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.testing.apis.exchange import Vendor
 from penstock.testing.buckets import Bucket
-from penstock.testing.exchange import Vendor
 from penstock.testing.script import Limits
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from penstock.testing.exchange import Answer, ModelRequest, as_text, count_tokens
+from penstock.testing.apis.exchange import Answer, ModelRequest, as_text, count_tokens
+from penstock.testing.apis.schema_samples import sample
 from penstock.testing.faults import CallTools, ContentFilter, CutShort, Fault, HttpError, InvalidAnswer, Refusal
-from penstock.testing.schema_samples import sample
 from penstock.testing.script import AnswerFunction
 
 

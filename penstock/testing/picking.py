@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from penstock.testing.exchange import ModelRequest
+from penstock.testing.apis.exchange import ModelRequest
 from penstock.testing.faults import (
     BATCH_FAULTS,
     CallTools,

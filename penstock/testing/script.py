@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.testing.exchange import ModelRequest
+from penstock.testing.apis.exchange import ModelRequest
 from penstock.testing.faults import Fault
 from penstock.testing.latency import Latency
 

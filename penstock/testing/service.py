@@ -11,12 +11,24 @@ from typing import Any, Literal
 
 import orjson
 
-from penstock.testing import embeddings, google_api
 from penstock.testing.admission import Admission
 from penstock.testing.answering import answer
-from penstock.testing.anthropic_api import Anthropic, Messages
-from penstock.testing.batches import Batches
-from penstock.testing.exchange import Answer, Api, BadRequestError, ModelRequest, Vendor, count_tokens, field, new_id
+from penstock.testing.apis import embeddings, google as google_api
+from penstock.testing.apis.anthropic import Anthropic, Messages
+from penstock.testing.apis.batches import Batches
+from penstock.testing.apis.exchange import (
+    Answer,
+    Api,
+    BadRequestError,
+    ModelRequest,
+    Vendor,
+    count_tokens,
+    field,
+    new_id,
+)
+from penstock.testing.apis.files import Files
+from penstock.testing.apis.message_batches import MessageBatches
+from penstock.testing.apis.openai import Chat, Completions, OpenAI, Responses
 from penstock.testing.faults import (
     Fault,
     Hang,
@@ -28,11 +40,8 @@ from penstock.testing.faults import (
     ServerError,
     Truncated,
 )
-from penstock.testing.files import Files
 from penstock.testing.http1 import HttpRequest
 from penstock.testing.latency import as_latency
-from penstock.testing.message_batches import MessageBatches
-from penstock.testing.openai_api import Chat, Completions, OpenAI, Responses
 from penstock.testing.picking import OF_THE_MODEL, FaultPicker
 from penstock.testing.script import BatchTiming, Script
 

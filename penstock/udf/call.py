@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ProviderUnusableError, QueryCancelledError, TypeMismatchError, UdfError
-from penstock.events import RowError
 from penstock.expr.arrays import repeat
 from penstock.expr.udf import UdfSpec
+from penstock.observe.events import RowError
 from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
 from penstock.storage.urls import redacted

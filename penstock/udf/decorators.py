@@ -158,7 +158,7 @@ class Func:
         return f"<func {self._spec.name}{inspect.signature(self._function)}>"
 
     def __penstock_key__(self) -> Any:
-        """Return what it is known by (``expr/code_keys.py``)."""
+        """Return what it is known by (``plan/identity/code_keys.py``)."""
         return self._function
 
     def __reduce__(self) -> tuple[Any, ...]:

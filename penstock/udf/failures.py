@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.events import RowError
+from penstock.observe.events import RowError
 
 CALL_FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
 """What a call of a user's function may fail with. ``sys.exit()`` in one does not end the user's program."""

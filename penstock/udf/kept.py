@@ -18,13 +18,13 @@ import cloudpickle
 import pyarrow as pa
 import pyarrow.types as pt
 
+from penstock.cache.keys import key_of
+from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
-from penstock.expr.code_keys import keyed
 from penstock.expr.nodes import Literal, PythonValue
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.ledger.keys import key_of
-from penstock.ledger.sharing import current_ledger, job_folder
+from penstock.plan.identity.code_keys import keyed
 from penstock.plan.stages import CallBatch, CallUdf, Stage
 from penstock.protocols import Ledger
 from penstock.types.content import ContentHash

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.expr.nodes import UdfCall
-from penstock.images.packages import pillow
+from penstock.media.images.packages import pillow
 
 
 def pil_parameters(function: Callable[..., Any], is_method: bool) -> tuple[int | str, ...]:

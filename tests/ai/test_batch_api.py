@@ -15,6 +15,8 @@ import pytest
 from pydantic import BaseModel
 
 import penstock as ps
+from penstock.cache.ledger.open_ledgers import job_ledger
+from penstock.engine.cancellation import Cancellation, current_cancellation
 from penstock.errors import (
     InvalidArgumentError,
     ProviderError,
@@ -23,9 +25,7 @@ from penstock.errors import (
     QuotaExceededError,
     UdfError,
 )
-from penstock.execution.cancel import Cancellation, current_cancellation
 from penstock.functions import classify_text, embed_text, prompt
-from penstock.ledger.sharing import job_ledger
 from penstock.testing import BatchTiming, ModelServer, faults
 from tests.ai.batch_submissions import batches, num_posted
 

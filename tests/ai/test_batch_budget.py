@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ai.spending import FIRST_OUTPUT_TOKENS, spending
+from penstock.cost.budget import FIRST_OUTPUT_TOKENS, spending
 from penstock.errors import BudgetSpentError
 from penstock.functions import embed_text, prompt
 from penstock.testing import BatchTiming, ModelServer
@@ -77,7 +77,7 @@ def test_what_has_gathered_is_submitted_while_others_wait_for_money(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the lull, which has no end here."""
-    monkeypatch.setattr("penstock.ai.batch.gathering.lull_s", lambda poll_interval_s, longest_gap_s: 1e6)
+    monkeypatch.setattr("penstock.ai.remote.batch.gathering.lull_s", lambda poll_interval_s, longest_gap_s: 1e6)
     with spending(2.5 * CALL), pytest.raises(BudgetSpentError, match="2 calls were made"):
         asked(5, max_tokens=OUTPUT_TOKENS).collect()
     assert sizes(server) == [2]

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.ai.batch import anthropic, openai
-from penstock.ai.batch.calls import NBYTES_AROUND, Batch, WaitingCall
-from penstock.ai.batch.client import BatchClient
-from penstock.ai.batch.deciding import BatchLimits, lull_s, may_pass, next_poll_s, num_fitting
-from penstock.ai.batch.gathering import Gathering
-from penstock.ai.batch.records import Records, Submission
-from penstock.ai.batch.service import BatchState, Intent
 from penstock.ai.provider import CallSettings
-from penstock.ai.remote.wire import Endpoint
+from penstock.ai.remote.batch import anthropic, openai
+from penstock.ai.remote.batch.calls import NBYTES_AROUND, Batch, WaitingCall
+from penstock.ai.remote.batch.client import BatchClient
+from penstock.ai.remote.batch.decisions import BatchLimits, lull_s, may_pass, next_poll_s, num_fitting
+from penstock.ai.remote.batch.gathering import Gathering
+from penstock.ai.remote.batch.records import Records, Submission
+from penstock.ai.remote.batch.service import BatchState, Intent
+from penstock.ai.remote.wires.wire import Endpoint
+from penstock.cache.ledger import open_ledger
 from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,
@@ -31,7 +32,6 @@ from penstock.errors import (
     RateLimitedError,
     RequestRefusedError,
 )
-from penstock.ledger import open_ledger
 
 CLIENT = BatchClient(Endpoint("somebody", "http://localhost"), "m", CallSettings())
 LIMITS = BatchLimits(max_requests=4, max_nbytes=10 * NBYTES_AROUND)

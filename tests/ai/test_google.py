@@ -23,18 +23,18 @@ from penstock.ai.conversation import (
     ToolTurn,
     UserTurn,
 )
-from penstock.ai.forms.structured import OutputFormat
-from penstock.ai.forms.tools import ToolFunction
 from penstock.ai.provider import ImageEmbedding
-from penstock.ai.remote.google import (
+from penstock.ai.remote.wires.google import (
     GenerateWire,
     GoogleProvider,
     embed_call,
     embedding_dimensions,
     read_embeddings,
 )
+from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.tools import ToolFunction
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError
-from penstock.secret import Secret
+from penstock.storage.secret import Secret
 from penstock.types import DataType
 
 FLASH, OLD = "gemini-3.8-flash", "gemini-2.5-flash"

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.local_weights import fingerprint
+from penstock.ai.local.weights import fingerprint
 from penstock.ai.provider import Classifier, Embedder, Generation, Model, Prompter, Request
 from penstock.functions import classify_image, classify_text, embed_image, embed_text, prompt
 from tests.ai.local_models import save_bert, save_clip, save_llama

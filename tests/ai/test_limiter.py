@@ -11,9 +11,9 @@ import time
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.ai.limits.limiter import Caps, Limiter, LimiterKey, Outcome, Permit, limiter_for
+from penstock.ai.remote.limits.limiter import Caps, Limiter, LimiterKey, Outcome, Permit, limiter_for
+from penstock.ai.remote.limits.sharing import offered_limits
 from penstock.errors import RateLimitedError
-from penstock.sharing import offered_limits
 
 
 async def turns(count: int = 5) -> None:

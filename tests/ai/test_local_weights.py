@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ai.local import local_weights
+from penstock.ai.local import weights as local_weights
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import TextEmbedding
 from penstock.errors import (

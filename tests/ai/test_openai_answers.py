@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
-from penstock.ai.prompting import Exchange, PromptForm
-from penstock.ai.remote.chat_wire import ChatWire
-from penstock.ai.remote.responses_wire import ResponsesWire
+from penstock.ai.prompt import Exchange, PromptForm
+from penstock.ai.remote.wires.chat import ChatWire
+from penstock.ai.remote.wires.responses import ResponsesWire
 from penstock.errors import InvalidAnswerError, ProviderUnavailableError, RequestRefusedError
 
 THOUGHT = {"type": "reasoning", "summary": []}

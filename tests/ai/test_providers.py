@@ -18,9 +18,9 @@ from penstock.ai.remote.openai import OpenAIProvider
 from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
 from penstock.functions import classify_image, classify_text, embed_text, prompt
 from penstock.llm import HttpRequestProcessorConfig, OpenAIProcessorConfig
-from penstock.secret import Secret, hidden, known_secrets, tell_secrets
+from penstock.storage.secret import Secret, hidden, known_secrets, tell_secrets
 from penstock.testing import EmbeddingLimits, ModelServer, faults
-from penstock.testing.embeddings import embedding
+from penstock.testing.apis.embeddings import embedding
 
 KEY = "sk-very-secret-5678"
 QUESTIONS = [f"number {i}" for i in range(40)]
@@ -329,7 +329,7 @@ def test_keys_are_nowhere_to_be_seen(server: ModelServer, tmp_path: Path, caplog
 def test_a_key_is_known_again_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "abc-123-def")
     packed = pickle.dumps(Secret("abc-123-def", "SOME_KEY"))
-    monkeypatch.setattr("penstock.secret._revealed", {})
+    monkeypatch.setattr("penstock.storage.secret._revealed", {})
     assert pickle.loads(packed).reveal() == "abc-123-def"
     monkeypatch.delenv("SOME_KEY")
     with pytest.raises(AuthenticationError, match="set SOME_KEY"):
@@ -340,7 +340,7 @@ def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = Secret("ghi-456-jkl")
     told = known_secrets()
     packed = pickle.dumps(secret)
-    monkeypatch.setattr("penstock.secret._revealed", {})
+    monkeypatch.setattr("penstock.storage.secret._revealed", {})
     tell_secrets(told)
     assert pickle.loads(packed).reveal() == "ghi-456-jkl"
     assert hidden("key ghi-456-jkl!") == "key ***!"
@@ -374,7 +374,7 @@ def test_a_provider_that_is_made_by_hand_hides_its_key() -> None:
 def test_a_saved_plan_takes_its_key_from_the_environment(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     df = ps.from_pydict({"q": ["a"]}).with_column("a", prompt(ps.col("q"), model="m", provider="openai"))
     saved = cloudpickle.dumps(df)
-    monkeypatch.setattr("penstock.secret._revealed", {})
+    monkeypatch.setattr("penstock.storage.secret._revealed", {})
     again = pickle.loads(saved)
     with pytest.raises(AuthenticationError, match="set OPENAI_API_KEY"):
         again.collect()

@@ -21,10 +21,10 @@ from penstock.ai.provider import Prompting, loaded
 from penstock.ai.registry import make_provider
 from penstock.ai.remembering import CallMemory
 from penstock.ai.samples import Samples
+from penstock.cache.ledger import open_ledger
+from penstock.cache.ledger.store import FileLedger
 from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.functions import embed_text, prompt
-from penstock.ledger import open_ledger
-from penstock.ledger.store import FileLedger
 from penstock.testing import ModelRequest, ModelServer, faults
 
 QUESTIONS = [f"number {i}" for i in range(30)]
@@ -168,7 +168,7 @@ answer = prompt(ps.col("q"), model="gpt-5", max_concurrency=2)
 df = ps.from_pydict({{"q": [f"number {{i}}" for i in range(60)]}}).with_column("a", answer)
 for number, row in enumerate(df.iter_rows()):
     if number == 20 and os.environ.get("DIE"):
-        from penstock.ledger import sharing
+        from penstock.cache.ledger import open_ledgers as sharing
         for ledger, _ in sharing._open.values():
             ledger.flush()
         os.kill(os.getpid(), signal.SIGKILL)

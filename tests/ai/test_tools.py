@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field
 
 import penstock as ps
 from penstock.ai.conversation import ToolCall, ToolResult
-from penstock.ai.forms.tools import ToolFunction, as_text, tool_functions
+from penstock.ai.structured.tools import ToolFunction, as_text, tool_functions
 from penstock.errors import InvalidArgumentError
 
 
@@ -299,7 +299,7 @@ SCRIPT = """
 from __future__ import annotations
 import sys, typing, cloudpickle
 from pydantic import BaseModel
-from penstock.ai.forms.tools import ToolFunction
+from penstock.ai.structured.tools import ToolFunction
 
 class Place(BaseModel):
     city: str

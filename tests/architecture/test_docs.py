@@ -16,7 +16,7 @@ from tests.architecture.imports import ROOT
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """A folder to work in, with a few images."""
-    from tests.images.samples import jpeg, picture
+    from tests.media.images.samples import jpeg, picture
 
     (tmp_path / "photos").mkdir()
     for name in ("a.jpg", "b.jpg"):

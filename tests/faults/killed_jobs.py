@@ -27,9 +27,9 @@ from penstock import col
 from penstock.functions import prompt
 
 LOADED_ONCE = (
-    "aiohttp", "pandas", "penstock.ai.prompting", "penstock.ai.remote.openai", "penstock.io.json",
-    "penstock.io.parquet", "penstock.jobs.running", "penstock.runners.local", "penstock.runners.pools",
-    "penstock.udf.aio", "uvloop",
+    "aiohttp", "pandas", "penstock.ai.prompt", "penstock.ai.remote.openai", "penstock.io.formats.json",
+    "penstock.io.formats.parquet", "penstock.jobs.running", "penstock.engine.runners.local",
+    "penstock.engine.runners.pools", "penstock.udf.aio", "uvloop",
 )  # fmt: skip
 NUM_ROWS = 120
 RUN_TIMEOUT_S = 60.0

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 import penstock as ps
+from penstock.engine.inbox import FIRST_PACED_ROWS
+from penstock.engine.pools.threads import ThreadPool
 from penstock.errors import UdfError, WorkerDiedError
-from penstock.execution.inbox import FIRST_PACED_ROWS
-from penstock.execution.threads import ThreadPool
 
 ROWS_PER_BATCH = 100
 

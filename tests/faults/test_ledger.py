@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cache.ledger import key_of, open_ledger
+from penstock.cache.ledger.maintenance import verify
+from penstock.cache.ledger.record import ENTRY_NBYTES, decoded_all, find_entries
+from penstock.cache.ledger.segment import HEADER_NBYTES, header
 from penstock.errors import LedgerError
-from penstock.ledger import key_of, open_ledger
-from penstock.ledger.record import ENTRY_NBYTES, decoded_all, find_entries
-from penstock.ledger.segment import HEADER_NBYTES, header
-from penstock.ledger.upkeep import verify
 
 NUM_RECORDS = 200
 
@@ -200,7 +200,7 @@ def test_a_ledger_of_a_newer_version_is_refused(folder: Path) -> None:
 
 KILLED = """
 import os, random, select, signal, sys
-from penstock.ledger import open_ledger
+from penstock.cache.ledger import open_ledger
 from tests.faults.test_ledger import key_number, value_number
 
 def write(reports, first):
@@ -259,7 +259,7 @@ def test_a_writer_is_killed_again_and_again(tmp_path: Path) -> None:
 FULL_DISK = """
 import resource, sys
 from penstock.errors import LedgerError
-from penstock.ledger import key_of, open_ledger
+from penstock.cache.ledger import key_of, open_ledger
 
 ledger = open_ledger(sys.argv[1])
 keys = [key_of({"n": n}) for n in range(300)]
@@ -307,9 +307,10 @@ def test_a_full_disk_is_reported_and_writing_goes_on_when_there_is_room(tmp_path
 
 MEMORY_FULL = """
 import resource, sys
-import penstock.ledger.store as store
+import penstock.cache.ledger.store as store
 from penstock.errors import LedgerError
-from penstock.ledger import committing, key_of, open_ledger
+from penstock.cache.ledger import group_commit as committing
+from penstock.cache.ledger import key_of, open_ledger
 
 committing.Committer.__init__.__defaults__ = (100_000,)
 ledger = open_ledger(sys.argv[1])

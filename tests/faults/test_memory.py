@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.events import BundleProduced, Event
-from penstock.execution.executor import Executor
+from penstock.engine.executor import Executor
+from penstock.observe.events import BundleProduced, Event
 from penstock.protocols import ReadRequest
 
 BATCH_NBYTES = 1_000_000

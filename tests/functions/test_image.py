@@ -15,10 +15,10 @@ from PIL import Image
 import penstock as ps
 from penstock import functions
 from penstock.errors import InvalidArgumentError, MissingExtraError, TypeMismatchError
-from penstock.images.encode import over_white
+from penstock.media.images.encode import over_white
 from penstock.types.images import ImageRoom
 from tests.expr.evaluating import batch_of, evaluate, resolved, run
-from tests.images.samples import Pixels, difference, encoded, jpeg, picture
+from tests.media.images.samples import Pixels, difference, encoded, jpeg, picture
 
 IMAGE = ps.col("i")
 

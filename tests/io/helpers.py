@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.io.file_source import FileSource
-from penstock.io.parquet import ParquetFormat
+from penstock.io.formats.parquet import ParquetFormat
 from penstock.protocols import ReadRequest, Sink, Source
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import OutputExistsError
-from penstock.io.parquet import ParquetEncoding
-from penstock.io.staging import FOLDER, Staging
+from penstock.io.commit.staging import FOLDER, Staging
+from penstock.io.formats.parquet import ParquetEncoding
 from penstock.io.writer import FileSink
 from tests.io.helpers import parquet_rows, visible_files, write_all
 
@@ -26,7 +26,7 @@ WRITER = """
 import os, signal, sys
 from pathlib import Path
 import pyarrow as pa
-from penstock.io.parquet import ParquetEncoding
+from penstock.io.formats.parquet import ParquetEncoding
 from penstock.io.writer import FileSink
 
 root, mode, calls_left, moment = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]

@@ -15,9 +15,9 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, CorruptFileError, InvalidArgumentError, ReadError
-from penstock.io.csv import CsvFormat
 from penstock.io.file_source import FileSource
-from penstock.io.parquet import ParquetFormat
+from penstock.io.formats.csv import CsvFormat
+from penstock.io.formats.parquet import ParquetFormat
 from penstock.protocols import ReadRequest, Source
 from tests.io.helpers import parquet_rows, read_rows, read_table
 

@@ -15,12 +15,13 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, TypeMismatchError, WriteError
-from penstock.io import parquet, writer
-from penstock.io.csv import CsvEncoding, CsvFormat
+from penstock.io import writer
+from penstock.io.commit.staging import FOLDER
 from penstock.io.file_source import FileSource
-from penstock.io.json import JsonEncoding, JsonFormat
-from penstock.io.parquet import ParquetEncoding, ParquetFormat, parquet_sink
-from penstock.io.staging import FOLDER
+from penstock.io.formats import parquet
+from penstock.io.formats.csv import CsvEncoding, CsvFormat
+from penstock.io.formats.json import JsonEncoding, JsonFormat
+from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat, parquet_sink
 from penstock.io.writer import FileEncoding, FileSink
 from penstock.protocols import Sink
 from penstock.types import DataType, Schema, cast

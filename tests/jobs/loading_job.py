@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 import penstock as ps
-from penstock.io.lance import LanceSink
-from penstock.io.sql_sink import SqlSink, SqlWriter
+from penstock.io.tables.lance import LanceSink
+from penstock.io.tables.sql_sink import SqlSink, SqlWriter
 from penstock.jobs.folder import LocalJobFolder
 from tests.jobs.remote_job import job, part_by_part
 

@@ -16,11 +16,11 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from penstock.events import RowError
-from penstock.execution.lineage import Kind, Lineage, TrackedRead
+from penstock.engine.lineage import Kind, Lineage, TrackedRead
 from penstock.jobs.account import Account, Part, RowsLeft
 from penstock.jobs.journal import entries, packed
 from penstock.jobs.settling import CutFile, Settled, settle
+from penstock.observe.events import RowError
 from penstock.protocols import Bundle, Report, Task
 
 Row = tuple[int, int, int]  # file, version, place

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.events import RowError
-from penstock.execution.lineage import Kind, Lineage, Lot, News, Range, TrackedRead
+from penstock.engine.lineage import Kind, Lineage, Lot, News, Range, TrackedRead
 from penstock.jobs.account import Account, Failure, Part, ReadKey, RowsLeft, as_ranges, complement
 from penstock.jobs.journal import entries, packed
+from penstock.observe.events import RowError
 from penstock.protocols import Bundle, Origin, Report, Task
 
 ERROR = RowError("f", "{}", "ValueError", "no", "traceback", 3)

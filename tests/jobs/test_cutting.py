@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 import penstock as ps
-from penstock.io.csv import csv_sink
-from penstock.io.job_staging import JobStaging
-from penstock.io.json import json_sink
-from penstock.io.numpy import COLUMN, numpy_sink
-from penstock.io.parquet import parquet_sink
-from penstock.io.text_records import copy_records, csv_records
+from penstock.io.commit.job_staging import JobStaging
+from penstock.io.formats.csv import csv_sink
+from penstock.io.formats.json import json_sink
+from penstock.io.formats.numpy import COLUMN, numpy_sink
+from penstock.io.formats.parquet import parquet_sink
+from penstock.io.formats.text_records import copy_records, csv_records
 from penstock.io.writer import FileSink
 from penstock.types import Schema
 from tests.io.helpers import write_records

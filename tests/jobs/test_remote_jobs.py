@@ -19,14 +19,14 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.cache.ledger import key_of, open_ledger
 from penstock.errors import JobChangedError, JobRunningError, OutputExistsError, PenstockError, WriteError
-from penstock.io.remote_job_staging import RemoteJobStaging
+from penstock.io.commit.remote_job_staging import RemoteJobStaging
 from penstock.jobs import remote_lock
 from penstock.jobs.account import Account
 from penstock.jobs.remote_folder import RemoteJobFolder
 from penstock.jobs.remote_ledger import StoredLedger
 from penstock.jobs.remote_lock import StoreLock
-from penstock.ledger import key_of, open_ledger
 from penstock.storage.options import StorageOptions
 from tests.jobs.remote_job import NUM_ROWS, job
 from tests.storage.conftest import ROOT, Bucket, s3_client, serving

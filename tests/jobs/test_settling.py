@@ -8,7 +8,7 @@ from collections import Counter
 
 from hypothesis import given, settings, strategies as st
 
-from penstock.execution.lineage import Kind, Range
+from penstock.engine.lineage import Kind, Range
 from penstock.jobs.account import Account, Part, ReadKey
 from penstock.jobs.settling import CutFile, settle
 from penstock.protocols import Origin

@@ -14,9 +14,9 @@ import pytest
 
 import penstock as ps
 import penstock.observe.errors as errors_module
-from penstock.events import QueryStarted, RowError, RowsFailed
 from penstock.io.memory import LateSource
 from penstock.observe.errors import SCHEMA, ErrorLog, Spilled
+from penstock.observe.events import QueryStarted, RowError, RowsFailed
 from penstock.protocols import ReadRequest
 
 

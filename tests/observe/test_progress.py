@@ -26,7 +26,7 @@ import penstock as ps
 import penstock.observe.progress as progress_module
 from penstock.config import config
 from penstock.errors import QueryCancelledError
-from penstock.events import (
+from penstock.observe.events import (
     BundleProduced,
     Event,
     QueryFinished,
@@ -246,7 +246,7 @@ def test_a_short_query_prints_nothing(terminal: FakeTerminal) -> None:
 def test_a_short_query_does_not_load_rich() -> None:
     code = """
 import io, sys
-from penstock.events import *
+from penstock.observe.events import *
 from penstock.observe.progress import Progress
 progress = Progress(io.StringIO(), is_enabled=True)
 progress.on_event(QueryStarted((StageInfo(0, "a"),), 0.0))
@@ -413,7 +413,7 @@ def test_a_terminal_that_takes_no_output_does_not_hold_up_the_query(monkeypatch:
 def test_prints_stay_above_and_redirected_output_stays_clean(tmp_path: object) -> None:
     code = """
 import sys
-from penstock.events import *
+from penstock.observe.events import *
 from penstock.observe.progress import Progress
 now = 0.0
 progress = Progress(clock=lambda: now, interval_s=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.events import (
+from penstock.observe.events import (
     BundleProduced,
     Event,
     QueryFinished,

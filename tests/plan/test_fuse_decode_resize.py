@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.images.decoder import ImageDecoder
+from penstock.media.images.decoder import ImageDecoder
 from penstock.plan.nodes import Plan, UdfProject
 from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.rules.fuse_decode_resize import fuse_decode_resize
-from tests.images.samples import difference, encoded, jpeg, picture
+from tests.media.images.samples import difference, encoded, jpeg, picture
 
 UNFUSED = tuple(rule for rule in RULES if rule is not fuse_decode_resize)
 

@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.ai.registry import detach_providers
 from penstock.testing import ModelServer
-from tests.io.hub import running_hub
+from tests.io.tables.hub import running_hub
 from tests.seeds.samples import run_sample, run_sample_apart
 
 pytestmark = pytest.mark.timeout(180)

@@ -21,7 +21,7 @@ from penstock import functions
 from penstock.ai.registry import detach_providers
 from penstock.errors import InvalidArgumentError
 from penstock.testing import ModelRequest, ModelServer
-from tests.io.hub import running_hub
+from tests.io.tables.hub import running_hub
 from tests.media_files import write_pdf
 from tests.seeds.samples import run_sample, run_sample_apart
 from tests.storage.conftest import s3_client, serving
@@ -159,7 +159,7 @@ df.write_parquet("s3://my-bucket/analyzed-reviews/")
 
 
 def test_images(server: ModelServer, my_bucket: Any) -> None:
-    from tests.images.samples import jpeg, picture
+    from tests.media.images.samples import jpeg, picture
 
     for name in ("lamp.jpg", "chair.jpg"):
         my_bucket.put_object(Bucket="my-bucket", Key=f"product-images/{name}", Body=jpeg(picture()))

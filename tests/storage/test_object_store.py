@@ -22,8 +22,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, UdfError, WriteError
-from penstock.io import remote_staging
-from penstock.io.remote_staging import RemoteStaging
+from penstock.io.commit import remote_staging
+from penstock.io.commit.remote_staging import RemoteStaging
 from penstock.storage.options import StorageOptions
 from tests.storage.conftest import ROOT, Bucket, s3_client
 from tests.storage.web import Web

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.engine.pools.threads import Threads
 from penstock.errors import QueryCancelledError
-from penstock.execution.threads import Threads
 from penstock.protocols import WorkerContext
 
 

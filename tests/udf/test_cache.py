@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.cache.ledger import open_ledger
+from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.errors import InvalidArgumentError
-from penstock.ledger import open_ledger
-from penstock.ledger.sharing import job_ledger
 from tests.udf.script import run_script
 
 

@@ -21,8 +21,8 @@ import torch
 
 import penstock as ps
 from penstock import DataType, Series, col
+from penstock.engine.pools import gil
 from penstock.errors import InvalidArgumentError, TooManyErrorsError, UdfError
-from penstock.execution import gil
 
 EIGHT = list(range(8))
 

@@ -10,7 +10,7 @@ import PIL.Image
 import pytest
 
 import penstock as ps
-from tests.images.samples import jpeg, picture
+from tests.media.images.samples import jpeg, picture
 
 
 @ps.func

@@ -20,8 +20,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.engine.pools.worker_output import Lines
 from penstock.errors import WorkerDiedError
-from penstock.execution.printed import Lines
 from tests.observe.test_progress import obeyed
 from tests.udf.script import run_script
 

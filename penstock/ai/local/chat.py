@@ -62,7 +62,7 @@ def rendered(tokenizer: Any, messages: list[Message]) -> str:
 
 def images_of(request: Request) -> list[Any]:
     """Return the images of a request, decoded, in the order in which its messages name them."""
-    from penstock.images.packages import pillow
+    from penstock.media.images.packages import pillow
 
     parts = [part for turn in request.turns if isinstance(turn, UserTurn) for part in turn.parts]
     return [pillow().open(io.BytesIO(part.data)).convert("RGB") for part in parts if isinstance(part, Image)]

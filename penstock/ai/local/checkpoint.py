@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.ai.local import local_weights
+from penstock.ai.local import weights as local_weights
 from penstock.ai.provider import Task
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.expr.udf import BatchSize, Resources

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 from penstock.ai.local.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
 from penstock.ai.local.generation import PROMPT_OPTIONS, TransformersPrompter
-from penstock.ai.local.local_weights import MINILM
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_encoder import TextEncoder
 from penstock.ai.local.vision import ImageClassifier, ImageEmbedder, image_width
+from penstock.ai.local.weights import MINILM
 from penstock.ai.local.zero_shot import text_classifier
 from penstock.ai.provider import (
     Embedder,

@@ -11,7 +11,7 @@ from penstock.ai.local.checkpoint import Checkpoint, batch_size_of, resources_of
 from penstock.ai.local.zero_shot import columns_of, hypotheses, label_names, labels_error
 from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding, NDArray
 from penstock.errors import InvalidArgumentError, RequestRefusedError
-from penstock.images.packages import require_images
+from penstock.media.images.packages import require_images
 
 CAPTION = "This is a photo of {}."
 IMAGES_AT_ONCE = 64

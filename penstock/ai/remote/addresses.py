@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from penstock.errors import InvalidArgumentError, UnreachableError
-from penstock.secret import hidden
+from penstock.storage.secret import hidden
 
 
 def checked_address(url: Any, what: str = "base_url") -> str:

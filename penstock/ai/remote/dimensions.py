@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.ai.provider import NDArray
 from penstock.ai.remote.http import ApiClient
+from penstock.cache.keys import canonical, key_of
 from penstock.errors import InvalidAnswerError
-from penstock.ledger.keys import canonical, key_of
 from penstock.protocols import Ledger
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from penstock.ai.remote.clients import made_client, opened_asker
 from penstock.ai.remote.dimensions import counted_vectors, kept_dimensions, probed
 from penstock.ai.remote.http import ApiClient, estimated_tokens
 from penstock.ai.remote.usage import Usage, usage_in
-from penstock.ai.remote.wire import ApiCall, Endpoint
-from penstock.ledger.keys import KEY_NBYTES
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint
+from penstock.cache.keys import KEY_NBYTES
 
 if TYPE_CHECKING:
-    from penstock.ai.batch.asker import BatchAsker
-    from penstock.ai.batch.service import BatchService
+    from penstock.ai.remote.batch.asker import BatchAsker
+    from penstock.ai.remote.batch.service import BatchService
 
 PaidVector = tuple[NDArray, Usage | None]
 """A vector, and what it took where that is known."""

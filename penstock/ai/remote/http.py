@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
 
-from penstock.accounts import is_sampling
-from penstock.ai.limits.limiter import Limiter, LimiterKey, Outcome, OutOfPatienceError, come_back, limiter_for
-from penstock.ai.limits.pacing import PATIENCE_S
-from penstock.ai.pricing import BATCH_SHARE, Price, price_of, unknown_price
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.deadlines import Deadlines
+from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, OutOfPatienceError, come_back, limiter_for
+from penstock.ai.remote.limits.pacing import PATIENCE_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
-from penstock.ai.remote.wire import ApiCall, Endpoint, count_of, field_or_none
-from penstock.ai.spending import Charge, Till
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint, count_of, field_or_none
+from penstock.cost.accounts import is_sampling
+from penstock.cost.budget import Charge, Till
+from penstock.cost.prices import BATCH_SHARE, Price, price_of, unknown_price
 from penstock.errors import (
     InvalidAnswerError,
     PenstockError,
@@ -30,7 +30,7 @@ from penstock.errors import (
     RequestRefusedError,
     UnreachableError,
 )
-from penstock.secret import Secret, hidden
+from penstock.storage.secret import Secret, hidden
 
 if TYPE_CHECKING:
     import aiohttp

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.ai.batch.openai import OpenAIBatches
 from penstock.ai.provider import (
     ImageClassification,
     Model,
@@ -22,13 +21,14 @@ from penstock.ai.provider import (
     check_options,
 )
 from penstock.ai.remote.addresses import checked_address
-from penstock.ai.remote.bodies import batch_size_of, extra_body_of
-from penstock.ai.remote.chat_wire import ChatWire
+from penstock.ai.remote.batch.openai import OpenAIBatches
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.prompter import ApiPrompter
-from penstock.ai.remote.responses_wire import ResponsesWire
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wire import ApiCall, Endpoint, field_of
+from penstock.ai.remote.wires.bodies import batch_size_of, extra_body_of
+from penstock.ai.remote.wires.chat import ChatWire
+from penstock.ai.remote.wires.responses import ResponsesWire
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint, field_of
 from penstock.errors import InvalidAnswerError
 
 BASE_URL = "https://api.openai.com/v1"

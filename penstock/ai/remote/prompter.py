@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from penstock.accounts import current_account
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.packing import packed, unpacked
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Prompter
@@ -26,14 +25,15 @@ from penstock.ai.remembering import (
 from penstock.ai.remote.clients import made_client, opened_asker
 from penstock.ai.remote.http import estimated_tokens
 from penstock.ai.remote.usage import usage_in, usage_of
-from penstock.ai.remote.wire import ApiCall, Endpoint, Wire
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint, Wire
 from penstock.ai.samples import RowIds
+from penstock.cache.keys import KEY_NBYTES
+from penstock.cost.accounts import current_account
 from penstock.errors import InvalidAnswerError
-from penstock.ledger.keys import KEY_NBYTES
 
 if TYPE_CHECKING:
-    from penstock.ai.batch.asker import BatchAsker
-    from penstock.ai.batch.service import BatchService
+    from penstock.ai.remote.batch.asker import BatchAsker
+    from penstock.ai.remote.batch.service import BatchService
 
 TOKENS_OF_A_FILE = 1_000  # about what an image or a page takes
 

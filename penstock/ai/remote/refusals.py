@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from penstock.ai.limits.rate_headers import read_hints
-from penstock.ai.remote.wire import field_or_none
+from penstock.ai.remote.limits.rate_headers import read_hints
+from penstock.ai.remote.wires.wire import field_or_none
 from penstock.errors import (
     AuthenticationError,
     ProviderError,
@@ -18,7 +18,7 @@ from penstock.errors import (
     RateLimitedError,
     RequestRefusedError,
 )
-from penstock.secret import hidden
+from penstock.storage.secret import hidden
 
 MAX_TOLD = 500  # characters of a server's own words in an error
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from penstock.ai.provider import Provider
 from penstock.ai.remote.addresses import checked_address
 from penstock.errors import AuthenticationError, InvalidArgumentError
-from penstock.secret import Secret
+from penstock.storage.secret import Secret
 
 SECRET_WORDS = ("key", "token", "secret", "authorization", "cookie", "password", "credential")
 """In the name of a header whose value nobody shall see."""

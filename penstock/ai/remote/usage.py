@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.ai.conversation import Generation
-from penstock.ai.remote.wire import count_of, field_or_none
+from penstock.ai.remote.wires.wire import count_of, field_or_none
 
 NO_LIMIT = 16_384
 """A limit on output from here on is none that anybody means: Anthropic's API wants one in every request."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.ai.provider import Model, Task
-from penstock.ai.remote.completions_wire import CompletionsWire
 from penstock.ai.remote.openai import OpenAIProvider
 from penstock.ai.remote.prompter import ApiPrompter
+from penstock.ai.remote.wires.completions import CompletionsWire
 from penstock.errors import InvalidArgumentError
 
 VARIABLE = "PENSTOCK_VLLM_BASE_URL"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from penstock.expr.nodes import Call, ColumnRef, Expr, Star, UdfCall, Unnest, rewrite, unalias, walk
-from penstock.images.decoder import ImageDecoder
+from penstock.media.images.decoder import ImageDecoder
 from penstock.plan.nodes import Plan, Project, UdfProject
 from penstock.plan.rules.substitution import named
 

@@ -1,0 +1,107 @@
+"""Anthropic's message batches: requests in the body, results at an address of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from penstock.ai.remote.batch.client import BatchClient
+from penstock.ai.remote.batch.decisions import BatchLimits
+from penstock.ai.remote.batch.service import BatchRequest, BatchResult, BatchState, Intent, Take
+from penstock.ai.remote.refusals import status_meant
+from penstock.ai.remote.wires.wire import count_of, field_of, field_or_none
+from penstock.errors import ProviderUnavailableError, RequestRefusedError
+
+LIMITS = BatchLimits(max_requests=100_000, max_nbytes=250_000_000)
+"""The API takes 100,000 requests, of 256 MB with what is around each body."""
+
+PATH = "/v1/messages/batches"
+SKEW_S, LATE_S = 600.0, 3600.0
+"""A batch may be one that we were about to submit if it was created so little before, by another clock, or after."""
+MOST_PAGES = 20
+
+
+@dataclass(frozen=True)
+class AnthropicBatches:
+    """The Message Batches API."""
+
+    @property
+    def limits(self) -> BatchLimits:
+        return LIMITS
+
+    async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
+        items = (b'{"custom_id":%s,"params":%s}' % (orjson.dumps(each.custom_id), each.body) for each in requests)
+        data = b'{"requests":[%s]}' % b",".join(items)
+        created = await client.send("POST", PATH, data, is_safe=False)
+        return str(field_of(created, "id", str, "the batch"))
+
+    async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
+        """Return the batches of that time with as many requests. There is no place for a token but in the results."""
+        found: list[str] = []
+        query = {"limit": "100"}
+        for _ in range(MOST_PAGES):
+            page = await client.json("GET", PATH, query=query)
+            batches = field_of(page, "data", list, "the list of batches")
+            for batch in batches:
+                batch_id = field_of(batch, "id", str, "a batch")
+                counts = field_or_none(batch, "request_counts")
+                num_requests = sum(count_of(counts, name) or 0 for name in counts or ())
+                if num_requests == intent.num_requests and batch_id not in known and _is_of(batch, intent.time):
+                    found.append(batch_id)
+            is_past = batches and (_created(batches[-1]) or intent.time) < intent.time - SKEW_S
+            if not batches or not page.get("has_more") or is_past:
+                break
+            query = {"limit": "100", "after_id": field_of(batches[-1], "id", str, "a batch")}
+        return found
+
+    async def state(self, client: BatchClient, batch_id: str) -> BatchState:
+        batch = await client.json("GET", f"{PATH}/{batch_id}")
+        return BatchState(batch_id, field_of(batch, "processing_status", str, "the batch") == "ended")
+
+    async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
+        def read(line: Mapping[str, Any]) -> None:
+            if isinstance(custom_id := line.get("custom_id"), str):
+                take(result_of(client, custom_id, line.get("result")))
+
+        try:
+            # Not by results_url: the key goes to the server that the user named, and to no other.
+            await client.read_lines(f"{PATH}/{state.id}/results", read)
+        except RequestRefusedError as exc:
+            if exc.status != 404:  # kept for 29 days: what was not read by then is missing
+                raise
+
+    async def cancel(self, client: BatchClient, batch_id: str) -> None:
+        await client.json("POST", f"{PATH}/{batch_id}/cancel")
+
+    async def clean_up(self, client: BatchClient, state: BatchState) -> None:
+        """Leave the batch to its end after 29 days: nothing was uploaded apart from it."""
+
+
+def result_of(client: BatchClient, custom_id: str, result: Any) -> BatchResult:
+    """Return what is said of one request: ``succeeded``, ``errored``, ``canceled`` or ``expired``."""
+    kind = field_or_none(result, "type")
+    message = field_or_none(result, "message")
+    if kind == "succeeded" and isinstance(message, dict):
+        return BatchResult(custom_id, message)
+    if kind == "errored":
+        body = field_or_none(result, "error")
+        return BatchResult(custom_id, error=client.error_of(status_meant(field_or_none(body, "error") or body), body))
+    return BatchResult(
+        custom_id, error=ProviderUnavailableError(f"{client.name}: the request has {kind or 'no result'}")
+    )
+
+
+def _is_of(batch: Any, time: float) -> bool:
+    created = _created(batch)
+    return created is not None and time - SKEW_S <= created <= time + LATE_S
+
+
+def _created(batch: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(str(field_or_none(batch, "created_at"))).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,141 @@
+"""OpenAI's batches: an uploaded file of requests becomes a file of answers and one of errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from penstock.ai.remote.batch.client import BatchClient
+from penstock.ai.remote.batch.decisions import BatchLimits
+from penstock.ai.remote.batch.service import BatchRequest, BatchResult, BatchState, Intent, Take
+from penstock.ai.remote.refusals import status_meant
+from penstock.ai.remote.wires.wire import count_of, field_of, field_or_none
+from penstock.errors import ProviderError, ProviderUnavailableError, RequestRefusedError
+
+LIMITS = BatchLimits(max_requests=50_000, max_nbytes=195_000_000)
+"""The API takes 50,000 requests, of 200 MB with what is around each body. Embeddings are sent one text a request, as no
+more than 50,000 texts are taken either."""
+
+ENDS = ("completed", "failed", "expired", "cancelled")
+TOO_MUCH = ("token_limit_exceeded", "rate_limit_exceeded", "too_many_batches")
+TOKEN = "penstock"  # the name of our token among the metadata of a batch
+HOUR_S = 3600.0
+PAGE = "100"
+MOST_PAGES = 20
+
+
+@dataclass(frozen=True)
+class OpenAIBatches:
+    """Files and Batches of OpenAI's API."""
+
+    @property
+    def limits(self) -> BatchLimits:
+        return LIMITS
+
+    async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
+        endpoint = f"/v1{requests[0].path}"
+        content = b"".join(_line(request, endpoint) for request in requests)
+        uploaded = await client.upload("/files", {"purpose": "batch"}, f"penstock-{token}.jsonl", content)
+        del content
+        body = {
+            "input_file_id": field_of(uploaded, "id", str, "the answer to an upload"),
+            "endpoint": endpoint,
+            "completion_window": "24h",
+            "metadata": {TOKEN: token},
+        }
+        created = await client.json("POST", "/batches", body, is_safe=False)
+        return str(field_of(created, "id", str, "the batch"))
+
+    async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
+        """Look for the token in the list of batches, the newest of which come first."""
+        query = {"limit": PAGE}
+        for _ in range(MOST_PAGES):
+            page = await client.json("GET", "/batches", query=query)
+            batches = field_of(page, "data", list, "the list of batches")
+            for batch in batches:
+                if field_or_none(field_or_none(batch, "metadata"), TOKEN) == token:
+                    return [field_of(batch, "id", str, "a batch")]
+            is_past = batches and (count_of(batches[-1], "created_at") or intent.time) < intent.time - HOUR_S
+            if not batches or not page.get("has_more") or is_past:
+                break
+            query = {"limit": PAGE, "after": field_of(batches[-1], "id", str, "a batch")}
+        return []
+
+    async def state(self, client: BatchClient, batch_id: str) -> BatchState:
+        batch = await client.json("GET", f"/batches/{batch_id}")
+        status = field_of(batch, "status", str, "the batch")
+        counts = batch.get("request_counts")
+        total = count_of(counts, "total")
+        done = (count_of(counts, "completed") or 0) + (count_of(counts, "failed") or 0)
+        files = (batch.get("output_file_id"), batch.get("error_file_id"))
+        errors = field_or_none(batch.get("errors"), "data") or []
+        return BatchState(
+            batch_id,
+            is_ended=status in ENDS,
+            share_done=done / total if total else None,
+            files=tuple(each for each in files if isinstance(each, str)),
+            input_file=batch.get("input_file_id"),
+            problem=_problem(client, batch_id, errors) if status == "failed" else None,
+            is_too_much=any(field_or_none(error, "code") in TOO_MUCH for error in errors),
+            lines=dict(_complaints(errors)),
+        )
+
+    async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
+        def read(line: Mapping[str, Any]) -> None:
+            if isinstance(custom_id := line.get("custom_id"), str):
+                take(result_of(client, custom_id, line))
+
+        for file_id in state.files:
+            try:
+                await client.read_lines(f"/files/{file_id}/content", read)
+            except RequestRefusedError as exc:
+                if exc.status != 404:  # deleted by whoever read it before: what is not kept is missing
+                    raise
+
+    async def cancel(self, client: BatchClient, batch_id: str) -> None:
+        await client.json("POST", f"/batches/{batch_id}/cancel")
+
+    async def clean_up(self, client: BatchClient, state: BatchState) -> None:
+        for file_id in (*state.files, *filter(None, (state.input_file,))):
+            with contextlib.suppress(ProviderError):
+                await client.json("DELETE", f"/files/{file_id}")
+
+
+def _line(request: BatchRequest, endpoint: str) -> bytes:
+    """Return a request as a line; its body is put in as it is."""
+    return b'{"custom_id":%s,"method":"POST","url":%s,"body":%s}\n' % (
+        orjson.dumps(request.custom_id),
+        orjson.dumps(endpoint),
+        request.body,
+    )
+
+
+def result_of(client: BatchClient, custom_id: str, line: Mapping[str, Any]) -> BatchResult:
+    """Return what a line of the files of results says."""
+    response, error = line.get("response"), line.get("error")
+    if response is None:  # expired and cancelled requests have an error in its place
+        code, told = field_or_none(error, "code"), field_or_none(error, "message")
+        return BatchResult(custom_id, error=ProviderUnavailableError(f"{client.name}: {told or code or 'no answer'}"))
+    status, body = count_of(response, "status_code"), field_or_none(response, "body")
+    if status is not None and 200 <= status < 300 and isinstance(body, dict) and not body.get("error"):
+        return BatchResult(custom_id, body)
+    if not status or status < 400:
+        status = status_meant(field_or_none(body, "error"))
+    return BatchResult(custom_id, error=client.error_of(status, body))
+
+
+def _problem(client: BatchClient, batch_id: str, errors: Sequence[Any]) -> ProviderError:
+    first = errors[0] if errors else {"message": "no reason given"}
+    code = field_or_none(first, "code")
+    error = client.error_of(429 if code in ("insufficient_quota", "billing_hard_limit_reached") else 400, first)
+    return type(error)(f"{error}\n(batch {batch_id}, {code or 'failed'})")
+
+
+def _complaints(errors: Sequence[Any]) -> list[tuple[int, str]]:
+    """Return the lines that a file was refused for, from 0, with what is wrong."""
+    found = [(count_of(error, "line"), str(field_or_none(error, "message"))) for error in errors]
+    return [(line - 1, message) for line, message in found if line is not None]

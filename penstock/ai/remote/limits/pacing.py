@@ -1,0 +1,232 @@
+"""May a request be sent now, and if not, when? Every decision of the limiter, without clock, thread or event loop.
+
+``Pace`` joins what bounds a model's requests: how many are under way (concurrency.py), how fast the server takes them
+(send_rate.py), what the user allows and the headers leave (quota.py), and ``Retry-After``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from penstock.ai.remote.limits.concurrency import Concurrency
+from penstock.ai.remote.limits.quota import Meter, Quota, Reservation
+from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
+from penstock.ai.remote.limits.send_rate import SendRate
+
+Outcome = Literal["ok", "refused", "unavailable", "other"]
+"""``refused`` is a 429; ``unavailable`` 5xx, a time-out or a dropped connection; ``other`` says nothing of the load."""
+
+PATIENCE_S = 600.0
+"""The longest wait that a server may ask for. Who is asked for more fails, and the next one tries again."""
+PAUSE_AFTER_5XX_S = 1.0
+HOLD_PER_RETRY_AFTER = 10
+"""A refusal that stops everybody for a second is provoked at most every ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What the user allows at most; None leaves it to measurement."""
+
+    max_concurrency: int | None = None
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be more than 0, not {value!r}; leave it out for no cap")
+
+    def tightened(self, other: Caps) -> Caps:
+        """Return the smaller of each cap.
+
+        >>> Caps(max_concurrency=8).tightened(Caps(max_concurrency=4, requests_per_minute=60))
+        Caps(max_concurrency=4, requests_per_minute=60, tokens_per_minute=None)
+        """
+
+        def least(name: str) -> Any:
+            given = [value for caps in (self, other) if (value := getattr(caps, name)) is not None]
+            return min(given, default=None)
+
+        return Caps(*map(least, self.__slots__))
+
+    def shared(self, num_members: int) -> Caps:
+        """Return the share of one process of several; each may have one request under way, however many they are.
+
+        >>> Caps(max_concurrency=8, requests_per_minute=60).shared(3)
+        Caps(max_concurrency=2, requests_per_minute=20.0, tokens_per_minute=None)
+        """
+        if num_members == 1:
+            return self
+        at_once, requests, tokens = self.max_concurrency, self.requests_per_minute, self.tokens_per_minute
+        return Caps(
+            None if at_once is None else max(1, at_once // num_members),
+            None if requests is None else requests / num_members,
+            None if tokens is None else tokens / num_members,
+        )
+
+
+NO_CAPS = Caps()
+
+
+class Sent:
+    """A request under way, as it was when it was sent."""
+
+    __slots__ = ("at", "level", "reserved", "reserved_before", "seq", "tokens")
+
+    def __init__(self, at: float, seq: int, level: int, tokens: int, reserved: int, reserved_before: int) -> None:
+        self.at, self.seq, self.level = at, seq, level
+        self.tokens, self.reserved, self.reserved_before = tokens, reserved, reserved_before
+
+
+class Pace:
+    """The state of one model's limiter. The caller passes the time, which never goes back."""
+
+    def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024) -> None:
+        self._ceiling = ceiling
+        self._num_members = 1
+        self._concurrency = Concurrency(ceiling)
+        self._rate = SendRate()
+        self._reservation = Reservation()
+        self._quotas: dict[Literal["requests", "tokens"], Quota] = {}
+        self._request_meter: Meter | None = None
+        self._token_meter: Meter | None = None
+        self._is_shut = False
+        self.blocked_until = -math.inf
+        self.accepted_at = -math.inf
+        self._seq = 0
+        self._reserved_total = 0
+        self.num_refused = 0
+        self.set_caps(caps)
+
+    def set_caps(self, caps: Caps) -> None:
+        """Keep to these, or to this process's share of them."""
+        self._caps, caps = caps, caps.shared(self._num_members)
+        ceiling = max(1, self._ceiling // self._num_members)
+        self._concurrency.set_ceiling(min(ceiling, caps.max_concurrency or ceiling))
+        self._request_meter = _metered(self._request_meter, caps.requests_per_minute)
+        self._token_meter = _metered(self._token_meter, caps.tokens_per_minute)
+
+    def set_members(self, num_members: int) -> None:
+        """Be one of so many processes that call the model: of caps, and of what was learned, each has its share."""
+        if num_members == self._num_members:
+            return
+        factor, self._num_members = self._num_members / num_members, num_members
+        self._concurrency.rescale(factor)
+        self._rate.rescale(factor)
+        self.set_caps(self._caps)
+
+    def hold_growth(self, until: float) -> None:
+        """Have no more under way than now before ``until``, as far as that is not fewer than at the start."""
+        self._concurrency.hold(until)
+
+    def try_send(self, now: float, tokens: int = 0) -> Sent | float:
+        """Send a request now, or return when to ask again: ``inf`` means once another one is settled."""
+        concurrency = self._concurrency
+        if concurrency.in_flight >= int(concurrency.limit) and (full_until := concurrency.full_until(now)) > now:
+            return full_until
+        if self._is_shut and concurrency.in_flight:
+            return math.inf  # the one under way finds out for all
+        reserved = self._reservation.estimate(tokens)
+        wait_until = self._ready_at(now, reserved)
+        if wait_until > now:
+            return wait_until
+        level = concurrency.send()
+        self._seq += 1
+        self._rate.send(now, self._seq)
+        sent = Sent(now, self._seq, level, tokens, reserved, self._reserved_total)
+        self._reserved_total += reserved
+        self._spend(now, reserved)
+        return sent
+
+    def _ready_at(self, now: float, reserved: int) -> float:
+        ready = max(self.blocked_until, self._rate.ready_at(now))
+        if self._request_meter is not None:
+            ready = max(ready, self._request_meter.ready_at())
+        if self._token_meter is not None:
+            ready = max(ready, self._token_meter.ready_at())
+        for kind, quota in self._quotas.items():
+            ready = max(ready, quota.ready_at(now, 1 if kind == "requests" else reserved))
+        return ready
+
+    def _spend(self, now: float, reserved: int) -> None:
+        if self._request_meter is not None:
+            self._request_meter.spend(now, 1)
+        if self._token_meter is not None:
+            self._token_meter.spend(now, reserved)
+        for kind, quota in self._quotas.items():
+            quota.spend(now, 1 if kind == "requests" else reserved)
+
+    def settle(
+        self, now: float, sent: Sent, outcome: Outcome, used_tokens: int | None = None, hints: Hints = NO_HINTS
+    ) -> None:
+        """Take what became of a request."""
+        self._concurrency.in_flight -= 1
+        if hints is not NO_HINTS:
+            self._take_hints(now, sent, outcome, hints)
+        if self._is_shut and outcome == "refused":
+            self.num_refused += 1  # no matter of pace
+        elif outcome == "ok":
+            self.accepted_at, self._is_shut = now, False
+            self._concurrency.accept(now, sent.level)
+            self._rate.accept(now, sent.at, sent.seq)
+        elif outcome == "refused":
+            self.num_refused += 1
+            is_number = self._concurrency.refuse(now, sent.level, sent.seq, self._seq)
+            self._rate.refuse(now, sent.at, sent.seq, self._seq, is_blamed=not is_number)
+        elif outcome == "unavailable":
+            self._concurrency.hold(now + PAUSE_AFTER_5XX_S)
+            self._rate.hold(now + PAUSE_AFTER_5XX_S)
+        self._settle_tokens(sent, 0 if outcome == "refused" else used_tokens, is_actual=outcome == "ok")
+
+    def _settle_tokens(self, sent: Sent, used: int | None, *, is_actual: bool) -> None:
+        if used is None:
+            return
+        if is_actual:
+            self._reservation.learn(sent.tokens, used)
+        if self._token_meter is not None:
+            self._token_meter.correct(used - sent.reserved)
+
+    def _take_hints(self, now: float, sent: Sent, outcome: Outcome, hints: Hints) -> None:
+        if outcome in ("refused", "unavailable") and (hints.wait_s(outcome) or 0.0) > PATIENCE_S:
+            self._is_shut = True
+            return
+        if hints.retry_after_s is not None and outcome in ("refused", "unavailable"):
+            self.blocked_until = max(self.blocked_until, now + hints.retry_after_s)
+            self._rate.hold(now + HOLD_PER_RETRY_AFTER * hints.retry_after_s)
+        if hints.requests is not None:
+            spent_since = self._seq - sent.seq
+            self._quotas.setdefault("requests", Quota()).update(now, self._share(hints.requests), sent.at, spent_since)
+        if hints.tokens is not None:
+            spent_since = self._reserved_total - sent.reserved_before - sent.reserved
+            self._quotas.setdefault("tokens", Quota()).update(now, self._share(hints.tokens), sent.at, spent_since)
+
+    def _share(self, window: Window) -> Window:
+        if self._num_members == 1:
+            return window
+        limit = None if window.limit is None else window.limit / self._num_members
+        return replace(window, remaining=window.remaining / self._num_members, limit=limit)
+
+    @property
+    def limit(self) -> int:
+        return int(self._concurrency.limit)
+
+    @property
+    def in_flight(self) -> int:
+        return self._concurrency.in_flight
+
+    @property
+    def rate(self) -> float | None:
+        """Requests a second as learned from refusals; None if the server never refused."""
+        return self._rate.rate
+
+
+def _metered(meter: Meter | None, per_minute: float | None) -> Meter | None:
+    if per_minute is None:
+        return None
+    if meter is None:
+        return Meter(per_minute / 60)
+    meter.per_s = per_minute / 60
+    return meter

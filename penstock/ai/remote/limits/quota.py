@@ -1,0 +1,90 @@
+"""What is left to spend: the user's caps, what the server's headers leave, and tokens reserved for answers to come."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+
+from penstock.ai.remote.limits.rate_headers import Window
+
+SLACK_S = 0.03
+NUM_ACTUALS = 256
+LONGEST_BLIND_WAIT_S = 60.0
+"""Headers that say 'nothing left' are believed for so long; then one request asks again."""
+
+
+class Meter:
+    """A cap of so many units a second, spent evenly. A request may go once those before it are paid for."""
+
+    __slots__ = ("_paid_at", "per_s")
+
+    def __init__(self, per_s: float) -> None:
+        self.per_s = per_s
+        self._paid_at = 0.0
+
+    def ready_at(self) -> float:
+        return self._paid_at
+
+    def spend(self, now: float, units: float) -> None:
+        self._paid_at = max(self._paid_at, now - SLACK_S) + units / self.per_s
+
+    def correct(self, units: float) -> None:
+        """Spend more, or less, than was spent before."""
+        self._paid_at += units / self.per_s
+
+
+class Quota:
+    """What headers say is left until a reset. The first half may go at once; the rest is spread over the time left.
+
+    With a window that starts anew at the reset, nothing is left over and nothing is refused; with a bucket that fills
+    steadily, spending settles at the speed of the filling, with the bucket half full.
+    """
+
+    __slots__ = ("_floor", "_known_at", "_left", "_next_at", "_until")
+
+    def __init__(self) -> None:
+        self._left = self._floor = 0.0
+        self._until = self._known_at = self._next_at = 0.0
+
+    def update(self, now: float, window: Window, sent_at: float, spent_since: float) -> None:
+        """Take the state as it was for a request sent at ``sent_at``, since when ``spent_since`` was spent."""
+        if sent_at < self._known_at:
+            return
+        self._known_at = sent_at
+        self._left = max(0.0, window.remaining - spent_since)
+        self._floor = (window.limit if window.limit is not None else 2 * self._left) / 2
+        self._until = min(sent_at + window.reset_s, now + LONGEST_BLIND_WAIT_S)
+
+    def ready_at(self, now: float, units: float) -> float:
+        if now >= self._until or self._left - units >= self._floor:
+            return now
+        if self._left < units:
+            return self._until
+        return min(self._next_at, self._until)
+
+    def spend(self, now: float, units: float) -> None:
+        if now >= self._until:
+            return
+        if 0 < self._left <= self._floor:
+            self._next_at = max(self._next_at, now - SLACK_S) + (self._until - now) * units / self._left
+        self._left = max(0.0, self._left - units)
+
+
+class Reservation:
+    """How many tokens to set aside for a request: its input, and as much more as 95 % of the last answers needed."""
+
+    def __init__(self) -> None:
+        self._extras: deque[int] = deque()
+        self._sorted: list[int] = []
+
+    def estimate(self, tokens: int) -> int:
+        if not self._sorted:
+            return tokens
+        return max(0, tokens + self._sorted[min(len(self._sorted) - 1, int(0.95 * len(self._sorted)))])
+
+    def learn(self, tokens: int, used: int) -> None:
+        extra = used - tokens
+        self._extras.append(extra)
+        insort(self._sorted, extra)
+        if len(self._extras) > NUM_ACTUALS:
+            del self._sorted[bisect_left(self._sorted, self._extras.popleft())]

@@ -1,0 +1,297 @@
+"""Python functions that a model may call: their schema, and calling them with what the model wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.ai.conversation import ToolCall, ToolResult
+from penstock.ai.structured.answers import problems_in_words, without_nulls
+from penstock.ai.structured.formats import portable, schema_generator
+from penstock.ai.structured.strict import optional_properties, strict
+from penstock.errors import InvalidArgumentError
+from penstock.udf.decorators import Func
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_MAX_ERROR_CHARS = 500
+
+
+@dataclass(frozen=True)
+class ToolFunction:
+    """A function as models are told of it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]  # JSON schema of its arguments
+    function: Callable[..., Any]
+    hints: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # looked up where they are known
+
+    @staticmethod
+    def of(function: Callable[..., Any]) -> ToolFunction:
+        """Return what a model is told of a function: from its name, docstring and hints.
+
+        Each parameter needs a hint that has a JSON form. Its description is that of ``Annotated[...]``, else what the
+        docstring says of it under ``Args:``.
+
+        >>> def weather(city: str, days: int = 1) -> str:
+        ...     '''Say how the weather will be.
+        ...
+        ...     Args:
+        ...         city: Where.
+        ...     '''
+        >>> ToolFunction.of(weather).schema["properties"]
+        {'city': {'description': 'Where.', 'type': 'string'}, 'days': {'default': 1, 'type': 'integer'}}
+        """
+        if isinstance(function, ToolFunction):
+            return function
+        function = _python_function(function)
+        name = _name_of(function)
+        description, _ = _docstring(function)
+        hints = _hints(name, function)
+        return ToolFunction(name, description, _schema(name, function, hints), function, hints)
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """Call the function with what the model wrote; what goes wrong is told to the model, not raised.
+
+        A function that is not async runs in a thread, so that it holds up no other row.
+        """
+        from pydantic_core import ValidationError
+
+        try:
+            model = self._checked(call.arguments.strip() or "{}")
+        except ValidationError as exc:
+            problems = problems_in_words(exc.errors(include_url=False, include_context=False))
+            return ToolResult(call, f"The arguments of {self.name} are wrong: {problems}.", is_error=True)
+        fields = type(model).model_fields
+        # What was not given is left to the function's own defaults.
+        arguments = {fields[key].alias: getattr(model, key) for key in model.model_fields_set}
+        try:
+            result = await _called(self.function, arguments)
+            return ToolResult(call, as_text(result))
+        except Exception as exc:
+            reason = f"{type(exc).__name__}: {exc}".removesuffix(": ")
+            return ToolResult(call, f"{self.name} failed: {reason[:_MAX_ERROR_CHARS]}", is_error=True)
+
+    def strict_schema(self) -> dict[str, Any] | None:
+        """Return the schema as OpenAI's strict mode wants it; None where it cannot be said there."""
+        return strict(self.schema)
+
+    def _checked(self, arguments: str) -> Any:
+        from pydantic_core import ValidationError
+
+        try:
+            return self._arguments.model_validate_json(arguments)
+        except ValidationError as exc:
+            mended = without_nulls(arguments, exc, frozenset(optional_properties(self.schema)))
+            if mended is None:
+                raise
+            return self._arguments.model_validate_json(mended)
+
+    @functools.cached_property
+    def _arguments(self) -> Any:
+        return _argument_model(self.name, self.function, self.hints)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.function))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_arguments"}
+
+
+def tool_functions(functions: Iterable[Callable[..., Any]]) -> tuple[ToolFunction, ...]:
+    """Return functions as tools; two of one name could not be told apart, so they are refused."""
+    if callable(functions) or isinstance(functions, str):
+        raise InvalidArgumentError(f"tools takes a list of functions, got {functions!r}; put it in a list")
+    tools = tuple(map(ToolFunction.of, functions))
+    names = [tool.name for tool in tools]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgumentError(f"tools has two functions named {name!r}; rename one of them")
+    return tools
+
+
+def as_text(result: Any) -> str:
+    """Return what a tool gave as the text that the model reads: text as it is, all else as JSON.
+
+    >>> as_text({"city": "Ulm", "tags": {"old"}})
+    '{"city":"Ulm","tags":["old"]}'
+    """
+    import orjson
+
+    if isinstance(result, str):
+        return str(result)
+    try:
+        return orjson.dumps(result, _as_json, orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY).decode()
+    except orjson.JSONEncodeError:
+        return str(result)
+
+
+def _as_json(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, set | frozenset):
+        return list(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value)
+
+
+async def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return await function(**arguments)
+    result, error = await asyncio.to_thread(_outcome, function, arguments)
+    if error is not None:
+        raise error
+    return await result if inspect.isawaitable(result) else result
+
+
+def _outcome(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, Exception | None]:
+    """Return what a call gives or raises: a StopIteration could not come out of a thread by itself."""
+    try:
+        return function(**arguments), None
+    except StopIteration as exc:
+        return None, RuntimeError(f"StopIteration: {exc}")
+    except Exception as exc:
+        return None, exc
+
+
+# --- what a function says of itself -----------------------------------------------------------------------------------
+
+
+def _python_function(function: Any) -> Callable[..., Any]:
+    if isinstance(function, Func):
+        if function._spec.is_batch:
+            raise InvalidArgumentError(
+                f"tools: {function._spec.name} takes batches, and a model calls a tool with one value each; "
+                "give a function of single values"
+            )
+        plain: Callable[..., Any] = function._function
+        return plain
+    if inspect.isclass(function) or not callable(function):
+        raise InvalidArgumentError(f"tools takes Python functions; got {function!r}")
+    return function  # type: ignore[no-any-return]
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    base = function.func if isinstance(function, functools.partial) else function
+    name = str(getattr(base, "__name__", type(base).__name__))
+    if name == "<lambda>":
+        raise InvalidArgumentError("tools: a lambda has no name that a model could call; use def")
+    if not _NAME.fullmatch(name):
+        raise InvalidArgumentError(f"tools: {name!r} is no name for a tool; use up to 64 letters, digits, '_' and '-'")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidArgumentError(f"tools: {name} is a generator; a tool returns one result")
+    return name
+
+
+def _schema(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> dict[str, Any]:
+    from pydantic.errors import PydanticUserError
+
+    try:
+        model = _argument_model(name, function, hints)
+        schema: dict[str, Any] = model.model_json_schema(schema_generator=schema_generator())
+    except (PydanticUserError, NameError) as exc:
+        raise InvalidArgumentError(
+            f"tools: the hints of {name} have no JSON form, so a model cannot be told of them: "
+            f"{str(exc).splitlines()[0]}"
+        ) from exc
+    return {key: value for key, value in schema.items() if key != "title"}
+
+
+def _argument_model(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> Any:
+    """Return the pydantic model of a function's arguments.
+
+    Its fields are numbered and the names are aliases, for a parameter may be named as no field may, such as ``json``.
+    """
+    from pydantic import ConfigDict, Field, create_model
+
+    _, described = _docstring(function)
+    fields: dict[str, Any] = {}
+    for parameter in _parameters(name, function):
+        hint = hints[parameter.name]
+        is_given = parameter.default is not inspect.Parameter.empty
+        told = described.get(parameter.name)
+        # The field on the right would hide what Annotated says, so it says no more than it must.
+        extra: dict[str, Any] = {} if told is None or _is_described(hint) else {"description": told}
+        told_field = Field(parameter.default if is_given else ..., alias=parameter.name, **extra)
+        fields[f"argument_{len(fields)}"] = (hint, told_field)
+    return create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields)
+
+
+def _is_described(hint: Any) -> bool:
+    return any(getattr(part, "description", None) for part in getattr(hint, "__metadata__", ()))
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    parameters = list(inspect.signature(function).parameters.values())
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise InvalidArgumentError(
+                f"tools: {name} takes '{parameter}', which has no name in a model's call; use parameters with names"
+            )
+        if parameter.annotation is parameter.empty:
+            raise InvalidArgumentError(
+                f"tools: parameter {parameter.name!r} of {name} has no type hint, so a model cannot be told what it "
+                f"is; write it as `{parameter.name}: str`"
+            )
+    return parameters
+
+
+def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    base = function.func if isinstance(function, functools.partial) else function
+    if not (inspect.isfunction(base) or inspect.ismethod(base) or inspect.isbuiltin(base)):
+        base = type(base).__call__
+    try:
+        hints = typing.get_type_hints(base, include_extras=True)
+    except NameError as exc:
+        raise InvalidArgumentError(
+            f"tools: the type hints of {name} cannot be read: {exc}; define what they name at module level"
+        ) from exc
+    # A bare text in Annotated[str, "..."] describes the parameter.
+    return {key: _with_described(hint) for key, hint in hints.items()}
+
+
+def _with_described(hint: Any) -> Any:
+    from pydantic import Field
+
+    if typing.get_origin(hint) is not typing.Annotated:
+        return portable(hint) if typing.is_typeddict(hint) else hint
+    base, *extras = typing.get_args(hint)
+    told = [Field(description=extra) if isinstance(extra, str) else extra for extra in extras]
+    return typing.Annotated[(base, *told)]
+
+
+_SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns?|Yields?|Raises|Examples?|Notes?):\s*$", re.MULTILINE)
+_PARAMETER = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
+
+
+def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Return the first paragraph of a docstring, and what it says of each parameter under ``Args:``."""
+    base = function.func if isinstance(function, functools.partial) else function
+    sections = _SECTION.split(inspect.getdoc(base) or "")
+    first = " ".join(sections[0].strip().partition("\n\n")[0].split())
+    described: dict[str, str] = {}
+    for title, body in zip(sections[1::2], sections[2::2], strict=True):
+        if title in ("Args", "Arguments", "Parameters"):
+            described |= _described_parameters(inspect.cleandoc(body))
+    return first, described
+
+
+def _described_parameters(body: str) -> dict[str, str]:
+    described: dict[str, str] = {}
+    name = None
+    for line in body.splitlines():
+        if match := _PARAMETER.match(line):
+            name = match[1]
+            described[name] = match[2].strip()
+        elif name is not None and line.startswith(" "):
+            described[name] = f"{described[name]} {line.strip()}".strip()
+        else:
+            name = None
+    return described

@@ -1,0 +1,198 @@
+"""Group commit: values wait in memory, and in the system's (tail.py), and one thread writes all of them at once."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from penstock.cache.keys import KEY_NBYTES
+from penstock.cache.ledger.record import MAX_VALUE_NBYTES
+from penstock.cache.ledger.tail import Tail
+from penstock.errors import InvalidArgumentError, LedgerError
+
+log = logging.getLogger("penstock.cache.ledger")
+
+COMMIT_EVERY_S = 0.05  # leaves as long again for the disk, so that a value is durable within 100 ms
+RETRY_EVERY_S = 1.0
+SAVE_USED_EVERY_S = 10.0
+MAX_WAITING_NBYTES = 64 * 2**20
+_OVERHEAD_NBYTES = 200  # of an item, besides its value
+
+Items = Mapping[bytes, bytes]
+
+
+class Committer:
+    """Takes values at once and has them committed by a thread of its own.
+
+    While commits fail, values stay in memory and the commit is tried again, every second and on each ``flush``. Past
+    ``max_nbytes`` of them, ``put`` waits for a slow disk, and raises for one that fails.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Items], None],
+        idle: Callable[[], None],
+        folder: Path,
+        max_nbytes: int = MAX_WAITING_NBYTES,
+    ) -> None:
+        self._commit, self._idle, self._path, self._max_nbytes = commit, idle, str(folder), max_nbytes
+        self._lock = threading.Lock()  # guards everything below
+        self._changed = threading.Condition(self._lock)
+        self._tail = Tail(folder)
+        self._waiting: dict[bytes, bytes] = {}
+        self._leaving: dict[bytes, bytes] = {}  # those that are being committed
+        self._nbytes = self._num_put = self._num_done = 0
+        self._num_attempts = self._failed_attempt = 0
+        self._error: Exception | None = None  # of the last attempt
+        self._is_closed = False
+        self._has_work, self._is_urgent = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-ledger", daemon=True)
+        self._thread.start()
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Take a value, unless one waits for the same key."""
+        if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
+            raise InvalidArgumentError(
+                f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
+                f"got {len(key)} and {len(value)}"
+            )
+        with self._lock:  # what the condition would do, and quicker
+            if self._nbytes > self._max_nbytes or self._is_closed:
+                self._wait_for_room()
+            waiting = self._waiting
+            if key in waiting or key in self._leaving:
+                return
+            is_first = not waiting
+            waiting[key] = value
+            self._tail.write(key, value)
+            self._nbytes += len(value) + _OVERHEAD_NBYTES
+            self._num_put += 1
+        if is_first:
+            self._has_work.set()
+
+    def _wait_for_room(self) -> None:
+        while self._nbytes > self._max_nbytes and not self._is_closed:
+            if self._error is not None:
+                raise self._failure()
+            self._is_urgent.set()
+            self._changed.wait()
+        if self._is_closed:
+            raise LedgerError(f"The ledger {self._path!r} is closed")
+
+    def waiting(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those keys that are not committed yet."""
+        with self._lock:
+            parts = [part for part in (self._waiting, self._leaving) if part]
+        return {key: value for part in parts for key in keys if (value := part.get(key)) is not None}
+
+    def flush(self) -> None:
+        """Return when all that was put before is committed; raise if an attempt that began since has failed."""
+        with self._changed:
+            target, began = self._num_put, self._num_attempts
+            self._is_urgent.set()
+            self._has_work.set()
+            while self._num_done < target:
+                if self._error is not None and self._failed_attempt > began:
+                    raise self._failure()
+                if not self._thread.is_alive():
+                    raise LedgerError(f"The ledger {self._path!r} is closed, and values for it were not written")
+                self._changed.wait()
+
+    def close(self) -> None:
+        """Flush and end the thread; what could not be written may be lost, and the error says so."""
+        try:
+            if not self._is_closed:
+                self.flush()
+        except LedgerError as exc:
+            raise LedgerError(f"{exc}: it was closed, and they may be lost") from exc.__cause__
+        finally:
+            with self._changed:
+                self._is_closed = True
+                self._changed.notify_all()
+            self._is_urgent.set()
+            self._has_work.set()
+            self._thread.join()
+            self._tail.close(is_committed=self._num_done == self._num_put)
+
+    def let_go_in_child(self) -> None:
+        """Be closed in a forked process, where there is no thread, and another may have held the lock."""
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._is_closed = True
+        self._tail.abandon()
+
+    def _run(self) -> None:
+        idle_at = time.monotonic() + SAVE_USED_EVERY_S
+        while True:
+            if not self._has_work.wait(SAVE_USED_EVERY_S):
+                self._idle()
+                continue
+            self._is_urgent.wait(COMMIT_EVERY_S if self._error is None else RETRY_EVERY_S)
+            with self._changed:
+                self._is_urgent.clear()
+                self._has_work.clear()
+                self._leaving, self._waiting = self._waiting, {}
+                self._tail.turn()
+                nbytes = self._nbytes
+                is_last = self._is_closed
+                self._num_attempts += 1
+            if not is_last:
+                self._attempt(self._leaving, nbytes)
+            if is_last or time.monotonic() > idle_at:
+                self._idle()
+                idle_at = time.monotonic() + SAVE_USED_EVERY_S
+            if is_last:
+                return
+
+    def _attempt(self, items: dict[bytes, bytes], nbytes: int) -> None:
+        """Commit values, of ``nbytes`` in all. As little as can be is done for each: who puts others waits for it."""
+        error: Exception | None = None
+        try:
+            if items:
+                self._commit_in_room(items)
+        except Exception as exc:
+            error = exc
+        with self._changed:
+            is_news = error is not None and self._error is None
+            self._error = error
+            if error is None:
+                self._nbytes -= nbytes
+                self._num_done += len(items)
+                self._tail.committed()
+            else:
+                self._waiting = items | self._waiting
+                self._failed_attempt = self._num_attempts
+                self._has_work.set()  # to be tried again
+            self._leaving = {}
+            self._changed.notify_all()
+        if is_news:
+            log.warning("%s", self._failure())
+
+    def _commit_in_room(self, items: dict[bytes, bytes]) -> None:
+        """Commit values. Where the disk is full, the room of the tails is better used by what they stand for."""
+        try:
+            self._commit(items)
+        except OSError as exc:
+            if exc.errno != errno.ENOSPC:
+                raise
+            with self._lock:
+                self._tail.give_up()
+            self._commit(items)
+
+    def _failure(self) -> LedgerError:
+        try:
+            room = f"{shutil.disk_usage(self._path).free:,} bytes are free there"
+        except OSError as exc:
+            room = str(exc)
+        failure = LedgerError(
+            f"The ledger {self._path!r} cannot be written: {self._error}; {room}. "
+            f"{len(self._waiting) + len(self._leaving):,} finished calls ({self._nbytes:,} bytes) wait in memory, "
+            "until there is room or the disk is repaired"
+        )
+        failure.__cause__ = self._error
+        return failure

@@ -1,0 +1,389 @@
+"""One log file of a ledger, with its index: written by one process at a time, read by any number.
+
+    000001-5f3a.log       a header, then records (record.py); only ever appended to
+    000001-5f3a.index     the entries of the log, written after the records are durable: a copy, made again if damaged
+    000001-5f3a.used      when each record was last used, in seconds since 1970: a hint for pruning
+
+Whoever writes holds a lock on the log, which ends with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import zlib
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.cache.ledger.record import (
+    ENTRY,
+    ENTRY_NBYTES,
+    Entries,
+    decoded_all,
+    ends,
+    find_entries,
+    good,
+    keys_of,
+    laid_out,
+    not_inside_another,
+    packed,
+)
+from penstock.errors import LedgerError
+
+log = logging.getLogger("penstock.cache.ledger")
+
+VERSION = 1
+_MAGIC = b"penstock-ledger\0"
+HEADER_NBYTES = 32
+ROLL_NBYTES = 256 * 2**20  # a log past this is not continued, so that what prune rewrites at once is bounded
+_SCAN_NBYTES = 16 * 2**20
+_SCANNED_AT_ONCE = 1024
+_READ_NBYTES, _READ_OVER_NBYTES = 2**20, 4096  # what is read at once, and how much of it may be of no use
+_LAST_CHECKED = 16  # values at the end of a log that are read when it is opened
+
+
+def header(version: int = VERSION) -> bytes:
+    """Return the first bytes of a log."""
+    start = _MAGIC + version.to_bytes(4, "little")
+    return (start + zlib.crc32(start).to_bytes(4, "little")).ljust(HEADER_NBYTES, b"\0")
+
+
+class DamagedHeaderError(Exception):
+    """The file does not begin as a log does."""
+
+
+class Segment:
+    """A log and its index, open. Not safe for several threads by itself."""
+
+    def __init__(self, path: Path, has_header: bool = True) -> None:
+        self.path = path
+        self.is_mine = False  # whether this object holds the lock
+        self.num_rows = 0  # rows of the index that were loaded or written
+        self.is_writable = os.access(path, os.W_OK)
+        self.fd = os.open(path, (os.O_RDWR if self.is_writable else os.O_RDONLY) | os.O_CLOEXEC)
+        self._index_path, self._used_path = path.with_suffix(".index"), path.with_suffix(".used")
+        self._index_inode = 0
+        self._index_fd = -1  # while this one writes it
+        self._touched: list[npt.NDArray[np.int64]] = []
+        self.end = os.fstat(self.fd).st_size
+        try:
+            if has_header:
+                self._check_header()
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    @classmethod
+    def create(cls, folder: Path) -> Segment:
+        """Make a new log in a folder and lock it. Nobody sees it before it is locked."""
+        numbers = [int(path.name[:6]) for path in segment_paths(folder)]
+        name = f"{max(numbers, default=0) + 1:06d}-{secrets.token_hex(4)}"
+        hidden = folder / f"{name}.new"
+        try:
+            hidden.write_bytes(header())
+            segment = cls(hidden)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+        try:
+            fcntl.flock(segment.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fsync(segment.fd)
+            hidden.rename(folder / f"{name}.log")
+            sync_folder(folder)
+        except BaseException:
+            segment.close()
+            hidden.unlink(missing_ok=True)
+            raise
+        segment.is_mine = True
+        segment.path = folder / f"{name}.log"
+        segment._index_path, segment._used_path = (segment.path.with_suffix(end) for end in (".index", ".used"))
+        return segment
+
+    def _check_header(self) -> None:
+        start = os.pread(self.fd, HEADER_NBYTES, 0)
+        version = int.from_bytes(start[16:20], "little")
+        if start != header(version):
+            raise DamagedHeaderError(str(self.path))
+        if version > VERSION:
+            raise LedgerError(
+                f"The ledger {str(self.path.parent)!r} was written by a newer penstock (format {version}; this one "
+                f"knows up to {VERSION}). Upgrade penstock, or use another folder"
+            )
+
+    # -- the lock ----------------------------------------------------------------------------------------------------
+
+    def try_lock(self) -> bool:
+        """Take the lock if nobody writes here, and the file is still there."""
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            self.is_mine = os.stat(self.path).st_ino == os.fstat(self.fd).st_ino
+        if not self.is_mine:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+        return self.is_mine
+
+    def unlock(self) -> None:
+        self._close_index()
+        if self.is_mine:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+            self.is_mine = False
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def load(self) -> tuple[Entries, npt.NDArray[np.int64]]:
+        """Return the entries that the index has gained since the last call, and their rows."""
+        try:
+            found = os.stat(self._index_path)
+        except FileNotFoundError:
+            return np.zeros(0, ENTRY), np.zeros(0, np.int64)
+        if found.st_ino != self._index_inode:  # made again by somebody who repaired it
+            self._index_inode, self.num_rows = found.st_ino, 0
+        if found.st_size < (self.num_rows + 1) * ENTRY_NBYTES:
+            return np.zeros(0, ENTRY), np.zeros(0, np.int64)
+        entries = self._index_from(self.num_rows)
+        self.end = os.fstat(self.fd).st_size
+        are_good = self._are_good(entries)
+        if are_good.all():  # as they nearly always are; a million take long to copy
+            rows = np.arange(len(entries)) + self.num_rows
+        else:
+            rows = np.flatnonzero(are_good)
+            entries, rows = entries[rows], rows + self.num_rows
+        if len(rows):  # what follows the last good one may be on its way: it is looked at again
+            self.num_rows = int(rows[-1]) + 1
+        return entries, rows
+
+    def entries(self) -> tuple[Entries, npt.NDArray[np.int64]]:
+        """Return all good entries and their rows. Changes nothing, so it may be called while another thread appends."""
+        entries = self._index_from(0) if self._index_path.exists() else np.zeros(0, ENTRY)
+        size = os.fstat(self.fd).st_size
+        rows = np.flatnonzero(good(entries, size))
+        return entries[rows], rows
+
+    def read(
+        self, keys: Sequence[bytes], offsets: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint32]
+    ) -> list[bytes | None]:
+        """Return the values of records, given in the order of the file: None for one that is not as it was written."""
+        values: list[bytes | None] = []
+        starts = offsets.astype(np.int64) - ENTRY_NBYTES
+        records = list(zip(keys, starts.tolist(), lengths.tolist(), strict=True))
+        for first, last in neighbours(starts, starts + ENTRY_NBYTES + lengths):
+            _, base, _ = records[first]
+            _, start, length = records[last - 1]
+            try:
+                piece = os.pread(self.fd, start + ENTRY_NBYTES + length - base, base)
+            except OSError:  # a disk that cannot read this any more
+                piece = b""
+            values += decoded_all(piece, records[first:last], base)
+        return values
+
+    def _index_from(self, row: int) -> Entries:
+        with open(self._index_path, "rb") as file:
+            file.seek(row * ENTRY_NBYTES)
+            raw = file.read()
+        return np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY_NBYTES)
+
+    def _are_good(self, entries: Entries) -> npt.NDArray[np.bool_]:
+        return good(entries, self.end)
+
+    def _have_values(self, entries: Entries) -> list[bool]:
+        """Say of each entry whether its value is whole."""
+        values = self.read(keys_of(entries), entries["offset"], entries["length"])
+        return [value is not None for value in values]
+
+    # -- checking and repairing: by whoever holds the lock -----------------------------------------------------------
+
+    def repair(self) -> None:
+        """Make the index agree with the log and cut off what a crash left half written. Reads little if all is well."""
+        size = self.end = os.fstat(self.fd).st_size
+        entries = self._index_from(0) if self._index_path.exists() else np.zeros(0, ENTRY)
+        is_whole = bool(self._are_good(entries).all()) and all(self._have_values(entries[-_LAST_CHECKED:]))
+        known = int(ends(entries).max(initial=HEADER_NBYTES)) if is_whole else HEADER_NBYTES
+        tail = self.scan(known)
+        kept = tail if not is_whole else np.concatenate([entries, tail]) if len(tail) else entries
+        self.end = int(ends(kept).max(initial=HEADER_NBYTES))
+        if not is_whole:
+            self._replace_index(kept)
+            log.warning(
+                "The ledger file %s is damaged: %d records of it can be read and are kept", self.path, len(kept)
+            )
+        elif len(tail):
+            self._append_to_index(tail, len(entries))
+        elif os.path.exists(self._index_path) and os.path.getsize(self._index_path) % ENTRY_NBYTES:
+            os.truncate(self._index_path, len(entries) * ENTRY_NBYTES)
+        if self.end < size:
+            os.ftruncate(self.fd, self.end)
+            log.warning(
+                "The ledger file %s ended in %d bytes that are no whole record, as a crash leaves them: "
+                "they are cut off, and %d records are kept",
+                *(self.path, size - self.end, len(kept)),
+            )
+
+    def scan(self, start: int) -> Entries:
+        """Return the entries of all records from ``start`` on whose values are whole, found without the index."""
+        size, found = os.fstat(self.fd).st_size, []
+        for at in range(start, size, _SCAN_NBYTES):
+            # An entry may reach past the piece by all but its first word.
+            found.append(find_entries(os.pread(self.fd, _SCAN_NBYTES + ENTRY_NBYTES - 8, at), at))
+        entries = np.concatenate(found) if found else np.zeros(0, ENTRY)
+        entries = entries[ends(entries) <= size]
+        entries = entries[list(not_inside_another(entries))]
+        # A piece at a time: the values of a log would not fit into memory.
+        pieces = [entries[at : at + _SCANNED_AT_ONCE] for at in range(0, len(entries), _SCANNED_AT_ONCE)]
+        return np.concatenate([np.zeros(0, ENTRY), *(each[self._have_values(each)] for each in pieces)])
+
+    def _replace_index(self, entries: Entries) -> None:
+        fresh = self._index_path.with_suffix(".index-new")
+        fresh.write_bytes(entries.tobytes())
+        self._close_index()
+        self._used_path.unlink(missing_ok=True)  # its rows are others now
+        fresh.rename(self._index_path)
+        self._index_inode = self.num_rows = 0
+
+    # -- writing: by whoever holds the lock --------------------------------------------------------------------------
+
+    def append(self, items: Mapping[bytes, bytes], now_s: int) -> tuple[Entries, npt.NDArray[np.int64]]:
+        """Write the values of keys; when this returns they are on disk. If it raises, the file is as it was."""
+        first, before = self.num_rows, self.end
+        entries, blob = packed(items, before, now_s)
+        try:
+            write_all(self.fd, blob, before)
+            os.fdatasync(self.fd)
+            self._append_to_index(entries, first)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.fd, before)
+                os.truncate(self._index_path, first * ENTRY_NBYTES)
+            raise
+        self.end, self.num_rows = before + len(blob), first + len(entries)
+        return entries, np.arange(first, self.num_rows)
+
+    def append_copies(self, source: Segment, entries: Entries, used: npt.NDArray[np.uint32]) -> None:
+        """Write records of another log as they are, with when they were written and used."""
+        values = [os.pread(source.fd, length, at) for at, length in entries[["offset", "length"]].tolist()]
+        copies, blob = laid_out(entries.copy(), values, self.end)
+        write_all(self.fd, blob, self.end)
+        os.fdatasync(self.fd)
+        self._append_to_index(copies, self.num_rows)
+        self._write_used(used, self.num_rows)
+        self.end, self.num_rows = self.end + len(blob), self.num_rows + len(copies)
+
+    def _append_to_index(self, entries: Entries, row: int) -> None:
+        if self._index_fd < 0:
+            self._index_fd = os.open(self._index_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._index_inode = os.fstat(self._index_fd).st_ino
+        write_all(self._index_fd, entries.tobytes(), row * ENTRY_NBYTES)
+
+    def _close_index(self) -> None:
+        fd, self._index_fd = self._index_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def forget(self, row: int) -> None:
+        """Strike out the entry of a record that cannot be read, so that its index is made again when next opened."""
+        with contextlib.suppress(OSError), open(self._index_path, "r+b") as file:
+            file.seek(row * ENTRY_NBYTES)
+            file.write(bytes(ENTRY_NBYTES))
+
+    # -- when records were used --------------------------------------------------------------------------------------
+
+    def touch(self, rows: npt.NDArray[np.uint32]) -> None:
+        """Remember that rows were used; ``save_used`` writes it."""
+        self._touched.append(rows.astype(np.int64))
+
+    def save_used(self, now_s: int) -> None:
+        """Write when rows were used. A failure is no matter: it is only a hint."""
+        if not self._touched:
+            return
+        rows, self._touched = np.unique(np.concatenate(self._touched)), []
+        low, high = int(rows[0]), int(rows[-1]) + 1
+        with contextlib.suppress(OSError):
+            used = self.used(high)[low:]
+            used[rows - low] = now_s
+            self._write_used(used, low)
+
+    def _write_used(self, used: npt.NDArray[np.uint32], row: int) -> None:
+        fd = os.open(self._used_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, used.tobytes(), row * 4)
+        finally:
+            os.close(fd)
+
+    def used(self, num_rows: int) -> npt.NDArray[np.uint32]:
+        """Return when each row was last used, 0 for never."""
+        used = np.zeros(num_rows, np.uint32)
+        with contextlib.suppress(FileNotFoundError):
+            saved = np.fromfile(self._used_path, "<u4", count=num_rows)
+            used[: len(saved)] = saved
+        return used
+
+    def remove(self) -> None:
+        """Delete the files; whoever has them open still reads them."""
+        for path in (self.path, self._index_path, self._used_path):
+            path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._close_index()
+        os.close(self.fd)  # which also lets go of the lock
+        self.is_mine = False
+
+
+def neighbours(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return runs of records that lie close to each other, to be read at once: first, and one past the last.
+
+    >>> neighbours(np.array([0, 100, 90_000]), np.array([90, 200, 90_100]))
+    [(0, 2), (2, 3)]
+    """
+    if not len(starts):
+        return []
+    is_cut = starts[1:] - stops[:-1] > _READ_OVER_NBYTES
+    is_cut |= stops[1:] // _READ_NBYTES != stops[:-1] // _READ_NBYTES  # so that no piece is much larger
+    cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(starts)]
+    return list(pairwise(cuts))
+
+
+def segment_paths(folder: Path) -> list[Path]:
+    """Return the logs in a folder, the oldest first."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(folder)  # ten times as fast as a glob, and it is asked for often while a folder is new
+    return [folder / name for name in sorted(names) if name.endswith(".log") and "-" in name and name[:6].isdigit()]
+
+
+def whole_end(path: Path) -> int:
+    """Return how far a log that may be written right now holds whole records, which are on disk: 0 if it has none."""
+    try:
+        with open(path.with_suffix(".index"), "rb") as file:
+            num_rows = os.fstat(file.fileno()).st_size // ENTRY_NBYTES
+            file.seek(max(num_rows - _LAST_CHECKED, 0) * ENTRY_NBYTES)
+            raw = file.read(_LAST_CHECKED * ENTRY_NBYTES)
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+    entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY_NBYTES)
+    return int(ends(entries[good(entries, size)]).max(initial=0))
+
+
+def write_all(fd: int, data: bytes, offset: int) -> None:
+    """Write at a position; the system may take it in parts."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

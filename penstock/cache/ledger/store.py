@@ -1,0 +1,292 @@
+"""A ledger: log files in one folder, of which each process that writes has its own.
+
+So nobody waits for anybody, a damaged file harms no other, and nothing but ``flock`` is asked of the file system.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.cache.forks import owned_here
+from penstock.cache.keys import KEY_NBYTES
+from penstock.cache.ledger.group_commit import Committer
+from penstock.cache.ledger.index import KeyIndex, Places
+from penstock.cache.ledger.repair import open_segment
+from penstock.cache.ledger.segment import ROLL_NBYTES, Segment, segment_paths, sync_folder
+from penstock.cache.ledger.tail import left_behind
+from penstock.errors import InvalidArgumentError, LedgerError
+
+log = logging.getLogger("penstock.cache.ledger")
+
+_MTIME_TICK_NS = 50_000_000
+
+
+def open_ledger(path: str | os.PathLike[str]) -> FileLedger:
+    """Open the ledger in a folder, or begin one there.
+
+    >>> import tempfile
+    >>> from penstock.cache.ledger import key_of
+    >>> ledger = open_ledger(tempfile.mkdtemp())
+    >>> key = key_of({"model": "m", "prompt": "hi"})
+    >>> ledger.put(key, b"hello")
+    >>> ledger.get([key]) == {key: b"hello"}
+    True
+    >>> ledger.close()
+    """
+    return FileLedger(Path(path))
+
+
+class FileLedger:
+    """A durable log of finished calls; see ``protocols.Ledger`` for the contract."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()  # guards everything below
+        self._index = KeyIndex()
+        self._segments: dict[int, Segment] = {}
+        self._numbers: dict[str, int] = {}  # of segments, by file name
+        self._folder_mtime_ns = -1
+        self._next_number = itertools.count()
+        self._mine: int | None = None
+        self._orphans: list[Segment] = []  # written by this process when somebody deleted them
+        self._left: dict[bytes, bytes] = {}  # by killed processes, where it cannot be written
+        self.is_closed = False
+        try:
+            if not path.is_dir():
+                path.mkdir(parents=True, exist_ok=True)
+                sync_folder(path.parent)
+            self._refresh()
+            self._recover()
+        except LedgerError:
+            self._let_go()
+            raise
+        except OSError as exc:
+            self._let_go()
+            raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
+        self._committer = Committer(self._commit, self._save_used, path)
+        self.take = self._committer.put  # what ``put`` does, for whoever puts often: a call less
+        atexit.register(self._close_at_exit)
+        owned_here(self)
+
+    def _recover(self) -> None:
+        """Keep what processes had put that were killed before it was on disk."""
+        with left_behind(self.path) as left:
+            try:
+                if left.values:
+                    self._commit(left.values)
+                left.remove()
+            except (LedgerError, OSError) as exc:  # it stays where it is, for whoever can write here
+                self._left = left.values
+                log.info(
+                    "What a killed process has left in %s is used, and cannot be put in its place: %s", self.path, exc
+                )
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those keys that have one, whichever process put it there."""
+        if any(len(key) != KEY_NBYTES for key in keys):
+            raise InvalidArgumentError(f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of)")
+        # In this order: a value is in the index before it is no longer waiting.
+        found = self._committer.waiting(keys)
+        if self._left:
+            found |= {key: self._left[key] for key in keys if key in self._left}
+        with self._lock:
+            if self.is_closed:
+                raise LedgerError(f"The ledger {str(self.path)!r} is closed")
+            found |= self._read(keys)
+            # A folder that cannot be looked at is no reason to end a query: whoever writes to it will say so.
+            with contextlib.suppress(OSError):
+                if len(found) < len(keys) and self._refresh():
+                    found |= self._read([key for key in keys if key not in found])
+        return found
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Keep the value of a key that has none yet. Returns at once; on disk within 100 ms."""
+        self._committer.put(key, value)
+
+    def flush(self) -> None:
+        """Return when everything put so far is on disk."""
+        self._committer.flush()
+
+    def close(self) -> None:
+        """Flush, and let go of files and thread; raises if not everything could be written."""
+        atexit.unregister(self._close_at_exit)
+        try:
+            self._committer.close()
+        finally:
+            with self._lock:
+                self._let_go()
+                self.is_closed = True
+
+    def _let_go(self) -> None:
+        for segment in (*self._segments.values(), *self._orphans):
+            segment.close()
+        self._segments.clear()
+        self._orphans.clear()
+        self._index = KeyIndex()
+
+    def let_go_in_child(self) -> None:
+        """Be closed in a process that was forked from this one: files, locks and tails are the parent's."""
+        atexit.unregister(self._close_at_exit)
+        self._lock = threading.RLock()  # another thread may have held it
+        self._committer.let_go_in_child()
+        self._let_go()
+        self.is_closed = True
+
+    def _close_at_exit(self) -> None:
+        try:
+            self.close()
+        except LedgerError as exc:
+            log.error("%s", exc)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        while keys:
+            keys, places = self._index.find(keys)
+            if not keys:
+                break
+            values: list[bytes | None] = []
+            for number, first, last in _runs(places["segment"]):
+                here = places[first:last]
+                values += self._segments[number].read(keys[first:last], here["offset"], here["length"])
+                self._segments[number].touch(here["row"])
+            if None not in values:
+                found.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # mypy does not see that none is None
+                break
+            found.update((key, value) for key, value in zip(keys, values, strict=True) if value is not None)
+            damaged = [i for i, value in enumerate(values) if value is None]
+            self._strike_out(places[damaged])
+            keys = [keys[i] for i in damaged]  # which may have another place
+        return found
+
+    def _strike_out(self, damaged: Places) -> None:
+        log.warning("%d records of the ledger %s are damaged and count as missing", len(damaged), self.path)
+        for row, number in damaged[["row", "segment"]].tolist():
+            self._segments[number].forget(row)
+        self._index.discard(damaged)
+
+    def _refresh(self) -> bool:
+        """Learn what other processes have written; return whether there is anything new."""
+        is_new = self._follow_folder()
+        for number, segment in self._segments.items():
+            if not segment.is_mine:
+                entries, rows = segment.load()
+                if len(rows):
+                    self._index.add(number, entries, rows)
+                    is_new = True
+        return is_new
+
+    def _follow_folder(self) -> bool:
+        """Open the segments that are new, and close those that are gone; return whether any was."""
+        mtime_ns = os.stat(self.path).st_mtime_ns
+        if mtime_ns == self._folder_mtime_ns:
+            return False
+        # The clock of the file system is coarse: a change soon after another may bear the same time.
+        self._folder_mtime_ns = mtime_ns if time.time_ns() - mtime_ns > _MTIME_TICK_NS else -1
+        paths = {path.name: path for path in segment_paths(self.path)}
+        gone = [name for name in self._numbers if name not in paths]
+        if gone:  # pruned: what is left of them is in other files
+            self._index = KeyIndex()
+            for name in gone:
+                self._drop_segment(self._numbers.pop(name))
+            for number, segment in self._segments.items():
+                if segment.is_mine:
+                    self._index.add(number, *segment.entries())
+                else:
+                    segment.num_rows = 0
+        for name in sorted(paths.keys() - self._numbers.keys()):
+            with contextlib.suppress(FileNotFoundError):
+                if (opened := open_segment(paths[name])) is not None:
+                    self._add_segment(opened)
+        return bool(gone)
+
+    def _drop_segment(self, number: int) -> None:
+        segment = self._segments.pop(number)
+        if number == self._mine:  # the committer may be writing to it right now: see _commit
+            self._orphans.append(segment)
+            self._mine = None
+        else:
+            segment.close()
+
+    def _add_segment(self, segment: Segment) -> int:
+        number = next(self._next_number)
+        self._segments[number] = segment
+        self._numbers[segment.path.name] = number
+        return number
+
+    # -- writing, on the committer's thread --------------------------------------------------------------------------
+
+    def _commit(self, items: Mapping[bytes, bytes]) -> None:
+        """Write values whose keys nobody has written yet; when this returns they are on disk."""
+        with self._lock:
+            self._refresh()
+            if known := set(self._index.find(list(items))[0]):
+                items = {key: value for key, value in items.items() if key not in known}
+            if not items:
+                return
+            number = self._own_segment()
+            segment = self._segments[number]
+        try:
+            entries, rows = segment.append(items, int(time.time()))
+        except BaseException:
+            self._give_up_own()  # after a failed fsync nothing is known of the file: the next attempt looks again
+            raise
+        with self._lock:
+            if self._mine != number:
+                raise LedgerError(f"{str(segment.path)!r} was deleted while it was written")
+            self._index.add(number, entries, rows)
+        if segment.end >= ROLL_NBYTES:
+            self._give_up_own()
+
+    def _own_segment(self) -> int:
+        """Return the segment that this process writes: one that nobody writes any more, or a new one."""
+        if self._mine is None:
+            self._mine = next(self._adoptable(), None)
+        if self._mine is None:
+            self._mine = self._add_segment(Segment.create(self.path))
+        return self._mine
+
+    def _adoptable(self) -> Iterator[int]:
+        for number, segment in self._segments.items():
+            if segment.is_writable and segment.end < ROLL_NBYTES and segment.try_lock():
+                try:
+                    segment.repair()
+                except BaseException:
+                    segment.unlock()
+                    raise
+                self._index.add(number, *segment.load())
+                yield number
+
+    def _give_up_own(self) -> None:
+        with self._lock:
+            if self._mine is not None:
+                self._segments[self._mine].unlock()
+                self._mine = None
+
+    def _save_used(self) -> None:
+        with self._lock:
+            for segment in self._segments.values():
+                segment.save_used(int(time.time()))
+
+
+def _runs(sorted_numbers: npt.NDArray[np.uint32]) -> list[tuple[int, int, int]]:
+    """Return each number, where its run begins, and one past where it ends.
+
+    >>> _runs(np.array([3, 3, 5], np.uint32))
+    [(3, 0, 2), (5, 2, 3)]
+    """
+    starts = [0, *(np.flatnonzero(sorted_numbers[1:] != sorted_numbers[:-1]) + 1).tolist(), len(sorted_numbers)]
+    return [(int(sorted_numbers[first]), first, last) for first, last in pairwise(starts)]

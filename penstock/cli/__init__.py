@@ -1,0 +1,150 @@
+"""The command ``penstock``. Each group of subcommands is one function that adds itself to the parser."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.config import get_config, parse_age, parse_bytes
+from penstock.errors import InvalidArgumentError, PenstockError
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0 if it did what was asked, 1 if it could not, 2 for a wrong use."""
+    args = _parser().parse_args(argv)
+    command: Command = args.command
+    try:
+        return command(args)
+    except PenstockError as exc:
+        print(f"penstock: {exc}", file=sys.stderr)
+        return 2 if isinstance(exc, InvalidArgumentError) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock", description="Batch inference over large datasets.")
+    groups = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in (_add_cache,):
+        add(groups)
+    return parser
+
+
+# -- penstock cache --------------------------------------------------------------------------------------------------
+
+
+def _add_cache(groups: Any) -> None:
+    cache = groups.add_parser("cache", help="what finished calls are kept, and making that smaller")
+    commands = cache.add_subparsers(required=True, metavar="stats|prune|clear|verify")
+
+    def add(name: str, command: Command, text: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+        parser.add_argument("--dir", metavar="DIR", help="a cache_dir, or the ledger of a job; else the one configured")
+        parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+        parser.set_defaults(command=command)
+        return parser
+
+    add("stats", _cache_stats, "Say how many finished calls are kept, and since when.")
+    prune = add("prune", _cache_prune, "Remove what was not used for long, then what was used least recently.")
+    prune.add_argument("--max-size", metavar="SIZE", help="keep at most this much, such as 10GB")
+    prune.add_argument("--older-than", metavar="AGE", help="remove what was not used for this long, such as 30d")
+    clear = add("clear", _cache_clear, "Remove all finished calls.")
+    clear.add_argument("--yes", action="store_true", help="do not ask")
+    add("verify", _cache_verify, "Read everything that is kept, and say whether it is whole.")
+
+
+def _cache_stats(args: argparse.Namespace) -> int:
+    from penstock.cache.ledger.maintenance import stats
+
+    found = stats(_cache_path(args))
+    _print("Finished calls", dataclasses.asdict(found), as_json=args.json)
+    return 0
+
+
+def _cache_prune(args: argparse.Namespace) -> int:
+    from penstock.cache.ledger.maintenance import prune
+
+    if args.max_size is None and args.older_than is None:
+        raise InvalidArgumentError("penstock cache prune needs --max-size, --older-than or both")
+    max_nbytes = None if args.max_size is None else parse_bytes(args.max_size)
+    max_age_s = None if args.older_than is None else parse_age(args.older_than)
+    result = prune(_cache_path(args), time.time(), max_nbytes, max_age_s)
+    _print("Pruned", dataclasses.asdict(result), as_json=args.json)
+    return 0
+
+
+def _cache_clear(args: argparse.Namespace) -> int:
+    from penstock.cache.ledger.maintenance import clear, stats
+
+    path = _cache_path(args)
+    if not args.yes:
+        count = stats(path).num_records
+        if not sys.stdin.isatty():
+            raise InvalidArgumentError(f"This would remove {count:,} finished calls in {str(path)!r}: add --yes")
+        if input(f"Remove {count:,} finished calls in {path}? [y/N] ").strip().lower() not in ("y", "yes"):
+            return 1
+    _print("Cleared", dataclasses.asdict(clear(path)), as_json=args.json)
+    return 0
+
+
+def _cache_verify(args: argparse.Namespace) -> int:
+    from penstock.cache.ledger.maintenance import verify
+
+    path = _cache_path(args)
+    num_whole, num_damaged = verify(path)
+    _print("Verified", {"path": str(path), "num_whole": num_whole, "num_damaged": num_damaged}, as_json=args.json)
+    return 1 if num_damaged else 0
+
+
+def _cache_path(args: argparse.Namespace) -> Path:
+    from penstock.cache.ledger.maintenance import ledger_folder
+
+    if not (folder := args.dir or get_config().cache_dir):
+        raise InvalidArgumentError("No cache is configured: give --dir DIR, or set PENSTOCK_CACHE_DIR")
+    return ledger_folder(folder)
+
+
+# -- printing --------------------------------------------------------------------------------------------------------
+
+
+def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:
+    """Print named values: for programs as they are, for people with units."""
+    if as_json:
+        import orjson
+
+        print(orjson.dumps(values).decode())
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False, box=None)
+    for name, value in values.items():
+        table.add_row(*_readable(name, value))
+    Console().print(table)
+
+
+def _readable(name: str, value: Any) -> tuple[str, str]:
+    """Return a value and its name as people read them.
+
+    >>> _readable("nbytes_before", 1_500_000), _readable("num_records", 12345), _readable("oldest_written_s", None)
+    (('size before', '1.5 MB'), ('records', '12,345'), ('oldest written', '-'))
+    """
+    words = name.removeprefix("num_").removesuffix("_s").replace("nbytes", "size").replace("_", " ")
+    if value is None:
+        return words, "-"
+    if name.startswith("nbytes"):
+        from rich.filesize import decimal
+
+        return words, decimal(value)
+    if name.endswith("_s"):
+        return words, time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
+    return words, f"{value:,}" if isinstance(value, int) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What calls cost: by the prices in ``prices.json``, which has their date, and by those that the user gives.
+
+A file of the same form, named by ``ps.set_config(prices=...)`` or PENSTOCK_PRICES, goes before ours; a call's own
+``price=`` goes before both. The model ``*`` of a provider is any that is not named.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.config import get_config
+from penstock.cost.price_files import FIELD, read_prices
+from penstock.errors import InvalidArgumentError
+
+BATCH_SHARE = 0.5
+PRICES = Path(__file__).with_name("prices.json")
+_VERSION = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|latest|\d{3})$")  # gpt-4.1-2025-04-14, claude-...-20250929
+
+Price = Mapping[str, float]
+
+
+def cost_of(
+    provider: str,
+    model: str | None,
+    *,
+    input_tokens: int | None,
+    output_tokens: int | None,
+    cached_tokens: int | None = None,
+    price: Price | None = None,
+    is_batch: bool = False,
+) -> float | None:
+    """Return the dollars that a call cost, or None where the model's price is not known.
+
+    Batch APIs cost half (``BATCH_SHARE``), at OpenAI as at Anthropic.
+
+    >>> cost_of("openai", "gpt-5-mini-2025-08-07", input_tokens=1_000_000, output_tokens=0)
+    0.25
+    """
+    price = price or price_of(provider, model)
+    if price is None or input_tokens is None:
+        return None
+    share = BATCH_SHARE if is_batch else 1.0
+    return share * millionths(price, input_tokens, output_tokens or 0, cached_tokens or 0) / 1e6
+
+
+def millionths(price: Price, input_tokens: int, output_tokens: int, cached_tokens: int) -> float:
+    """Return what tokens cost, in millionths of a dollar."""
+    cached = min(cached_tokens, input_tokens)
+    return (
+        (input_tokens - cached) * price["input"]
+        + cached * price.get("cached", price["input"])
+        + output_tokens * price.get("output", 0.0)
+    )
+
+
+def price_of(provider: str, model: str | None) -> Price | None:
+    """Return the dollars for a million tokens of a model, whatever date its name ends with."""
+    if model is None:
+        return None
+    own = get_config().prices
+    return _found(provider, model, own, _changed_at(own) if own else 0)
+
+
+def prices_date() -> str:
+    """Return the day of which our prices are."""
+    return str(_file(str(PRICES), 0)["date"])
+
+
+def unknown_price(provider: str, model: str) -> InvalidArgumentError:
+    """Return the error of a budget for a model whose price nobody gave."""
+    return InvalidArgumentError(
+        f"budget= needs the price of {model!r} (provider {provider!r}), which the prices of {prices_date()} do not "
+        "have. Give dollars for a million tokens in the call, such as price={'input': 0.25, 'output': 2.0}, or in a "
+        f'file {{"{FIELD}": {{"{provider}": {{"{model}": {{"input": 0.25, "output": 2.0}}}}}}}} that '
+        "ps.set_config(prices='prices.json') or PENSTOCK_PRICES names."
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _found(provider: str, model: str, own: str, changed_at: int) -> Price | None:
+    files = [_file(own, changed_at)] if own else []
+    for prices in (*files, _file(str(PRICES), 0)):
+        known = prices[FIELD].get(provider, {})
+        for name in (model, _VERSION.sub("", model), "*"):
+            if name in known:
+                return dict(known[name])
+    return None
+
+
+@functools.lru_cache(maxsize=8)
+def _file(path: str, changed_at: int) -> dict[str, Any]:
+    """Return the prices of a file as it was when it was last changed."""
+    return read_prices(path)
+
+
+def _changed_at(path: str) -> int:
+    try:
+        return os.stat(Path(path).expanduser()).st_mtime_ns
+    except OSError as exc:
+        raise InvalidArgumentError(f"prices={path!r} cannot be read: {exc}") from exc

@@ -1,0 +1,55 @@
+"""When so many rows have failed that a query had better stop."""
+
+from __future__ import annotations
+
+from penstock.errors import TooManyErrorsError
+from penstock.observe.events import RowError
+from penstock.plan.stages import CallBatch, CallUdf, Work
+
+MIN_ROWS = 100  # before so many were taken, a fraction says little
+
+
+class Tolerance:
+    """Counts the rows of one stage that failed; raises once they are more than its function's ``max_errors``."""
+
+    def __init__(self, work: Work | None) -> None:
+        self._max_errors = max_errors_of(work)
+        self._num_errors = 0
+        self._first: RowError | None = None
+
+    def add(self, errors: tuple[RowError, ...], num_rows_taken: int) -> None:
+        self._first = self._first or errors[0]
+        self._num_errors += len(errors)
+        if isinstance(self._max_errors, int) or num_rows_taken >= MIN_ROWS:
+            self.check(num_rows_taken)
+
+    def check(self, num_rows_taken: int) -> None:
+        """Raise if there are too many; to be called at the end, too, as a fraction is not judged at the start."""
+        if self._first is None or not is_too_many(self._max_errors, self._num_errors, num_rows_taken):
+            return
+        first = self._first
+        raise TooManyErrorsError(
+            f"UDF {first.operator!r} failed on {self._num_errors} of {num_rows_taken} rows, which is more than "
+            f"max_errors={self._max_errors}. The first: {first.error_type}: {first.message}, given {first.input:.500}"
+        )
+
+
+def is_too_many(max_errors: int | float | None, num_errors: int, num_rows_taken: int) -> bool:
+    """Say whether errors pass their limit, a count or a fraction of the rows taken.
+
+    >>> is_too_many(2, 3, 3), is_too_many(0.5, 1, 3), is_too_many(0.5, 60, 100), is_too_many(None, 9, 9)
+    (True, False, True, False)
+    """
+    if max_errors is None:
+        return False
+    return num_errors > (max_errors if isinstance(max_errors, int) else max_errors * num_rows_taken)
+
+
+def max_errors_of(work: Work | None) -> int | float | None:
+    match work:
+        case CallUdf(call):
+            return call.udf.policy.max_errors
+        case CallBatch(spec):
+            return spec.policy.max_errors
+        case _:
+            return None

@@ -1,0 +1,157 @@
+"""Async functions on one event loop: thousands of calls wait at once on a single thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.engine.garbage_collection import CalmCollector
+from penstock.engine.lineage import origins_of
+from penstock.engine.pools.row_errors import record, recording
+from penstock.engine.pools.threads import input_of, local_bundle
+from penstock.protocols import Emit, Report, Task, WorkerContext, task_origins
+
+
+class AsyncHandler(Protocol):
+    """The work of an async stage: built, used and closed on the loop's thread; one serves the whole stage."""
+
+    async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch: ...
+
+    async def close(self) -> None: ...
+
+
+OpenAsyncHandler = Callable[[WorkerContext], AsyncHandler]
+
+
+class LoopThread:
+    """An event loop on a thread, started with the first task; stages that call methods of one object share it.
+
+    A client made by one method, such as a pool of connections, belongs to its loop; so others must run there too.
+    """
+
+    def __init__(self, is_fast: bool = False) -> None:
+        self.num_users = 0
+        self.loop = fast_loop() if is_fast else asyncio.new_event_loop()
+        self._is_fast = is_fast
+        if is_fast:
+            CalmCollector.begin()
+        self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Run ``work`` on the loop."""
+        if not self._thread.is_alive():
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Cancel what still runs, let it clean up after itself, and end the thread."""
+        if self._thread.is_alive():
+            try:
+                self.start(self._wind_up()).result()
+            finally:
+                self.loop.call_soon_threadsafe(self.loop.stop)
+                self._thread.join()
+        self.loop.close()
+        if self._is_fast:
+            CalmCollector.end()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        while True:
+            try:
+                return self.loop.run_forever()
+            except (KeyboardInterrupt, SystemExit):
+                pass  # a task's own, which asyncio lets through to here; whoever waits for that task gets it too
+
+    async def _wind_up(self) -> None:
+        await cancel([task for task in asyncio.all_tasks() if task is not asyncio.current_task()])
+        await self.loop.shutdown_asyncgens()
+        await self.loop.shutdown_default_executor()
+
+
+def fast_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop for calls of ours: uvloop's where it is installed. Users' code may rely on asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait until they have cleaned up after themselves."""
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+class AsyncPool:
+    """Implements ``WorkerPool`` on the event loop of ``thread``, which ends with the last pool that uses it."""
+
+    def __init__(
+        self, open_handler: OpenAsyncHandler, capacity: int, emit: Emit, thread: LoopThread | None = None
+    ) -> None:
+        self.capacity = capacity
+        self._open_handler = open_handler
+        self._emit = emit
+        self._handler: AsyncHandler | None = None
+        self._thread = thread or LoopThread()
+        self._thread.num_users += 1
+        self._context = contextvars.copy_context()  # of the query: whoever draws its rows may be elsewhere by then
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps none from being collected as garbage
+        self._is_closed = False
+
+    def submit(self, task: Task) -> None:
+        self._context.run(self._thread.start, self._begin(task))
+
+    def finish(self) -> None:
+        self._emit(Report(None, None, is_done=True))
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._thread.num_users -= 1
+        try:
+            if self._thread.is_running:
+                self._thread.start(self._wind_up()).result()
+        finally:
+            if not self._thread.num_users:
+                self._thread.close()
+
+    async def _begin(self, task: Task) -> None:
+        running = asyncio.create_task(self._process(task))
+        self._tasks.add(running)
+        running.add_done_callback(self._tasks.discard)
+
+    async def _wind_up(self) -> None:
+        await cancel(self._tasks)
+        if self._handler is not None:
+            await self._handler.close()
+
+    async def _process(self, task: Task) -> None:
+        started = time.perf_counter()
+        try:
+            if self._handler is None:
+                self._handler = self._open_handler(WorkerContext(lambda: self._is_closed, record))
+            task_origins.set(origins_of(task))  # in the context of this asyncio task, which is the task's own
+            with recording() as errors:
+                batch = await self._handler.process(input_of(task), task.first_row)
+            output = local_bundle(batch)
+        except BaseException as exc:  # a CancelledError too: one that is not ours must not leave the query waiting
+            self._emit(Report(task, None, is_done=True, error=exc))
+            return
+        busy_s = time.perf_counter() - started
+        self._emit(Report(task, output, is_done=True, busy_s=busy_s, errors=tuple(errors)))

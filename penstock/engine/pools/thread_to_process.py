@@ -1,0 +1,137 @@
+"""A stage that starts on threads, which cost nothing to start, and goes on in processes if the GIL holds it back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Protocol
+
+from penstock.engine.pools.gil import GilWatch
+from penstock.errors import QueryCancelledError
+from penstock.protocols import Emit, Report, Task, WorkerPool
+
+log = logging.getLogger("penstock.workers")
+
+MakePool = Callable[[Emit], WorkerPool | None]
+
+
+class Watch(Protocol):
+    """Judges from what tasks took whether a stage should move, as ``GilWatch`` does."""
+
+    @property
+    def is_held_back(self) -> bool: ...
+
+    def note_start(self, now: float) -> None: ...
+
+    def note_end(self, now: float, busy_s: float, wanted_cpu_s: float) -> None: ...
+
+
+class MovingPool:
+    """Implements ``WorkerPool`` by one pool of threads and, from the moment that it moves, one of processes.
+
+    Tasks that run on threads by then end there. A stage for which ``make_processes`` gives None stays there; and one
+    whose first task in a process fails comes back, with that task: what was sent there may not work there.
+    """
+
+    def __init__(
+        self,
+        make_threads: Callable[[Emit], WorkerPool],
+        make_processes: MakePool,
+        emit: Emit,
+        watch: Watch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._emit = emit
+        self._watch = watch or GilWatch()
+        self._clock = clock
+        self._lock = threading.Lock()  # reports come from other threads
+        self._on_threads: set[Task] = set()
+        self._threads = make_threads(self._threads_report)
+        self._make_processes: MakePool | None = make_processes
+        self._processes: WorkerPool | None = None
+        self._is_drained = False
+        self._has_worked = False  # in a process
+        self._has_come_back = False
+        self.capacity = self._threads.capacity
+
+    def submit(self, task: Task) -> None:
+        with self._lock:
+            is_on_threads = task in self._on_threads
+            should_move = self._make_processes is not None and self._watch.is_held_back
+        if should_move:
+            self._move()
+        if self._processes is not None and not is_on_threads and not self._has_come_back:
+            self._close_threads_if_drained()
+            self._processes.submit(task)
+        else:
+            self._submit_to_threads(task)
+
+    def _submit_to_threads(self, task: Task) -> None:
+        with self._lock:
+            self._watch.note_start(self._clock())
+            self._on_threads.add(task)
+        self._threads.submit(task)
+
+    def finish(self) -> None:
+        self._threads.finish()  # whose last report makes the processes finish
+
+    def close(self) -> None:
+        with ExitStack() as closing:
+            closing.callback(self._threads.close)
+            if self._processes is not None:
+                closing.callback(self._processes.close)
+
+    def _move(self) -> None:
+        make, self._make_processes = self._make_processes, None
+        assert make is not None
+        self._processes = make(self._processes_report)
+        if self._processes is None:
+            log.info("A function that holds the GIL stays on threads, as it cannot be sent to a worker process.")
+
+    def _close_threads_if_drained(self) -> None:
+        """Release what the threads hold, such as a model, once their last task is done."""
+        with self._lock:
+            is_drained = self._has_worked and not self._on_threads and not self._is_drained
+        if is_drained:
+            self._is_drained = True
+            self._threads.close()
+
+    def _threads_report(self, report: Report) -> None:
+        self._or_fail(self._pass_on_from_threads, report)
+
+    def _processes_report(self, report: Report) -> None:
+        self._or_fail(self._pass_on_from_processes, report)
+
+    def _or_fail(self, pass_on: Emit, report: Report) -> None:
+        """Pass on a report; nobody waits for this thread, so what goes wrong here must reach the executor too."""
+        try:
+            pass_on(report)
+        except BaseException as exc:
+            self._emit(Report(report.task, None, is_done=True, error=exc))
+
+    def _pass_on_from_threads(self, report: Report) -> None:
+        if report.task is not None:
+            with self._lock:
+                self._watch.note_end(self._clock(), report.busy_s, report.wanted_cpu_s)
+                if report.is_done:
+                    self._on_threads.discard(report.task)
+            self._emit(report)
+        elif report.is_done and report.error is None and self._processes is not None:
+            self._processes.finish()
+        else:
+            self._emit(report)
+
+    def _pass_on_from_processes(self, report: Report) -> None:
+        """Pass on what a process gave; before any of them has given anything, a failure is tried again on a thread."""
+        if report.task is None or report.error is None:
+            self._has_worked = self._has_worked or report.task is not None
+            self._emit(report)
+        elif self._has_worked or isinstance(report.error, QueryCancelledError):
+            self._emit(report)
+        else:
+            log.info("A function that holds the GIL goes on on threads, as it failed in a process: %r", report.error)
+            self._has_come_back = True
+            self._submit_to_threads(report.task)

@@ -1,0 +1,58 @@
+"""Where queries run. The runner is a setting like any other, so it can be chosen by environment or in a block.
+
+The engine is loaded with the first query, which keeps ``import penstock`` quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.config import get_config, set_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from penstock.engine.runners.query import Runner
+    from penstock.plan.nodes import Plan, Write
+    from penstock.protocols import Subscriber
+
+_ray_options: dict[str, Any] = {}
+
+
+def run(plan: Plan, *, is_ordered: bool = True, subscribers: Sequence[Subscriber] = ()) -> Iterator[pa.RecordBatch]:
+    """Yield the plan's rows from the current runner; see ``runners.query``."""
+    from penstock.engine.runners import query
+
+    return query.run(plan, current_runner(), is_ordered=is_ordered, subscribers=subscribers)
+
+
+def write(plan: Write, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
+    """Run a write to its commit on the current runner; see ``runners.query``."""
+    from penstock.engine.runners import query
+
+    return query.write(plan, current_runner(), subscribers=subscribers)
+
+
+def current_runner() -> Runner:
+    """Return the runner that the settings name."""
+    if get_config().runner == "ray":
+        from penstock.engine.runners.ray import RayRunner
+
+        return RayRunner(**_ray_options)
+    from penstock.engine.runners.local import LocalRunner
+
+    return LocalRunner()
+
+
+def set_runner_ray(address: str | None = None) -> None:
+    """Run queries on Ray: on the cluster at ``address``, the one this process is connected to, or a new local one."""
+    _ray_options.clear()
+    _ray_options["address"] = address
+    set_config(runner="ray")
+
+
+def set_runner_local() -> None:
+    """Run queries on this machine."""
+    set_config(runner="local")

@@ -1,0 +1,187 @@
+"""What runs inside the actors of ``ray``: a handler, fed from the object store, with answers for the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.ai.remote.limits.sharing import offered_limits
+from penstock.cost.accounts import Entries, taken_entries
+from penstock.engine.pools.row_errors import record, recording
+from penstock.engine.pools.threads import joined
+from penstock.engine.pools.worker import packed_error
+from penstock.observe.events import RowError
+from penstock.protocols import Handler, WorkerContext
+from penstock.types.ipc import from_ipc, to_ipc
+
+if TYPE_CHECKING:
+    from penstock.engine.pools.asyncio import AsyncHandler
+    from penstock.engine.runners.ray_sharing import Heartbeat
+
+Parts = tuple[tuple[int, int], ...]  # offset and number of rows of each object that makes up a task
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the driver must know of a call. Errors are answers, so that Ray does not wrap them."""
+
+    has_output: bool = False
+    num_rows: int = 0
+    nbytes: int = 0
+    is_done: bool = True
+    busy_s: float = 0.0
+    error: bytes | BaseException | None = None
+    errors: tuple[RowError, ...] = ()
+    spent: Entries | None = None  # what calls took since the last answer
+
+    @property
+    def exception(self) -> BaseException | None:
+        if not isinstance(self.error, bytes):
+            return self.error
+        error, cause, note = pickle.loads(self.error)
+        error.__cause__ = cause
+        error.add_note(note)
+        return error  # type: ignore[no-any-return]
+
+
+Reply = tuple[pa.Buffer | None, Answer]  # apart, so that the first may stay in the object store
+
+
+class Worker:
+    """An actor with one handler, which is built with the first task and works on one at a time."""
+
+    def __init__(self, packed_open: bytes) -> None:
+        self._packed_open = packed_open
+        self._handler: Handler | None = None
+        self._outputs: Iterator[pa.RecordBatch] | None = None
+        self._errors: list[RowError] = []  # rows that failed on the way to the next answer
+
+    def assign(self, packed_open: bytes) -> None:
+        """Say which handler to build from now on."""
+        self._packed_open = packed_open
+
+    def start(self, first_row: int, parts: Parts | None, *items: Any) -> Reply:
+        """Take up a task and give its first output."""
+        started = time.perf_counter()
+        try:
+            if self._handler is None:
+                self._handler = pickle.loads(self._packed_open)(WorkerContext(lambda: False, self._errors.append))
+            given = self._handler.process(input_from(parts, items), first_row)
+            if isinstance(given, pa.RecordBatch):
+                return reply(given, started, self._errors, is_done=True)
+            self._outputs = given
+        except BaseException as exc:
+            return failed(exc)
+        return self._next(started)
+
+    def carry_on(self) -> Reply:
+        """Give the next output of the task."""
+        return self._next(time.perf_counter())
+
+    def finish(self) -> Reply:
+        """Give all that the handler still holds as one batch."""
+        started = time.perf_counter()
+        try:
+            rest = [] if self._handler is None else list(self._handler.finish())
+            return reply(joined(rest) if rest else None, started, self._errors, is_done=True)
+        except BaseException as exc:
+            return failed(exc)
+
+    def close(self) -> None:
+        """Close the handler; another may be assigned then."""
+        handler, self._handler, self._outputs = self._handler, None, None
+        self._errors.clear()
+        if handler is not None:
+            handler.close()
+
+    def _next(self, started: float) -> Reply:
+        assert self._outputs is not None
+        try:
+            batch = next(self._outputs, None)
+            return reply(batch, started, self._errors, is_done=batch is None)
+        except BaseException as exc:
+            return failed(exc)
+
+
+class AsyncWorker:
+    """An actor whose event loop serves the async stages that share it, each by its number, several tasks at once."""
+
+    def __init__(self, *packed_opens: bytes) -> None:
+        self._packed_opens = packed_opens
+        self._handlers: dict[int, AsyncHandler] = {}
+        self._running: dict[int, set[asyncio.Task[pa.RecordBatch]]] = {}
+        self._heartbeat: Heartbeat | None = None
+        self._turns = asyncio.Lock()  # tasks begin in the order in which they came
+
+    async def start(self, stage: int, first_row: int, parts: Parts, *items: Any) -> Reply:
+        started = time.perf_counter()
+        try:
+            async with self._turns:
+                handler = self._handlers.get(stage) or self._opened(stage)
+                if self._heartbeat is not None:
+                    await self._heartbeat.first()
+            with recording() as errors:
+                batch = await self._run(stage, handler.process(input_from(parts, items), first_row))
+            return reply(batch, started, errors, is_done=True)
+        except (Exception, asyncio.CancelledError) as exc:
+            return failed(exc)
+
+    async def finish(self, stage: int) -> Reply:
+        return None, Answer()
+
+    async def close(self, stage: int) -> None:
+        """End what still runs of a stage and close its handler; the other stages go on."""
+        from penstock.engine.pools.asyncio import cancel
+
+        await cancel(self._running.pop(stage, ()))
+        handler = self._handlers.pop(stage, None)
+        if handler is not None:
+            await handler.close()
+        if not self._handlers and self._heartbeat is not None:
+            heartbeat, self._heartbeat = self._heartbeat, None
+            await heartbeat.end()
+
+    def _opened(self, stage: int) -> AsyncHandler:
+        handler: AsyncHandler = pickle.loads(self._packed_opens[stage])(WorkerContext(lambda: False, record))
+        self._handlers[stage] = handler
+        if self._heartbeat is None and (limits := offered_limits()) is not None:
+            from penstock.engine.runners.ray_sharing import Heartbeat
+
+            self._heartbeat = Heartbeat(limits)
+        return handler
+
+    async def _run(self, stage: int, work: Coroutine[Any, Any, pa.RecordBatch]) -> pa.RecordBatch:
+        task = asyncio.create_task(work)
+        running = self._running.setdefault(stage, set())
+        running.add(task)
+        task.add_done_callback(running.discard)
+        return await task
+
+
+def input_from(parts: Parts | None, items: tuple[Any, ...]) -> Any:
+    """Return what a handler works on: the read task, or the parts of several objects as one batch."""
+    if parts is None:
+        return items[0]
+    batches = [from_ipc(item).slice(*part) for item, part in zip(items, parts, strict=True)]
+    return batches[0] if len(batches) == 1 else joined(batches)
+
+
+def reply(batch: pa.RecordBatch | None, started: float, failed_rows: list[RowError], *, is_done: bool) -> Reply:
+    """Return an answer with the rows that failed since the last, which are forgotten here."""
+    errors = tuple(failed_rows)
+    failed_rows.clear()
+    if batch is None:
+        return None, Answer(busy_s=time.perf_counter() - started, errors=errors, spent=taken_entries())
+    packed = to_ipc(batch)
+    busy_s = time.perf_counter() - started
+    return packed, Answer(True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, spent=taken_entries())
+
+
+def failed(exc: BaseException) -> Reply:
+    return None, Answer(error=packed_error(exc), spent=taken_entries())

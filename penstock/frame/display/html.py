@@ -1,0 +1,100 @@
+"""Tables in a notebook: self-contained HTML in which data is never anything but text."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.frame.display.cells import cell_text, clipped
+from penstock.frame.display.extent import ends, format_footer, require_positive
+from penstock.frame.display.thumbnails import thumbnail_html
+from penstock.observe.text import ELLIPSIS, format_count, visible_text
+from penstock.types import DataType, Schema
+
+MAX_HTML_COLUMNS = 50
+MAX_TITLE_LENGTH = 2_000
+
+# Colours are the page's own, thinned: one table serves light and dark notebooks.
+_TABLE = "border-collapse:collapse;border:0;margin:0;font-size:13px;line-height:1.45"
+_TH = "padding:4px 12px;border:0;border-bottom:1px solid rgba(128,128,128,.55);vertical-align:bottom;font-weight:600"
+_TD = "padding:4px 12px;border:0;border-bottom:1px solid rgba(128,128,128,.18);vertical-align:top"
+_NUMBER = ";text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+_TEXT = ";text-align:left;white-space:nowrap"
+_WRAPPED = "width:max-content;max-width:28em;white-space:normal;overflow-wrap:anywhere"
+_FAINT = "opacity:.6;font-size:12px"
+
+
+def render_html(table: pa.Table, schema: Schema, *, total_rows: int | None = None, max_width: int = 100) -> str:
+    """Return a self-contained HTML table for ``_repr_html_``; longer text than ``max_width`` is in a tooltip."""
+    require_positive("max_width", max_width)
+    footer = f'<div style="{_FAINT};padding:4px 12px">{format_footer(table.num_rows, total_rows, len(schema))}</div>'
+    if len(schema) == 0:
+        return footer
+    positions = ends(range(len(schema)), MAX_HTML_COLUMNS)
+    head: list[str] = []
+    columns: list[list[str]] = []
+    for position in positions:
+        dtype = schema[position].dtype
+        side = _NUMBER if dtype.is_numeric() else _TEXT
+        head.append(_header_html(schema[position].name, str(dtype), side))
+        columns.append(
+            [f'<td style="{_TD}{side}">{cell_html(v, dtype, max_width)}</td>' for v in table.column(position)]
+        )
+    if hidden := len(schema) - len(positions):
+        middle = (MAX_HTML_COLUMNS + 1) // 2
+        head.insert(middle, _header_html(ELLIPSIS, f"(+{format_count(hidden, 'column')})", _TEXT))
+        columns.insert(middle, [f'<td style="{_TD}{_TEXT}">{ELLIPSIS}</td>'] * table.num_rows)
+    plain_row = '<tr style="background:transparent">'
+    rows = "".join(f"{plain_row}{''.join(cells)}</tr>\n" for cells in zip(*columns, strict=True))
+    return (
+        f'<div style="overflow-x:auto;max-width:100%">\n<table style="{_TABLE}">\n'
+        f"<thead>{plain_row}{''.join(head)}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n{footer}\n</div>"
+    )
+
+
+def plain_table_html(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """Return a table of texts, the first column on the left and the others on the right, with lines above and below."""
+
+    def line(cells: Sequence[str], tag: str, style: str) -> str:
+        drawn = [
+            f'<{tag} style="{style}{_NUMBER if place else _TEXT}">{html.escape(visible_text(cell))}</{tag}>'
+            for place, cell in enumerate(cells)
+        ]
+        return f'<tr style="background:transparent">{"".join(drawn)}</tr>\n'
+
+    table = ""
+    if rows:
+        body = "".join(line(row, "td", _TD) for row in rows)
+        table = (
+            f'<table style="{_TABLE}">\n<thead>{line(header, "th", _TH)}</thead>\n<tbody>\n{body}</tbody>\n</table>\n'
+        )
+    below = "".join(f"<div>{html.escape(visible_text(note))}</div>\n" for note in notes)
+    return (
+        f'<div style="overflow-x:auto;max-width:100%">\n'
+        f'<div style="padding:4px 12px;font-size:13px">{html.escape(visible_text(title))}</div>\n'
+        f'{table}<div style="{_FAINT};padding:4px 12px">\n{below}</div>\n</div>'
+    )
+
+
+def _header_html(name: str, dtype: str, side: str) -> str:
+    name, dtype = visible_text(name), visible_text(dtype)
+    title = html.escape(clipped(f"{name}: {dtype}", MAX_TITLE_LENGTH))
+    note = f'<div style="{_FAINT};font-weight:400">{html.escape(clipped(dtype, 40))}</div>'
+    return f'<th style="{_TH}{side}" title="{title}">{html.escape(clipped(name, 60))}{note}</th>'
+
+
+def cell_html(value: pa.Scalar, dtype: DataType, max_width: int = 100) -> str:
+    """Return the content of one cell: a picture where it is an image, text otherwise."""
+    if not value.is_valid:
+        return '<span style="opacity:.5;font-style:italic">None</span>'
+    text = cell_text(value, max_width)
+    if dtype.is_image() and (picture := thumbnail_html(value.as_py(), html.escape(text.strip("<>")))):
+        return picture
+    if dtype.is_extension() and text.startswith("<"):
+        return f'<code style="background:transparent;color:inherit;opacity:.7">{html.escape(text)}</code>'
+    if len(text) <= max_width:
+        return html.escape(text) if len(text) <= 30 else f'<div style="{_WRAPPED}">{html.escape(text)}</div>'
+    title = html.escape(clipped(cell_text(value, MAX_TITLE_LENGTH, newline="\n"), MAX_TITLE_LENGTH))
+    return f'<div style="{_WRAPPED}" title="{title}">{html.escape(clipped(text, max_width))}</div>'

@@ -1,0 +1,260 @@
+"""Tables on a terminal: aligned, cut to its width, in plain text or a few styles."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TextIO
+
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.frame.display.cells import cell_text
+from penstock.frame.display.extent import ends, format_footer, require_positive
+from penstock.frame.display.html import render_html
+from penstock.observe.text import ELLIPSIS, cell_width, fit, format_count, visible_text
+from penstock.types import Schema
+
+MIN_COLUMN_WIDTH = 12  # text is not squeezed below this to make room for more columns
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The lines around a table. A rule is its left end, filling, crossing and right end; an empty one is not drawn."""
+
+    top: str = ""
+    header: str = ""
+    row: str = ""
+    bottom: str = ""
+    left: str = ""
+    middle: str = ""
+    right: str = ""
+
+
+BOXES = {
+    "default": Box("╭─┬╮", "├─┼┤", "", "╰─┴╯", "│", "│", "│"),
+    "fancy": Box("╭─┬╮", "╞═╪╡", "├╌┼┤", "╰─┴╯", "│", "┆", "│"),
+    "grid": Box("┌─┬┐", "╞═╪╡", "├─┼┤", "└─┴┘", "│", "│", "│"),
+    "simple": Box(header=" -+ ", middle=" "),
+    "plain": Box(),
+    "markdown": Box(header="|-||", left="|", middle="|", right="|"),
+}
+FORMATS = (*BOXES, "html")
+ALIGNMENTS: dict[str, Callable[[str, int], str]] = {
+    "left": lambda text, width: text + " " * (width - cell_width(text)),
+    "right": lambda text, width: " " * (width - cell_width(text)) + text,
+    "center": lambda text, width: (" " * ((width - cell_width(text)) // 2) + text).ljust(
+        width - cell_width(text) + len(text)
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What a stream can show; ``width`` is None where lines have no end, as in a file."""
+
+    width: int | None
+    has_color: bool
+
+
+def terminal_of(stream: TextIO) -> Terminal:
+    """Return what ``stream`` can show, honouring ``COLUMNS``, ``NO_COLOR`` and ``TERM=dumb``."""
+    if not stream.isatty():
+        return Terminal(None, False)
+    is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
+    return Terminal(shutil.get_terminal_size().columns, not is_plain)
+
+
+def print_table(table: pa.Table, schema: Schema, *, file: TextIO | None = None, **options: Any) -> None:
+    """Print a table as wide and as colourful as ``file`` (standard output) allows; options as in ``render_text``."""
+    stream = file or sys.stdout
+    terminal = terminal_of(stream)
+    options = {"terminal_width": terminal.width, "color": terminal.has_color} | options
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    text = render_text(table, schema, **options) + "\n"
+    stream.write(text.encode(encoding, "replace").decode(encoding))
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    dtype: str
+    cells: Sequence[str]
+    is_null: Sequence[bool]
+    align: str
+    is_elastic: bool  # text may be squeezed to make room; a number or a date would be of no use
+    width: int
+
+
+def render_text(
+    table: pa.Table,
+    schema: Schema,
+    *,
+    total_rows: int | None = None,
+    max_width: int = 30,
+    format: str | None = "default",
+    terminal_width: int | None = None,
+    color: bool = False,
+    verbose: bool | None = None,
+    align: str | None = "auto",
+) -> str:
+    """Return an aligned table of all rows of ``table``, with a line below that says how many rows there are.
+
+    ``total_rows`` is the number of rows the table was cut from, None if that is not known. No column is wider than
+    ``max_width`` cells. Where ``terminal_width`` is given, text columns are narrowed to fit it, and then columns in
+    the middle left out. ``verbose`` says whether the types are shown; by default they are, except in Markdown.
+
+    >>> table = pa.table({"id": [1, 20], "text": ["a", None]})
+    >>> print(render_text(table, Schema.from_arrow(table.schema), total_rows=1000))
+    ╭───────┬────────╮
+    │    id │ text   │
+    │ int64 │ string │
+    ├───────┼────────┤
+    │     1 │ a      │
+    │    20 │ None   │
+    ╰───────┴────────╯
+    (showing first 2 of 1,000 rows)
+    """
+    style = check_format(format)
+    align = _known("align", align or "auto", ("auto", *ALIGNMENTS))
+    require_positive("max_width", max_width)
+    if style == "html":
+        return render_html(table, schema, total_rows=total_rows)
+    box = BOXES[style]
+    verbose = style != "markdown" if verbose is None else verbose
+    columns = _shown_columns(table, schema, box, max_width, terminal_width, align, verbose)
+    if style == "markdown":
+        columns = [_for_markdown(column) for column in columns]
+    footer = format_footer(table.num_rows, total_rows, len(schema))
+    if not columns:
+        return footer
+    return "\n".join([*_lines(columns, table.num_rows, box, style, verbose, color), footer])
+
+
+def check_format(format: str | None) -> str:
+    """Return a known table style, or say which there are."""
+    return _known("format", format or "default", FORMATS)
+
+
+def _known(what: str, value: str, options: Iterable[str]) -> str:
+    names = list(options)
+    if value not in names:
+        hint = did_you_mean(str(value).lower(), names)
+        raise InvalidArgumentError(f"{what}={value!r} is not known; known: {', '.join(names)}.{hint}")
+    return value
+
+
+def _shown_columns(
+    table: pa.Table, schema: Schema, box: Box, max_width: int, terminal_width: int | None, align: str, verbose: bool
+) -> list[_Column]:
+    """Return the columns that fit, each as wide as it will be drawn."""
+    num_columns = len(schema)
+    # A column takes at least four cells: those that could never be shown are not even read.
+    keep = num_columns if terminal_width is None else min(num_columns, terminal_width // 4 + 1)
+    kept = ends(range(num_columns), keep)
+    columns = {position: _column(table, schema, position, max_width, align, verbose) for position in kept}
+    while True:
+        kept = ends(range(num_columns), keep)
+        shown = [columns[position] for position in kept]
+        if hidden := num_columns - len(kept):
+            shown.insert((keep + 1) // 2, _elided(hidden, table.num_rows, verbose))
+        if terminal_width is None:
+            return shown
+        widest = max((column.width for column in shown if column.is_elastic), default=0)
+        for cap in range(widest, MIN_COLUMN_WIDTH - 1 if keep > 1 else 3, -1):
+            narrowed = [_narrowed(column, cap) for column in shown]
+            if _total_width(narrowed, box) <= terminal_width:
+                return narrowed
+        if keep <= 1 or _total_width(shown, box) <= terminal_width:
+            return shown
+        keep -= 1
+
+
+def _column(table: pa.Table, schema: Schema, position: int, max_width: int, align: str, verbose: bool) -> _Column:
+    field = schema[position]
+    name = fit(visible_text(field.name[: 4 * max_width]), max_width)
+    dtype = fit(visible_text(str(field.dtype)), max_width) if verbose else ""
+    scalars = list(table.column(position))
+    cells = [fit(cell_text(scalar, max_width), max_width) for scalar in scalars]
+    return _Column(
+        name,
+        dtype,
+        cells,
+        [not scalar.is_valid for scalar in scalars],
+        ("right" if field.dtype.is_numeric() else "left") if align == "auto" else align,
+        not (field.dtype.is_numeric() or field.dtype.is_temporal() or field.dtype.is_boolean()),
+        max(map(cell_width, (name, dtype, *cells))),
+    )
+
+
+def _elided(num_hidden: int, num_rows: int, verbose: bool) -> _Column:
+    """Return the column that stands for those left out."""
+    note = f"(+{format_count(num_hidden, 'column')})"
+    name, dtype = (ELLIPSIS, note) if verbose else (f"{ELLIPSIS} {note}", "")
+    return _Column(name, dtype, [ELLIPSIS] * num_rows, [False] * num_rows, "left", False, max(len(name), len(dtype)))
+
+
+def _narrowed(column: _Column, cap: int) -> _Column:
+    if column.width <= cap or not column.is_elastic:
+        return column
+    cells = [fit(cell, cap) for cell in column.cells]
+    name, dtype = fit(column.name, cap), fit(column.dtype, cap)
+    return replace(column, name=name, dtype=dtype, cells=cells, width=max(map(cell_width, (name, dtype, *cells))))
+
+
+def _total_width(columns: Sequence[_Column], box: Box) -> int:
+    between = len(box.middle) * (len(columns) - 1)
+    return len(box.left) + sum(column.width + 2 for column in columns) + between + len(box.right)
+
+
+def _for_markdown(column: _Column) -> _Column:
+    name = _markdown_text(f"{column.name} ({column.dtype})" if column.dtype else column.name)
+    cells = [_markdown_text(cell) for cell in column.cells]
+    return replace(column, name=name, dtype="", cells=cells, width=max(3, *map(cell_width, (name, *cells))))
+
+
+def _markdown_text(text: str) -> str:
+    """Return ``text`` with what would end the cell, start a tag or make a link taken literally."""
+    return re.sub(r"[\\|<]|(?<=\])\(", r"\\\g<0>", text)
+
+
+def _lines(
+    columns: Sequence[_Column], num_rows: int, box: Box, style: str, verbose: bool, color: bool
+) -> Iterable[str]:
+    def paint(text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if color and code and text.strip() else text
+
+    def rule(line: str) -> str:
+        left, fill, cross, right = tuple(line)
+        return paint((left + cross.join(fill * (column.width + 2) for column in columns) + right).strip(" "), "2")
+
+    def text(values: Sequence[str], codes: Sequence[str]) -> str:
+        cells = []
+        for column, value, code in zip(columns, values, codes, strict=True):
+            padded = ALIGNMENTS[column.align](value, column.width)
+            cells.append(f" {padded.replace(value, paint(value, code), 1) if value else padded} ")
+        line = paint(box.left, "2") + paint(box.middle, "2").join(cells) + paint(box.right, "2")
+        return line if box.right else line.rstrip(" ")
+
+    if box.top:
+        yield rule(box.top)
+    yield text([column.name for column in columns], ["1"] * len(columns))
+    if verbose and style != "markdown":
+        yield text([column.dtype for column in columns], ["2"] * len(columns))
+    if style == "markdown":
+        marks = {"left": ":{}-", "right": "-{}:", "center": ":{}:"}
+        yield "|" + "|".join(marks[column.align].format("-" * column.width) for column in columns) + "|"
+    elif box.header:
+        yield rule(box.header)
+    for row in range(num_rows):
+        if row and box.row:
+            yield rule(box.row)
+        yield text(
+            [column.cells[row] for column in columns], ["2" if column.is_null[row] else "" for column in columns]
+        )
+    if box.bottom:
+        yield rule(box.bottom)

@@ -1,0 +1,333 @@
+"""Make a DataFrame of files. Each format is loaded when it is first read, which keeps ``import penstock`` quick."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import col
+from penstock.frame.dataframe import DataFrame
+from penstock.frame.read.memory import from_table
+from penstock.plan.nodes import Scan
+from penstock.types import DataType, to_arrow_array
+from penstock.udf.options import check_known
+
+if TYPE_CHECKING:
+    from penstock.io.file_format import FileFormat
+    from penstock.io.files import Paths
+
+StorageOptions = Mapping[str, Any] | None
+Reader = TypeVar("Reader", bound=Callable[..., Any])
+
+
+def _refusing_unknown(reader: Reader) -> Reader:
+    """Make a reader say which options it has when it is given one that it has not."""
+    known = list(inspect.signature(reader).parameters)
+
+    @functools.wraps(reader)
+    def read(*args: Any, **options: Any) -> Any:
+        check_known(reader.__name__, options, known)
+        return reader(*args, **options)
+
+    return cast(Reader, read)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@_refusing_unknown
+def read_parquet(
+    path: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    schema: Mapping[str, Any] | None = None,
+    infer_schema: bool = True,
+    file_path_column: str | None = None,
+    hive_partitioning: bool = False,
+    ignore_corrupt_files: bool = False,
+    storage_options: StorageOptions = None,
+) -> DataFrame:
+    """Read Parquet files: one path, a list, a pattern such as ``data/**/*.parquet``, or a folder with all below it.
+
+    The first file's columns rule: one that a later file lacks is null there. A column has the type that holds its
+    values in the first 32 files; those of later ones are cast. ``schema`` overrides types and adds columns; with
+    ``infer_schema=False`` it rules alone. ``columns`` reads only those named.
+    ``file_path_column`` adds the path of each row's file, ``hive_partitioning`` the values in ``key=value`` folders.
+    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning. ``storage_options`` say how to reach
+    object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``, ``anon`` (docs/FILES.md).
+
+    >>> path = getfixture("tmp_path") / "numbers"
+    >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(str(path))
+    >>> ps.read_parquet(path).to_pydict()
+    {'a': [1, 2]}
+    """
+    from penstock.io.formats.parquet import ParquetFormat
+
+    return _read_files(
+        ParquetFormat(),
+        path,
+        columns=columns,
+        schema=schema,
+        infer_schema=infer_schema,
+        file_path_column=file_path_column,
+        hive_partitioning=hive_partitioning,
+        ignore_corrupt_files=ignore_corrupt_files,
+        storage_options=storage_options,
+    )
+
+
+@_refusing_unknown
+def read_csv(
+    path: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    schema: Mapping[str, Any] | None = None,
+    infer_schema: bool = True,
+    has_headers: bool = True,
+    delimiter: str | None = None,
+    double_quote: bool = True,
+    quote: str | None = None,
+    escape_char: str | None = None,
+    comment: str | None = None,
+    null_values: Sequence[str] = ("",),
+    allow_variable_columns: bool = False,
+    file_path_column: str | None = None,
+    hive_partitioning: bool = False,
+    ignore_corrupt_files: bool = False,
+    storage_options: StorageOptions = None,
+) -> DataFrame:
+    r"""Read CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``). Paths are as in ``read_parquet``.
+
+    Types are inferred from the beginning of the first file and then hold for all. Without headers the columns are
+    ``column_1``, ``column_2`` and so on, or with ``infer_schema=False`` the names in ``schema``, in order. Fields that
+    equal one of ``null_values`` and are not quoted are null. ``allow_variable_columns`` fills up short rows with nulls
+    and cuts long ones; without it they are an error. The other options are as in ``read_parquet``.
+
+    >>> path = getfixture("tmp_path") / "numbers.csv"
+    >>> _ = path.write_text("a,b\n1,x\n2,\n")
+    >>> ps.read_csv(path).to_pydict()
+    {'a': [1, 2], 'b': ['x', None]}
+    """
+    from penstock.io.formats.csv import CsvFormat
+
+    format = CsvFormat(
+        delimiter=delimiter or ",",
+        has_headers=has_headers,
+        quote=quote or '"',
+        double_quote=double_quote,
+        escape_char=escape_char,
+        comment=comment,
+        null_values=tuple(null_values),
+        allow_variable_columns=allow_variable_columns,
+        column_names=None if has_headers or infer_schema else tuple(schema or ()),
+    )
+    return _read_files(
+        format,
+        path,
+        columns=columns,
+        schema=schema,
+        infer_schema=infer_schema,
+        file_path_column=file_path_column,
+        hive_partitioning=hive_partitioning,
+        ignore_corrupt_files=ignore_corrupt_files,
+        storage_options=storage_options,
+    )
+
+
+@_refusing_unknown
+def read_json(
+    path: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    schema: Mapping[str, Any] | None = None,
+    infer_schema: bool = True,
+    file_path_column: str | None = None,
+    hive_partitioning: bool = False,
+    ignore_corrupt_files: bool = False,
+    storage_options: StorageOptions = None,
+) -> DataFrame:
+    r"""Read JSON files: one object a line, or one array of objects; which of them, the first character tells.
+
+    Types are inferred from the beginning of the first file; text stays text even where it looks like a date. Compressed
+    files are unpacked. The options are as in ``read_parquet``.
+
+    >>> path = getfixture("tmp_path") / "numbers.jsonl"
+    >>> _ = path.write_text('{"a": 1}\n{"a": 2, "b": [3]}\n')
+    >>> ps.read_json(path).to_pydict()
+    {'a': [1, 2], 'b': [None, [3]]}
+    """
+    from penstock.io.formats.json import JsonFormat
+
+    return _read_files(
+        JsonFormat(),
+        path,
+        columns=columns,
+        schema=schema,
+        infer_schema=infer_schema,
+        file_path_column=file_path_column,
+        hive_partitioning=hive_partitioning,
+        ignore_corrupt_files=ignore_corrupt_files,
+        storage_options=storage_options,
+    )
+
+
+@_refusing_unknown
+def read_text(
+    path: Paths,
+    *,
+    encoding: str = "utf-8",
+    skip_blank_lines: bool = True,
+    whole_text: bool = False,
+    file_path_column: str | None = None,
+    hive_partitioning: bool = False,
+    ignore_corrupt_files: bool = False,
+    storage_options: StorageOptions = None,
+) -> DataFrame:
+    r"""Read text files into the column ``text``: one row a line, or one row a file with ``whole_text``.
+
+    >>> path = getfixture("tmp_path") / "poem.txt"
+    >>> _ = path.write_text("Roses are red,\n\nviolets are blue.\n")
+    >>> ps.read_text(path).to_pydict()
+    {'text': ['Roses are red,', 'violets are blue.']}
+    """
+    from penstock.io.formats.text import TextFormat
+
+    return _read_files(
+        TextFormat(encoding, skip_blank_lines, whole_text),
+        path,
+        file_path_column=file_path_column,
+        hive_partitioning=hive_partitioning,
+        ignore_corrupt_files=ignore_corrupt_files,
+        storage_options=storage_options,
+    )
+
+
+@_refusing_unknown
+def read_images(
+    path: Paths,
+    *,
+    size: tuple[int, int] | None = None,
+    mode: str | None = "RGB",
+    include_paths: bool = False,
+    scaled: bool = True,
+    ignore_corrupt_files: bool = False,
+    storage_options: StorageOptions = None,
+) -> DataFrame:
+    """Read image files (JPEG, PNG, WebP, GIF, BMP, TIFF) into the column ``image``, upright as EXIF says.
+
+    ``size`` is the height and width to resize to: with a ``mode``, a batch of images is then one array. ``mode`` of
+    None keeps each image's own. ``include_paths`` adds the column ``path``. ``scaled`` is as in ``decode_image``, and
+    paths and the other options are as in ``read_parquet``.
+
+    >>> import numpy as np
+    >>> folder = getfixture("tmp_path") / "images"
+    >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image"))
+    >>> _ = df.write_images(str(folder), "image")
+    >>> ps.read_images(folder, size=(8, 8)).schema["image"].dtype
+    image[RGB; 8x8]
+    """
+    from penstock.io.formats.images import ImageSource
+    from penstock.media.images.decoder import checked_decoder
+
+    decoder = checked_decoder("read_images", mode, size, is_scaled=scaled)
+    return DataFrame(
+        Scan(
+            ImageSource(
+                path,
+                decoder,
+                include_paths=include_paths,
+                ignore_corrupt_files=ignore_corrupt_files,
+                storage_options=storage_options,
+            )
+        )
+    )
+
+
+@_refusing_unknown
+def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
+    """List files: the columns are ``path``, ``size`` in bytes, and ``num_rows``, which is null.
+
+    ``storage_options`` are remembered for the buckets of these files, so that ``download`` and functions can read them.
+
+    >>> folder = getfixture("tmp_path")
+    >>> _ = (folder / "a.txt").write_text("hello")
+    >>> ps.from_glob_path(folder / "*.txt").select("size", "num_rows").to_pydict()
+    {'size': [5], 'num_rows': [None]}
+    """
+    from penstock.io.files import find_files
+    from penstock.storage.remembered import remember
+
+    files = find_files(path, storage_options=storage_options, descend=False)
+    remember([file.url for file in files], storage_options)
+    columns = [
+        pa.array([file.url for file in files], pa.string()),
+        pa.array([file.size for file in files], pa.int64()),
+        pa.nulls(len(files), pa.int64()),
+    ]
+    return from_table(pa.table(columns, names=["path", "size", "num_rows"]), "from_glob_path", files)
+
+
+@_refusing_unknown
+def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
+    """List files as ``ps.File`` values in the column ``file``: one path, a list, a pattern or a folder. None is read.
+
+    ``storage_options`` are remembered for the buckets of these files, so that functions can read them.
+
+    >>> folder = getfixture("tmp_path")
+    >>> _ = (folder / "a.txt").write_text("hello")
+    >>> ps.from_files(folder / "*.txt").select(ps.col("file").file_size()).to_pydict()
+    {'file': [5]}
+    """
+    from penstock.io.files import find_files
+    from penstock.storage.remembered import remember
+
+    found = find_files(path, storage_options=storage_options, descend=False)
+    urls = [file.url for file in found]
+    remember(urls, storage_options)
+    files = to_arrow_array(urls, DataType.file(), what="column 'file'")
+    return from_table(pa.table([files], names=["file"]), "from_files", found)
+
+
+@_refusing_unknown
+def read_binary_files(
+    path: Paths,
+    *,
+    include_paths: bool = False,
+    file_path_column: str | None = None,
+    max_connections: int = 32,
+    on_error: str = "raise",
+    storage_options: StorageOptions = None,
+) -> DataFrame:
+    """Read whole files into the column ``bytes``, a row a file; paths are as in ``read_parquet``.
+
+    ``include_paths`` adds the column ``path``, ``file_path_column`` one of another name. Files are read as ``download``
+    reads them: ``max_connections`` at once, and with ``on_error="null"`` one that cannot be read is null.
+
+    >>> folder = getfixture("tmp_path")
+    >>> _ = (folder / "a.bin").write_bytes(b"hello")
+    >>> ps.read_binary_files(folder).to_pydict()
+    {'bytes': [b'hello']}
+    """
+    from penstock.functions.url import download
+    from penstock.io.files import find_files
+
+    name = file_path_column or "path"
+    if name == "bytes":
+        raise InvalidArgumentError("file_path_column='bytes' is the column of contents; choose another name.")
+    files = find_files(path, storage_options=storage_options)
+    urls = pa.array([file.url for file in files], pa.string())
+    listing = from_table(pa.table([urls], names=[name]), "read_binary_files", files)
+    content = download(col(name), max_connections, on_error, allow="any", storage_options=storage_options)
+    columns = [content.alias("bytes"), *([col(name)] if include_paths or file_path_column else [])]
+    return listing.select(*columns)
+
+
+def _read_files(format: FileFormat, path: Paths, **options: Any) -> DataFrame:
+    from penstock.io.file_source import FileSource
+
+    return DataFrame(Scan(FileSource(format, path, **options)))

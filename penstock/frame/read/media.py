@@ -1,0 +1,147 @@
+"""Make a DataFrame from sound, video and PDF files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.expr.column import col
+from penstock.frame.dataframe import DataFrame
+from penstock.plan.nodes import Scan
+from penstock.types.plain import arrow_array
+from penstock.udf.options import check_whole, refusing_unknown
+
+if TYPE_CHECKING:
+    from penstock.functions.builtin import MediaOnError
+    from penstock.io.files import Paths
+
+Options = Mapping[str, Any] | None
+
+PAGES_PER_TASK = 4
+"""Page images made at a time: what a PDF of any length takes in memory, and how its pages are shared among workers."""
+
+
+@refusing_unknown("read_audio")
+def read_audio(
+    path: Paths,
+    *,
+    sample_rate: int | None = None,
+    mono: bool = False,
+    include_paths: bool = False,
+    file_path_column: str | None = None,
+    ignore_corrupt_files: bool = False,
+    storage_options: Options = None,
+) -> DataFrame:
+    """Read sound files, a row each: ``amplitude``, float32 of shape ``(channels, frames)``, and ``sample_rate``.
+
+    With ``sample_rate`` they are resampled to it, with ``mono`` their channels are averaged. ``include_paths`` adds the
+    column ``path``, ``file_path_column`` the same under another name. ``ignore_corrupt_files`` skips what cannot be
+    decoded, with a warning.
+
+    >>> df = ps.read_audio(getfixture("tone"))
+    >>> row = df.to_pylist()[0]
+    >>> row["amplitude"].shape, row["sample_rate"]
+    ((1, 8000), 8000)
+    """
+    from penstock.io.file_source import FileSource
+    from penstock.media.formats import AudioFormat
+    from penstock.media.opening import require
+
+    require("soundfile", "audio", "read_audio")
+    if sample_rate is not None:
+        check_whole("read_audio", "sample_rate", sample_rate, 1)
+    source = FileSource(
+        AudioFormat(sample_rate, mono),
+        path,
+        file_path_column=file_path_column or ("path" if include_paths else None),
+        ignore_corrupt_files=ignore_corrupt_files,
+        storage_options=storage_options,
+    )
+    return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_video_frames")
+def read_video_frames(
+    path: Paths,
+    image_height: int | None = None,
+    image_width: int | None = None,
+    is_key_frame: bool | None = None,
+    *,
+    sample_interval_seconds: float | None = None,
+    start_time: float = 0,
+    end_time: float | None = None,
+    ignore_corrupt_files: bool = False,
+    storage_options: Options = None,
+) -> DataFrame:
+    """Read videos, a row a frame, as they are decoded: a video never lies in memory as a whole.
+
+    The columns are ``path``, ``frame_index``, ``frame_time`` in seconds, ``frame_time_base``, ``frame_pts``,
+    ``frame_dts``, ``frame_duration``, ``is_key_frame`` and ``data``, the image; with a height and a width, all images
+    have one shape. If ``data`` is not used, frames are not converted.
+
+    ``is_key_frame=True`` decodes key frames only. ``sample_interval_seconds`` takes the first frame at or after each
+    interval, and skips what lies between where the container has an index. In both cases ``frame_index`` follows from
+    the frame's time and the average rate; otherwise frames are counted. ``ignore_corrupt_files`` gives the frames up to
+    the place where a video cannot be decoded, with a warning.
+
+    >>> df = ps.read_video_frames(getfixture("clip"), image_height=24, image_width=32, is_key_frame=True)
+    >>> df.select("frame_index", "frame_time").to_pydict()
+    {'frame_index': [0, 5, 10, 15], 'frame_time': [0.0, 0.5, 1.0, 1.5]}
+    """
+    from penstock.io.file_source import FileSource
+    from penstock.media.formats import VideoFramesFormat
+    from penstock.media.opening import require
+    from penstock.media.video import FrameChoice
+
+    require("av", "video", "read_video_frames")
+    choice = FrameChoice(start_time, end_time, sample_interval_seconds, is_key_frame, image_width, image_height)
+    source = FileSource(
+        VideoFramesFormat(choice), path, ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options
+    )
+    return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_pdf")
+def read_pdf(
+    path: Paths,
+    *,
+    images: bool = False,
+    dpi: float = 150,
+    password: str | None = None,
+    on_error: MediaOnError = "raise",
+    use_process: bool = True,
+    storage_options: Options = None,
+) -> DataFrame:
+    """Read PDFs, a row a page: ``path``, ``page_number`` from 1, ``text`` and, if asked for, ``image``.
+
+    The options are those of ``pdf_pages``. Page images are made a few at a time, so a PDF may have any number of pages.
+    A PDF that fails gives, with ``on_error="null"``, one row with its path and nulls, and is recorded in ``errors()``.
+
+    >>> ps.read_pdf(getfixture("booklet"), use_process=False).select("page_number", "text").to_pydict()
+    {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
+    """
+    from penstock.functions.pdf import page_ranges, pages_call
+    from penstock.io.files import find_files
+    from penstock.io.memory import MemorySource
+    from penstock.media.opening import Reach, require
+    from penstock.storage.access import ANYTHING
+    from penstock.storage.options import StorageOptions
+
+    require("pypdfium2", "pdf", "read_pdf")
+    files = find_files(path, (".pdf",), storage_options)
+    paths = pa.table({"path": arrow_array([file.url for file in files], pa.string())})
+    df = DataFrame(Scan(MemorySource.from_table(paths, f"read_pdf({files[0]})", files)))
+    options: dict[str, Any] = {
+        "password": password,
+        "on_error": on_error,
+        "use_process": use_process,
+        "reach": Reach(ANYTHING, None if storage_options is None else StorageOptions.of(storage_options)),
+    }
+    if images:
+        ranges = page_ranges(col("path"), PAGES_PER_TASK, **options)
+        df = df.select("path", ranges.alias("range").explode())
+        options |= {"first": col("range")["first"], "last": col("range")["last"]}
+    pages = pages_call(col("path"), images=images, dpi=dpi, **options)
+    return df.select("path", pages.alias("page").explode()).select("path", col("page").unnest())

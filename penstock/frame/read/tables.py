@@ -1,0 +1,261 @@
+"""Make a DataFrame from tables: databases, Lance, Delta Lake, Iceberg, Hugging Face, WebDataset, NumPy, torch, Ray.
+
+Each store is loaded when it is first read, which keeps ``import penstock`` quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.frame.dataframe import DataFrame
+from penstock.plan.nodes import Scan
+from penstock.udf.options import refusing_unknown
+
+if TYPE_CHECKING:
+    import os
+
+    from penstock.io.files import Paths
+
+
+@refusing_unknown("read_sql")
+def read_sql(
+    sql: str,
+    conn: str | Callable[[], Any],
+    *,
+    partition_col: str | None = None,
+    num_partitions: int | None = None,
+    schema: Mapping[str, Any] | None = None,
+    infer_schema: bool = True,
+    disable_pushdowns_to_sql: bool = False,
+) -> DataFrame:
+    """Read the result of a SQL query, streamed.
+
+    ``conn`` is a URL, such as ``postgresql://user@host/database`` or ``sqlite:///file.db``, or a function that returns
+    a connection of SQLAlchemy or of an ADBC driver. Credentials in it are never shown. PostgreSQL and SQLite are read
+    through ADBC, other databases through SQLAlchemy. Columns, filters and limits become part of the query, unless
+    ``disable_pushdowns_to_sql``. With ``partition_col``, numbers, dates or timestamps, ``num_partitions`` ranges of it
+    are read at once, each by a query of its own. ``schema`` overrides the types found.
+
+    >>> path = getfixture("tmp_path") / "words.db"
+    >>> url = f"sqlite:///{path}"
+    >>> _ = ps.from_pydict({"id": [1, 2], "word": ["to", "be"]}).write_sql("words", url)
+    >>> ps.read_sql("SELECT * FROM words WHERE id > 1", url).to_pydict()
+    {'id': [2], 'word': ['be']}
+    """
+    from penstock.io.tables.sql import sql_source
+
+    source = sql_source(
+        sql, conn, partition_col=partition_col, num_partitions=num_partitions, schema=schema,
+        infer_schema=infer_schema, disable_pushdowns_to_sql=disable_pushdowns_to_sql,
+    )  # fmt: skip
+    return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_lance")
+def read_lance(
+    uri: str | os.PathLike[str],
+    *,
+    version: int | str | None = None,
+    asof: Any = None,
+    block_size: int | None = None,
+    index_cache_size: int | None = None,
+    metadata_cache_size_bytes: int | None = None,
+    default_scan_options: Mapping[str, Any] | None = None,
+    fragment_group_size: int | None = None,
+    include_fragment_id: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read a Lance dataset: the latest version, one by number or tag, or the one of a moment (``asof``).
+
+    Columns, filters and limits are left to Lance. A task reads one fragment, or ``fragment_group_size`` of them;
+    ``include_fragment_id`` adds the column ``fragment_id``. The other options go to ``lance.dataset``.
+
+    >>> path = getfixture("tmp_path") / "words.lance"
+    >>> _ = ps.from_pydict({"id": [1, 2], "word": ["to", "be"]}).write_lance(path)
+    >>> ps.read_lance(path).where(ps.col("id") > 1).to_pydict()
+    {'id': [2], 'word': ['be']}
+    """
+    from penstock.io.tables.lance import lance_source
+
+    source = lance_source(
+        uri, version=version, asof=asof, block_size=block_size, index_cache_size=index_cache_size,
+        metadata_cache_size_bytes=metadata_cache_size_bytes, default_scan_options=default_scan_options,
+        fragment_group_size=fragment_group_size, include_fragment_id=include_fragment_id,
+        storage_options=storage_options,
+    )  # fmt: skip
+    return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_deltalake")
+def read_deltalake(table: Any, *, version: Any = None, storage_options: Mapping[str, Any] | None = None) -> DataFrame:
+    """Read a Delta Lake table: a path, or a ``deltalake.DeltaTable``; ``version`` is a number or a moment.
+
+    Files whose partition or statistics rule out the filter are not opened.
+
+    >>> import deltalake, pyarrow as pa
+    >>> path = getfixture("tmp_path") / "words"
+    >>> deltalake.write_deltalake(path, pa.table({"id": [1, 2], "word": ["to", "be"]}))
+    >>> ps.read_deltalake(path).select("word").to_pydict()
+    {'word': ['to', 'be']}
+    """
+    from penstock.io.tables.deltalake import delta_source
+
+    return DataFrame(Scan(delta_source(table, version=version, storage_options=storage_options)))
+
+
+@refusing_unknown("read_iceberg")
+def read_iceberg(
+    table: Any,
+    *,
+    snapshot_id: int | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read an Iceberg table: one of PyIceberg's, or the path of its metadata file; as it is, or as of a snapshot.
+
+    Files whose partition or statistics rule out the filter are not opened. ``storage_options`` are PyIceberg's
+    properties of the file system, for a path.
+    """
+    from penstock.io.tables.iceberg import iceberg_source
+
+    source = iceberg_source(table, snapshot_id=snapshot_id, branch=branch, tag=tag, storage_options=storage_options)
+    return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_webdataset")
+def read_webdataset(
+    paths: Paths,
+    *,
+    decoder: Any = True,
+    suffixes: Sequence[str] | None = None,
+    fileselect: Sequence[str] | Callable[[str], bool] | None = None,
+    schema: Mapping[str, Any] | None = None,
+    include_paths: bool = False,
+    max_sample_bytes: int = 2**30,
+    ignore_corrupt_files: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read WebDataset tar files: one row a sample, its key in ``__key__`` and its parts in columns named by extension.
+
+    ``decoder=True`` decodes ``txt`` to text, ``cls`` and the like to integers, and ``json``; images and all else stay
+    bytes. ``False`` leaves everything bytes; a function of a sample (a dict), or a list of them, decodes as it likes.
+    ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The columns are those of the first samples;
+    ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is refused.
+    ``train-{000..146}.tar`` names 147 shards, ``{train,val}.tar`` two.
+
+    >>> import io, tarfile
+    >>> path = getfixture("tmp_path") / "shard.tar"
+    >>> with tarfile.open(path, "w") as tar:
+    ...     for name, content in {"1.txt": b"one", "1.cls": b"7"}.items():
+    ...         member = tarfile.TarInfo(name)
+    ...         member.size = len(content)
+    ...         tar.addfile(member, io.BytesIO(content))
+    >>> ps.read_webdataset(path).to_pydict()
+    {'__key__': ['1'], 'txt': ['one'], 'cls': [7]}
+    """
+    from penstock.io.file_source import FileSource
+    from penstock.io.formats.webdataset import shard_paths, webdataset_format
+
+    format = webdataset_format(
+        decoder=decoder, suffixes=suffixes, fileselect=fileselect, max_sample_bytes=max_sample_bytes
+    )
+    source = FileSource(
+        format, shard_paths(paths), schema=schema, file_path_column="path" if include_paths else None,
+        ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
+    )  # fmt: skip
+    return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_numpy")
+def read_numpy(
+    paths: Paths,
+    *,
+    include_paths: bool = False,
+    ignore_corrupt_files: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read .npy files: the first dimension of each array is the rows of the column ``data``.
+
+    ``include_paths`` adds each row's file as ``path``. Files of Python objects are refused, since they may run code.
+
+    >>> import numpy as np
+    >>> path = getfixture("tmp_path") / "a.npy"
+    >>> np.save(path, np.arange(3))
+    >>> ps.read_numpy(path).to_pydict()
+    {'data': [0, 1, 2]}
+    """
+    from penstock.io.file_source import FileSource
+    from penstock.io.formats.numpy import NumpyFormat
+
+    source = FileSource(
+        NumpyFormat(), paths, file_path_column="path" if include_paths else None,
+        ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
+    )  # fmt: skip
+    return DataFrame(Scan(source))
+
+
+@refusing_unknown("read_huggingface")
+def read_huggingface(
+    repo: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    revision: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    r"""Read a Hugging Face dataset: ``user/name``, an ``hf://`` path, or a local folder that is laid out like one.
+
+    The files are Parquet, or else JSON, CSV, text or WebDataset tar files, unless ``format`` says which; ``split``
+    picks those of a split by their names. A repository with none of them is read from the Parquet copy that the hub
+    makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in with
+    ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
+
+    >>> folder = getfixture("tmp_path")
+    >>> _ = (folder / "test.csv").write_text("a,b\n1,x\n")
+    >>> _ = (folder / "train.csv").write_text("a,b\n2,y\n")
+    >>> ps.read_huggingface(folder, split="train").to_pydict()
+    {'a': [2], 'b': ['y']}
+    """
+    from penstock.io.tables.huggingface import huggingface_source
+
+    source = huggingface_source(repo, split=split, format=format, revision=revision, storage_options=storage_options)
+    return DataFrame(Scan(source))
+
+
+def from_huggingface(dataset: Any) -> DataFrame:
+    """Make a DataFrame from a ``datasets.Dataset`` or a streamed one; the rows are the dataset's own, not a copy.
+
+    >>> import datasets
+    >>> ps.from_huggingface(datasets.Dataset.from_dict({"a": [1, 2]})).to_pydict()
+    {'a': [1, 2]}
+    """
+    from penstock.io.tables.huggingface import DatasetSource
+
+    return DataFrame(Scan(DatasetSource(dataset)))
+
+
+def from_torch(dataset: Any) -> DataFrame:
+    """Make a DataFrame from a torch ``Dataset``, map-style or iterable: the column ``item`` holds its items.
+
+    A tuple becomes a struct with the fields ``_0``, ``_1`` and so on, a dict one with its keys. Items are made as they
+    are read; the type is that of the first.
+
+    >>> import torch
+    >>> ps.from_torch(torch.utils.data.TensorDataset(torch.arange(2), torch.arange(2) * 10)).to_pylist()
+    [{'item': {'_0': 0, '_1': 0}}, {'item': {'_0': 1, '_1': 10}}]
+    """
+    from penstock.io.tables.torch import TorchSource
+
+    return DataFrame(Scan(TorchSource(dataset)))
+
+
+def from_ray_dataset(dataset: Any) -> DataFrame:
+    """Make a DataFrame from a ``ray.data.Dataset``, which is executed; its blocks stay in Ray's object store.
+
+    They are fetched as they are read, so that the driver never holds them all.
+    """
+    from penstock.io.tables.ray_dataset import RayDatasetSource
+
+    return DataFrame(Scan(RayDatasetSource(dataset)))

@@ -1,0 +1,293 @@
+"""CSV: read in blocks by Arrow's own parser, and again by Python's when an error must be put in its place."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
+from penstock.io.file_format import FilePart, reading
+from penstock.io.files import DataFile
+from penstock.io.formats.csv_errors import bad_byte, locate_error
+from penstock.io.formats.lines import BLOCK_NBYTES, COMPRESSIONS, check_compression, with_compressed
+from penstock.io.formats.text_records import copy_records
+from penstock.io.writer import FileSink, file_sink
+from penstock.types import DataType
+
+_MAX_BLOCK_NBYTES = 2**30
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """CSV files. Types are those of the first few megabytes; a column that is empty there is text.
+
+    An empty field is null and ``""`` is the empty text. Lines that begin with ``comment`` are left out.
+    """
+
+    delimiter: str = ","
+    has_headers: bool = True
+    quote: str = '"'
+    double_quote: bool = True
+    escape_char: str | None = None
+    comment: str | None = None
+    null_values: tuple[str, ...] = ("",)
+    allow_variable_columns: bool = False
+    column_names: tuple[str, ...] | None = None  # for files without headers
+    name: ClassVar[str] = "csv"
+    suffixes: ClassVar[tuple[str, ...]] = with_compressed(".csv", ".tsv")
+    num_files_inferred: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        for option in ("delimiter", "quote", "escape_char", "comment"):
+            value = getattr(self, option)
+            if value is not None and (len(value) != 1 or not value.isascii()):
+                raise InvalidArgumentError(f"{option}={value!r} must be a single ASCII character.")
+
+    def infer_schema(self, file: DataFile) -> pa.Schema | None:
+        if not self._first_row(file):
+            return None
+        found = next(_with_growing_blocks(lambda block_nbytes: self._schemas(file, block_nbytes)))
+        if any(pa.types.is_binary(column.type) for column in found):  # what Arrow infers where it is not UTF-8
+            raise locate_error(self, file, found, f"Cannot read {str(file)!r}: it is not UTF-8 text")
+        return pa.schema([(c.name, pa.string() if pa.types.is_null(c.type) else c.type) for c in found])
+
+    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+        yield FilePart(nbytes=file.size)
+
+    def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if not self._first_row(file):
+            return
+        num_read = 0
+
+        def unread_batches(block_nbytes: int) -> Iterator[pa.RecordBatch]:
+            to_skip = num_read
+            for batch in self._batches(file, schema, block_nbytes):
+                fresh = batch.slice(min(to_skip, batch.num_rows))
+                to_skip -= batch.num_rows - fresh.num_rows
+                yield fresh
+
+        for batch in _with_growing_blocks(unread_batches):
+            num_read += batch.num_rows
+            yield batch
+
+    def names_of(self, first_row: Sequence[str]) -> list[str]:
+        """Return the names of the columns of a file that begins with this row."""
+        if self.has_headers:
+            return list(first_row)
+        return list(self.column_names or (f"column_{number}" for number in range(1, len(first_row) + 1)))
+
+    def lines(self, stream: Any) -> Iterator[bytes]:
+        """Yield the lines, those that are comments as empty ones so that the count stays right."""
+        prefix = self.comment.encode() if self.comment else None
+        for line in io.BufferedReader(stream):
+            yield b"\n" if prefix and line.startswith(prefix) else line
+
+    def rows(self, lines: Iterator[bytes]) -> Any:
+        """Return Python's own reader over lines, with this dialect; bytes that are not UTF-8 become surrogates."""
+        csv.field_size_limit(2**31 - 1)  # Python's own limit is 128 kB
+        return csv.reader(
+            (line.decode("utf-8-sig", "surrogateescape") for line in lines),
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            doublequote=self.double_quote,
+            escapechar=self.escape_char,
+        )
+
+    def _schemas(self, file: DataFile, block_nbytes: int) -> Iterator[pa.Schema]:
+        with self._opened(file, None, block_nbytes) as reader:
+            yield reader.schema
+
+    def _batches(self, file: DataFile, schema: pa.Schema, block_nbytes: int) -> Iterator[pa.RecordBatch]:
+        with self._opened(file, schema, block_nbytes) as reader:
+            yield from reader
+
+    @contextmanager
+    def _opened(self, file: DataFile, schema: pa.Schema | None, block_nbytes: int) -> Iterator[Any]:
+        import pyarrow.csv
+
+        first_row = self._first_row(file)
+        try:
+            with reading(file), self._content(file) as content:
+                yield pyarrow.csv.open_csv(
+                    content,
+                    pyarrow.csv.ReadOptions(
+                        use_threads=False,
+                        block_size=block_nbytes,
+                        column_names=None if self.has_headers else self.names_of(first_row),
+                    ),
+                    pyarrow.csv.ParseOptions(
+                        delimiter=self.delimiter,
+                        quote_char=self.quote,
+                        double_quote=self.double_quote,
+                        escape_char=self.escape_char or False,
+                        newlines_in_values=True,
+                        # In a file of one column an empty line is a row: the null that was written there.
+                        ignore_empty_lines=len(first_row) > 1 or self.comment is not None,
+                    ),
+                    pyarrow.csv.ConvertOptions(
+                        null_values=list(self.null_values),
+                        strings_can_be_null=True,
+                        quoted_strings_can_be_null=False,
+                        **_conversion(schema),
+                    ),
+                )
+        except CorruptFileError as exc:
+            if "straddling object" in str(exc):  # Arrow has no class for it
+                raise _RowTooLongError from exc
+            raise locate_error(self, file, schema, str(exc)) from exc
+
+    def _first_row(self, file: DataFile) -> list[str]:
+        """Return the first row that is not empty, or nothing."""
+        with reading(file), file.open_stream() as stream:
+            first: list[str] = next((row for row in self.rows(self.lines(stream)) if row), [])
+        if bad_byte(first):
+            raise locate_error(self, file, None, f"Cannot read {str(file)!r}: it is not UTF-8 text")
+        return first
+
+    def _content(self, file: DataFile) -> pa.NativeFile:
+        """Return what the parser shall see: the file, or its lines with comments and uneven rows dealt with."""
+        stream = file.open_stream()
+        if self.comment is None and not self.allow_variable_columns:
+            return stream
+        lines = self.lines(stream)
+        return pa.PythonFile(_Joined(self._even_lines(lines) if self.allow_variable_columns else lines), "r")
+
+    def _even_lines(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the rows as lines again, filled up or cut to the length of the first one."""
+        width = None
+        for row in self.rows(lines):
+            if row:
+                width = width or len(row)
+                line = io.StringIO()
+                csv.writer(line, delimiter=self.delimiter, lineterminator="\n").writerow((row + [""] * width)[:width])
+                yield line.getvalue().encode("utf-8", "surrogateescape")
+
+
+class _RowTooLongError(Exception):
+    """A row does not fit a block."""
+
+
+T = TypeVar("T")
+
+
+def _with_growing_blocks(read: Callable[[int], Iterator[T]]) -> Iterator[T]:
+    """Yield what ``read`` gives for a block size, and again from the start with a larger one if a row does not fit."""
+    block_nbytes = BLOCK_NBYTES
+    while True:
+        try:
+            yield from read(block_nbytes)
+            return
+        except _RowTooLongError as exc:
+            if block_nbytes >= _MAX_BLOCK_NBYTES:
+                raise CorruptFileError(f"{exc.__cause__}: a row is longer than {block_nbytes} bytes") from exc
+            block_nbytes *= 8
+
+
+class _Joined(io.RawIOBase):
+    """Lines as a file."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        parts = [self._rest]
+        length = len(self._rest)
+        while (size < 0 or length < size) and (line := next(self._lines, b"")):
+            parts.append(line)
+            length += len(line)
+        content = b"".join(parts)
+        end = len(content) if size < 0 else size
+        self._rest = content[end:]
+        return content[:end]
+
+
+def _conversion(schema: pa.Schema | None) -> dict[str, Any]:
+    """Return the options that take the columns of ``schema`` only; all of them where it has none."""
+    if schema is None or not len(schema):
+        return {}
+    types = {column.name: column.type if is_csv_type(column.type) else pa.string() for column in schema}
+    return {"column_types": types, "include_columns": list(types), "include_missing_columns": True}
+
+
+def is_csv_type(dtype: pa.DataType) -> bool:
+    """Return whether a field of a CSV file can hold such a value as text."""
+    is_nested = pa.types.is_nested(dtype) or isinstance(dtype, pa.BaseExtensionType)
+    return not (is_nested or pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
+
+
+@dataclass(frozen=True)
+class CsvEncoding:
+    """How CSV is written: nulls are empty fields, the empty text is ``""``."""
+
+    delimiter: str = ","
+    header: bool = True
+    compression: str | None = None
+    replaces: ClassVar[tuple[str, ...]] = CsvFormat.suffixes
+
+    def __post_init__(self) -> None:
+        check_compression(self.compression)
+
+    @property
+    def suffix(self) -> str:
+        return ".csv" + COMPRESSIONS[self.compression]
+
+    def check(self, schema: pa.Schema) -> None:
+        for column in schema:
+            if not is_csv_type(column.type):
+                raise TypeMismatchError(
+                    f"Column {column.name!r} of type {DataType(column.type)} does not fit into CSV, which holds text, "
+                    f"numbers and times; leave it out with exclude({column.name!r}), turn it into text first, "
+                    "or use write_parquet or write_json."
+                )
+
+    def open(self, path: str, schema: pa.Schema) -> CsvEncoder:
+        return CsvEncoder(path, schema, self)
+
+    def stored_batches(self, path: str) -> None:
+        """The files hold text, not types."""
+
+    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
+        num_header = 1 if self.header else 0
+        shifted = [(start + num_header, stop + num_header) for start, stop in ranges]
+        copy_records(source, target, [(0, num_header), *shifted], self.compression, is_csv=True)
+
+
+class CsvEncoder:
+    """One open CSV file."""
+
+    def __init__(self, path: str, schema: pa.Schema, encoding: CsvEncoding) -> None:
+        import pyarrow.csv
+
+        self.nbytes_held = 0
+        self._stream = pa.output_stream(path, compression=encoding.compression)
+        self._writer = pyarrow.csv.CSVWriter(
+            self._stream,
+            schema,
+            write_options=pyarrow.csv.WriteOptions(include_header=encoding.header, delimiter=encoding.delimiter),
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        self._writer.close()
+        self._stream.close()
+
+
+def csv_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:
+    """Return the sink for CSV files below ``path``; the options are those of ``file_sink``."""
+    return file_sink(path, CsvEncoding(compression=compression), **options)

@@ -1,0 +1,215 @@
+"""Image files: many a task and decoded where they are read; written one a row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import CorruptFileError
+from penstock.io.batches import BATCH_NBYTES
+from penstock.io.file_format import reading
+from penstock.io.file_source import SkippedFiles
+from penstock.io.file_versions import file_versions, group_origin
+from penstock.io.files import DataFile, Paths, find_files
+from penstock.io.writer import FileSink, file_sink
+from penstock.media.images.decoder import Found, ImageDecoder
+from penstock.media.images.encode import encoding_of
+from penstock.protocols import ReadRequest
+from penstock.types import DataType, Field, PartialColumn, Schema
+from penstock.types.plain import arrow_array
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+IMAGE, PATH = "image", "path"
+TASK_FILES = 32
+TASK_NBYTES = 8 * 2**20
+"""Files of one task, and what they hold: a tenth of a second of work, so that all cores have some until the end."""
+REMOTE_READS = 16  # at once, by one task: a small file in a store is mostly a wait
+GROWTH = 12  # about how much larger a decoded image is, until it was seen
+
+
+class ImageSource:
+    """A ``Source`` over image files: the column ``image``, and ``path`` where it is asked for.
+
+    The files are found when it is made, so a wrong path is reported there.
+    """
+
+    can_filter = False
+
+    def __init__(
+        self,
+        path: Paths,
+        decoder: ImageDecoder,
+        *,
+        include_paths: bool = False,
+        ignore_corrupt_files: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.files = find_files(path, SUFFIXES, storage_options)
+        self.name = f"read_images({self.files[0]}{f' and {len(self.files) - 1} more' * (len(self.files) > 1)})"
+        self.skipped = SkippedFiles()
+        self._decoder = decoder
+        self._ignores_corrupt = ignore_corrupt_files
+        paths = [Field(PATH, DataType.string())] if include_paths else []
+        self._schema = Schema([Field(IMAGE, decoder.dtype), *paths])
+
+    def schema(self) -> Schema:
+        return self._schema
+
+    def versions(self) -> Mapping[str, str]:
+        return file_versions(self.files)
+
+    def options(self) -> Mapping[str, Any]:
+        return {
+            "decoder": self._decoder,
+            "include_paths": PATH in self._schema,
+            "ignore_corrupt_files": self._ignores_corrupt,
+        }
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[ImageTask]:
+        columns = tuple(self._schema.names) if request.columns is None else request.columns
+        limit = None if self._ignores_corrupt else request.limit
+        for files in _groups(self.files[:limit]):
+            nbytes = sum(file.size or 0 for file in files) * GROWTH
+            num_rows = None if self._ignores_corrupt else len(files)
+            skipped = self.skipped if self._ignores_corrupt else None
+            yield ImageTask(num_rows, nbytes, files, self._decoder, columns, skipped)
+
+
+def _groups(files: Sequence[DataFile]) -> Iterator[tuple[DataFile, ...]]:
+    group: list[DataFile] = []
+    nbytes = 0
+    for file in files:
+        group.append(file)
+        nbytes += file.size or 0
+        if len(group) == TASK_FILES or nbytes >= TASK_NBYTES:
+            yield tuple(group)
+            group, nbytes = [], 0
+    if group:
+        yield tuple(group)
+
+
+@dataclass(eq=False)
+class ImageTask:
+    """Some files, in order. Their images come in batches that are bounded by what they hold decoded."""
+
+    num_rows: int | None
+    nbytes: int | None
+    files: tuple[DataFile, ...]
+    decoder: ImageDecoder
+    columns: tuple[str, ...]
+    skipped: SkippedFiles | None  # None: a corrupt file is an error
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        return group_origin(self.files)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        if IMAGE not in self.columns and self.skipped is None:  # only who skips files must look into them
+            yield self._batch(self.files, None)
+            return
+        for files, images in self._bounded():
+            column = self.decoder.decode(images)
+            kept = self._without_corrupt(files, column)
+            if kept is None:
+                yield self._batch(files, column.values)
+            elif kept:
+                yield self._batch([files[row] for row in kept], column.values.take(arrow_array(kept)))
+
+    def _bounded(self) -> Iterator[tuple[list[DataFile], list[Found]]]:
+        """Yield files and images, opened, in groups of about a batch."""
+        files: list[DataFile] = []
+        images: list[Found] = []
+        nbytes = 0
+        for file, data in zip(self.files, _contents(self.files), strict=True):
+            image = self.decoder.open(memoryview(data))
+            files.append(file)
+            images.append(image)
+            nbytes += 0 if image is None or isinstance(image, Exception) else self.decoder.nbytes(image)
+            if nbytes >= BATCH_NBYTES:
+                yield files, images
+                files, images, nbytes = [], [], 0
+        if files:
+            yield files, images
+
+    def _without_corrupt(self, files: Sequence[DataFile], column: PartialColumn) -> list[int] | None:
+        """Return the rows to keep where some are passed over, None to keep them all; or raise for the first."""
+        if not column.failures:
+            return None
+        for row, exc in sorted(column.failures.items()):
+            error = CorruptFileError(f"Cannot read {str(files[row])!r}: {exc}")
+            if self.skipped is None:
+                raise error from exc
+            self.skipped.add(files[row], error)
+        return [row for row in range(len(files)) if row not in column.failures]
+
+    def _batch(self, files: Sequence[DataFile], images: pa.Array | None) -> pa.RecordBatch:
+        made = {IMAGE: images, PATH: arrow_array([file.url for file in files], pa.string())}
+        return pa.RecordBatch.from_arrays([made[name] for name in self.columns], names=list(self.columns))
+
+
+def _contents(files: Sequence[DataFile]) -> Iterable[bytes]:
+    """Yield what files hold, in order; several are read at once where that is mostly a wait."""
+    if all(file.storage.is_local for file in files):
+        yield from map(_content, files)
+        return
+    with ThreadPoolExecutor(REMOTE_READS) as threads:
+        # A window, so that a task holds some encoded files at a time and not all of them.
+        for start in range(0, len(files), 2 * REMOTE_READS):
+            yield from threads.map(_content, itertools.islice(files, start, start + 2 * REMOTE_READS))
+
+
+def _content(file: DataFile) -> bytes:
+    with reading(file), file.open_file() as stream:
+        content: bytes = stream.read()
+        return content
+
+
+@dataclass(frozen=True)
+class EncodedFiles:
+    """A ``FileEncoding`` of files that are the bytes of one row each."""
+
+    suffix: str
+    replaces: tuple[str, ...]
+
+    def check(self, schema: pa.Schema) -> None:
+        """Bytes are bytes."""
+
+    def open(self, path: str, schema: pa.Schema) -> EncodedFile:
+        return EncodedFile(path)
+
+    def stored_batches(self, path: str) -> None:
+        """The files hold no types."""
+
+    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Not asked for: a file is one row."""
+
+
+class EncodedFile:
+    """One file on its way."""
+
+    nbytes_held = 0
+
+    def __init__(self, path: str) -> None:
+        self._stream = pa.OSFile(path, "wb")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for value in batch.column(0):
+            self._stream.write(value.as_buffer())
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def image_sink(path: str, file_format: str, **options: Any) -> FileSink:
+    """Return the sink that makes a file of each row, which is an encoded image; options are those of ``file_sink``."""
+    encoding_of(file_format, "write_images: file_format")
+    suffix = f".{str(file_format).lower().lstrip('.')}"
+    return file_sink(path, EncodedFiles(suffix, SUFFIXES), rows_per_file=1, **options)

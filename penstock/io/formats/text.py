@@ -1,0 +1,83 @@
+"""Plain text: one row a line, or one row a file."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidArgumentError
+from penstock.io.file_format import FilePart, reading
+from penstock.io.files import DataFile
+from penstock.io.formats.lines import line_blocks, utf8_text, with_compressed
+
+COLUMN = "text"
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """Text files: the column ``text`` holds a line without its end, or with ``whole_text`` a whole file."""
+
+    encoding: str = "utf-8"
+    skip_blank_lines: bool = True
+    whole_text: bool = False
+    name: ClassVar[str] = "text"
+    suffixes: ClassVar[tuple[str, ...]] = with_compressed(".txt", ".text", ".md", ".log")
+    num_files_inferred: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise InvalidArgumentError(f"encoding={self.encoding!r} is not known to Python; try 'utf-8'.") from None
+
+    def infer_schema(self, file: DataFile) -> pa.Schema:
+        return pa.schema([(COLUMN, pa.string())])
+
+    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+        yield FilePart(nbytes=file.size)
+
+    def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with reading(file), file.open_stream() as stream:
+            content = _Utf8(stream, self.encoding) if self._is_recoded else stream
+            if self.whole_text:
+                texts = utf8_text(file, 1, bytes(content.read()).removeprefix(codecs.BOM_UTF8))
+                yield self._batch(texts)
+                return
+            for line, block in line_blocks(content):
+                yield self._batch(_split_lines(utf8_text(file, line, block)))
+
+    @property
+    def _is_recoded(self) -> bool:
+        return codecs.lookup(self.encoding).name not in ("utf-8", "ascii", "utf-8-sig")
+
+    def _batch(self, texts: pa.Array) -> pa.RecordBatch:
+        if self.skip_blank_lines:
+            texts = texts.filter(pc.not_equal(pc.utf8_trim_whitespace(texts), ""))
+        return pa.record_batch([texts], [COLUMN])
+
+
+class _Utf8:
+    """A stream of another encoding, read as UTF-8."""
+
+    def __init__(self, stream: Any, encoding: str) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+
+    def read(self, size: int | None = None) -> bytes:
+        while True:
+            chunk = bytes(self._stream.read(size))
+            text = self._decoder.decode(chunk, final=not chunk or size is None)
+            if text or not chunk:  # else it was part of a character
+                return text.encode()
+
+
+def _split_lines(text: pa.Array) -> pa.Array:
+    lines = pc.split_pattern(text, "\n").values
+    if lines[-1].as_py() == "":  # what follows the last line's end is not a line
+        lines = lines[:-1]
+    return pc.replace_substring_regex(lines, r"\r$", "") if "\r" in text[0].as_py() else lines

@@ -1,0 +1,126 @@
+"""Databases that SQLAlchemy knows, row by row through their Python drivers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.errors import ReadError
+from penstock.io.batches import rows_per_batch
+from penstock.io.formats.json import json_texts
+from penstock.io.tables.databases import Described, Dialect, ResultColumn, TableName
+from penstock.io.tables.sqlite_staging import StagesTables
+from penstock.types import to_arrow_array
+
+SAMPLE_ROWS = 1000
+
+
+class AlchemySession(StagesTables):
+    """One connection of SQLAlchemy. Types are judged by the first rows, since drivers give Python values."""
+
+    dialect: Dialect = "other"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.is_sqlite = connection.dialect.name == "sqlite"
+
+    def describe(self, query: str) -> Described:
+        with contextlib.closing(self.batches(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
+            sample = next(batches)
+        columns = tuple(ResultColumn(found.name, found.type) for found in sample.schema)
+        return Described(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
+
+    def batches(
+        self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        result = self._connection.execution_options(stream_results=True).exec_driver_sql(query)
+        try:
+            names = list(result.keys())
+            is_first = True
+            while (rows := result.fetchmany(batch_rows or SAMPLE_ROWS)) or is_first:
+                is_first = False
+                columns = list(zip(*rows, strict=True)) or [()] * len(names)
+                yield pa.RecordBatch.from_arrays(
+                    [_array(*column) for column in zip(names, columns, strict=True)], names
+                )
+        finally:
+            result.close()
+
+    def create(self, table: TableName, schema: pa.Schema) -> None:
+        self._table(table, schema).create(self._connection)
+        self._connection.commit()
+
+    def insert(self, table: TableName, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._connection.execute(self._table(table, batch.schema).insert(), batch.to_pylist())
+        self._connection.commit()
+
+    def run(self, statements: Sequence[str]) -> None:
+        for statement in statements:
+            self._connection.exec_driver_sql(statement)
+        self._connection.commit()
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Return what a statement gives."""
+        return [dict(row) for row in self._connection.exec_driver_sql(query).mappings()]
+
+    def table_columns(self, table: TableName) -> list[str] | None:
+        import sqlalchemy
+
+        inspector = sqlalchemy.inspect(self._connection)
+        if not inspector.has_table(table.name, table.schema):
+            return None
+        return [column["name"] for column in inspector.get_columns(table.name, table.schema)]
+
+    def storable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [column if _type_name(column.type) else json_texts(column) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+    def quoted(self, name: str) -> str:
+        return str(self._connection.dialect.identifier_preparer.quote_identifier(name))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _table(self, table: TableName, schema: pa.Schema) -> Any:
+        import sqlalchemy
+
+        def column_type(dtype: pa.DataType) -> Any:
+            name = _type_name(dtype)
+            if name == "Numeric":
+                return sqlalchemy.Numeric(dtype.precision, dtype.scale)
+            if name == "DateTime":
+                return sqlalchemy.DateTime(timezone=dtype.tz is not None)
+            return sqlalchemy.Float(53) if name == "Float" else getattr(sqlalchemy, name)()
+
+        columns = [sqlalchemy.Column(found.name, column_type(found.type)) for found in schema]
+        return sqlalchemy.Table(table.name, sqlalchemy.MetaData(), *columns, schema=table.schema)
+
+
+def _array(name: str, values: Sequence[Any]) -> pa.Array:
+    try:
+        return to_arrow_array(list(values), None, what=f"column {name!r}")
+    except ValueError as exc:
+        raise ReadError(f"The values of {name!r} have no type in common: {exc}") from exc
+
+
+def _type_name(dtype: pa.DataType) -> str:
+    """Return SQLAlchemy's name of a type, or nothing where there is none."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return ""
+    kinds = {
+        "Boolean": pt.is_boolean,
+        "BigInteger": pt.is_integer,
+        "Float": pt.is_floating,
+        "Text": lambda t: pt.is_string(t) or pt.is_null(t),
+        "LargeBinary": pt.is_binary,
+        "Date": pt.is_date,
+        "DateTime": pt.is_timestamp,
+        "Time": pt.is_time,
+        "Numeric": pt.is_decimal,
+    }
+    return next((name for name, is_kind in kinds.items() if is_kind(dtype)), "")

@@ -1,0 +1,175 @@
+"""From a column of encoded images to a column of pixels."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.config import MAX_IMAGE_PIXELS, get_config
+from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, did_you_mean
+from penstock.media.images.opened import Opened, Scratch, open_image
+from penstock.media.images.packages import require_images
+from penstock.types import DataType, PartialColumn, Series
+from penstock.types.arrays import NDArray
+from penstock.types.extension import IMAGE_CHANNELS
+from penstock.types.images import ImageRoom, Shape
+
+MAX_BATCH_NBYTES = 32 * 2**20  # of decoded images, but for one that is larger by itself
+FILES_AT_ONCE = 8  # of a column of files: as many are read at a time, and decoded together
+Found = Opened | Exception | None  # an image, what is wrong with it, or null
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDecoder:
+    """Decodes images; as data, so that it travels to workers and the optimizer can see and change what it does.
+
+    ``mode`` of None keeps each image's own. With ``size``, height and width, images are resized in the same go; where
+    ``is_scaled`` a JPEG is then decoded at the eighths of its size that are next above ``size``, which is several times
+    faster than all of it. ``max_pixels`` bounds what a header may claim.
+    """
+
+    mode: str | None = "RGB"
+    size: tuple[int, int] | None = None
+    is_scaled: bool = True
+    max_pixels: int = MAX_IMAGE_PIXELS
+
+    @property
+    def dtype(self) -> DataType:
+        return DataType.image(self.mode, *(self.size or (None, None)))
+
+    def __call__(self, encoded: Series) -> PartialColumn:
+        if encoded.dtype.is_file():
+            with ThreadPoolExecutor(FILES_AT_ONCE) as threads:  # mostly a wait where they are remote
+                return self.decode(list(threads.map(self._open_file, encoded.to_pylist())))
+        return self.decode([self.open(data) for data in binary_views(encoded.to_arrow())])
+
+    def cut(self, encoded: Series) -> list[int]:
+        """Return how many rows to decode at a time, so that what they make is bounded: 1 MB may become 50, or 500.
+
+        Files are counted instead: to see what one will make, it would have to be fetched twice.
+        """
+        if encoded.dtype.is_file():
+            return [min(FILES_AT_ONCE, len(encoded) - start) for start in range(0, len(encoded), FILES_AT_ONCE)]
+        lengths, nbytes = [0], 0
+        for data in binary_views(encoded.to_arrow()):
+            image = self.open(data)
+            size = 0 if image is None or isinstance(image, Exception) else self.nbytes(image)
+            if lengths[-1] and nbytes + size > MAX_BATCH_NBYTES:
+                lengths.append(0)
+                nbytes = 0
+            lengths[-1] += 1
+            nbytes += size
+        return lengths
+
+    def open(self, data: memoryview | None) -> Found:
+        """Read the header of an image."""
+        try:
+            return None if data is None else open_image(data, self.max_pixels)
+        except ComputeError as exc:
+            return _without_frames(exc)
+
+    def _open_file(self, file: Any) -> Found:
+        try:
+            data = None if file is None else memoryview(file.read())
+        except MissingExtraError:  # no row is to blame
+            raise
+        except Exception as exc:  # a store, a disk or a setting that refuses it: the row's error
+            return _without_frames(exc)
+        return self.open(data)
+
+    def nbytes(self, image: Opened) -> int:
+        """Return how large an image will be."""
+        height, width, channels = self._shape(image)
+        return height * width * channels
+
+    def decode(self, images: Sequence[Found]) -> PartialColumn:
+        """Decode every image into its place in one column; those that fail are null there, and named."""
+        failures = {row: image for row, image in enumerate(images) if isinstance(image, Exception)}
+        shapes = [None if image is None or isinstance(image, Exception) else self._shape(image) for image in images]
+        room, scratch = ImageRoom(shapes, self.dtype), Scratch()
+        for row, image in enumerate(images):
+            if image is None or isinstance(image, Exception):
+                continue
+            try:
+                self._fill(image, room[row], scratch)
+            except MissingExtraError:  # no row is to blame
+                raise
+            except Exception as exc:
+                room.clear(row)
+                failures[row] = _without_frames(exc)
+        return PartialColumn(room.column(), failures)
+
+    def _shape(self, image: Opened) -> Shape:
+        height, width = self.size or (image.height, image.width)
+        return height, width, IMAGE_CHANNELS[self.mode or image.mode]
+
+    def _fill(self, image: Opened, out: NDArray, scratch: Scratch) -> None:
+        mode = self.mode or image.mode
+        if self.size is None:
+            image.read_into(mode, out)
+            return
+        image.resize_into(mode, out, self.is_scaled, scratch)
+
+
+def _without_frames(exc: Exception) -> Exception:
+    """Return an exception just caught, to be kept: what the functions on its way worked on, pixels above all, goes."""
+    if exc.__traceback__ is not None:
+        exc.__traceback__ = exc.__traceback__.tb_next  # who caught it still runs, and cannot be cleared
+    link: BaseException | None = exc
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    return exc
+
+
+def checked_decoder(what: str, mode: str | None, size: Any = None, *, is_scaled: bool = True) -> ImageDecoder:
+    """Return a decoder for what a user asks for, or say what cannot be."""
+    require_images(what)
+    check_mode(what, mode)
+    if size is not None:
+        lengths = tuple(size) if isinstance(size, (tuple, list)) else ()
+        if len(lengths) != 2:
+            raise InvalidArgumentError(f"{what}: size={size!r} must be two whole numbers, height and width")
+        check_size(what, **dict(zip(("height", "width"), lengths, strict=True)))
+        size = lengths
+    return ImageDecoder(mode, size, is_scaled, get_config().max_image_pixels)
+
+
+def check_mode(what: str, mode: str | None) -> None:
+    """Refuse a mode that is not known; None is one."""
+    if mode is not None and mode not in IMAGE_CHANNELS:
+        known = ", ".join(IMAGE_CHANNELS)
+        hint = did_you_mean(str(mode).upper(), IMAGE_CHANNELS)
+        raise InvalidArgumentError(f"{what}: mode={mode!r} is not known; use one of {known}.{hint}")
+
+
+def check_size(what: str, **lengths: Any) -> None:
+    """Refuse sizes, given by their names, that no image can have."""
+    for name, length in lengths.items():
+        if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+            raise InvalidArgumentError(f"{what}: {name}={length!r} must be a whole number of at least 1")
+    if 4 * math.prod(lengths.values()) > np.iinfo(np.int32).max:
+        listing = " x ".join(map(str, lengths.values()))
+        raise InvalidArgumentError(f"{what}: {listing} pixels are more than an image can have")
+
+
+def binary_views(column: pa.Array) -> Iterable[memoryview | None]:
+    """Yield each value of a binary column where it lies in memory, None for null."""
+    if pa.types.is_fixed_size_binary(column.type) or pa.types.is_null(column.type):
+        yield from (None if value is None else memoryview(value) for value in column.to_pylist())
+        return
+    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    _, offsets, data = column.buffers()
+    if not len(column) or offsets is None:
+        return
+    bounds = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1].tolist()
+    content = memoryview(data or b"").cast("B")  # Arrow's buffers say that they hold signed bytes; decoders want plain
+    for row, is_valid in enumerate(column.is_valid().to_pylist()):
+        yield content[bounds[row] : bounds[row + 1]] if is_valid else None

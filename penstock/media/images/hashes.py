@@ -1,0 +1,92 @@
+"""Hashes of what an image looks like: two that look alike have hashes that differ in few bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.media.images.packages import opencv
+from penstock.media.images.pixels import converted, resize_into
+from penstock.types.arrays import NDArray
+
+METHODS = ("phash", "phash_simple", "dhash", "dhash_vertical", "ahash", "whash", "crop_resistant")
+_DCT_FACTOR = 4  # the image is this many times finer than the hash, of which the low frequencies are kept
+
+
+def image_hash(pixels: NDArray, method: str, hash_size: int, segments: int) -> bytes:
+    """Return ``hash_size`` squared bits as bytes, the first bit highest; with ``crop_resistant`` so many a segment."""
+    grey = converted(converted(pixels, 1 if pixels.shape[2] < 3 else 3), 1)
+    if method != "crop_resistant":
+        return np.packbits(_bits(grey, method, hash_size)).tobytes()
+    rows, columns = (np.linspace(0, length, segments + 1).astype(int) for length in grey.shape[:2])
+    tiles = [
+        grey[top : max(bottom, top + 1), left : max(right, left + 1)]
+        for top, bottom in zip(np.minimum(rows[:-1], grey.shape[0] - 1), rows[1:], strict=True)
+        for left, right in zip(np.minimum(columns[:-1], grey.shape[1] - 1), columns[1:], strict=True)
+    ]
+    return np.packbits(np.concatenate([_bits(tile, "dhash", hash_size).ravel() for tile in tiles])).tobytes()
+
+
+def num_hash_bytes(method: str, hash_size: int, segments: int) -> int:
+    """Return how long the hashes are.
+
+    >>> num_hash_bytes("phash", 8, 3)
+    8
+    """
+    return -(-(hash_size**2) * (segments**2 if method == "crop_resistant" else 1) // 8)
+
+
+def _bits(grey: NDArray, method: str, size: int) -> NDArray:
+    values, level = _compared(grey, method, size)
+    bits: NDArray = values > level
+    return bits
+
+
+def _compared(grey: NDArray, method: str, size: int) -> tuple[NDArray, Any]:
+    """Return values of an image, and what each of them is compared with."""
+    match method:
+        case "dhash":
+            small = _scaled(grey, size, size + 1)
+            return small[:, 1:], small[:, :-1]
+        case "dhash_vertical":
+            small = _scaled(grey, size + 1, size)
+            return small[1:], small[:-1]
+        case "phash":
+            low = _cosines(_scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size))[:size, :size]
+            return low, np.median(low)
+        case "phash_simple":
+            fine = _scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size)
+            low = _cosine_rows(fine)[:size, 1 : size + 1]
+            return low, low.mean()
+        case "whash":
+            low = _haar_low(_scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size), size)
+            return low, np.median(low)
+        case _:
+            small = _scaled(grey, size, size)
+            return small, small.mean()
+
+
+def _scaled(grey: NDArray, height: int, width: int) -> NDArray:
+    out = np.empty((height, width, 1), np.uint8)
+    resize_into(grey, out)
+    return out[:, :, 0].astype(np.float32)
+
+
+def _cosines(values: NDArray) -> NDArray:
+    transformed: NDArray = opencv().dct(values)
+    return transformed
+
+
+def _cosine_rows(values: NDArray) -> NDArray:
+    cv2 = opencv()
+    transformed: NDArray = cv2.dct(values, flags=cv2.DCT_ROWS)
+    return transformed
+
+
+def _haar_low(values: NDArray, size: int) -> NDArray:
+    """Return the low band of a Haar wavelet transform, of ``size``."""
+    low: NDArray = values
+    while len(low) > size:
+        low = low.reshape(len(low) // 2, 2, -1, 2).mean(axis=(1, 3))
+    return low

@@ -1,0 +1,272 @@
+"""Encoded images of any format, opened: their size is known, their pixels are not there yet.
+
+The kind is told from the first bytes and each kind has one decoder, so what is none of ours is never tried on others.
+Sizes are checked before any pixel has memory: a file of a few kilobytes may claim to be an image of gigabytes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.errors import ComputeError
+from penstock.media.images.orientation import is_sideways, jpeg_orientation, png_exif, upright
+from penstock.media.images.packages import pillow, simplejpeg
+from penstock.media.images.pixels import resize_into
+from penstock.types.arrays import NDArray
+from penstock.types.extension import IMAGE_CHANNELS
+
+FORMATS = ("JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF")
+_JPEG_COLOURS = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}  # how simplejpeg calls the modes that it gives
+SMALL = 32  # pixels: of what is made smaller than this, blur shows, so more of it is decoded, at little cost
+_ORIENTATION = 0x0112
+_BITS_PER_SAMPLE = 258
+_ALREADY_UPRIGHT = ("GIF", "BMP", "TIFF")  # the first two say nothing of it, and Pillow turns the third by itself
+
+
+class Opened(Protocol):
+    """An image whose header was read. Height and width are those of the image turned upright."""
+
+    height: int
+    width: int
+    mode: str  # the one of ours that holds it best
+
+    def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
+        """Write it into memory of another height and width; ``is_scaled`` allows to decode no more than is needed."""
+        ...
+
+    def read_into(self, mode: str, out: NDArray) -> None:
+        """Write it into memory of its shape."""
+        ...
+
+
+class Scratch:
+    """Memory for one image at a time, kept: fresh memory for each costs more than resizing it."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def at_least(self, nbytes: int) -> NDArray:
+        if len(self._memory) < nbytes:
+            self._memory = np.empty(nbytes, np.uint8)
+        return self._memory
+
+
+def open_image(data: memoryview, max_pixels: int) -> Opened:
+    """Read the header of an encoded image, or raise ComputeError saying what is wrong with it."""
+    kind = _kind_of(data)
+    if kind is None:
+        begins = f"begins with {bytes(data[:8])!r}" if len(data) else "is empty"
+        raise ComputeError(f"not an image: it {begins}; known are {', '.join(FORMATS)}")
+    turbo = _turbo_jpeg(data) if kind == "JPEG" else None
+    if turbo is None:
+        return _PillowImage(data, kind, max_pixels)
+    _check_claim(kind, turbo.width, turbo.height, max_pixels)
+    return turbo
+
+
+def _check_claim(kind: str, width: int, height: int, max_pixels: int) -> None:
+    if width * height > max_pixels:
+        raise ComputeError(
+            f"the {kind} claims {width} x {height} pixels, more than max_image_pixels={max_pixels}; "
+            "if you trust its origin, raise the limit with ps.set_config(max_image_pixels=...)"
+        )
+    if not width or not height:
+        raise ComputeError(f"the {kind} has no pixels: it is {width} x {height}")
+
+
+def _kind_of(data: memoryview) -> str | None:
+    head = bytes(data[:12])
+    if head[:3] == b"\xff\xd8\xff":
+        return "JPEG"
+    if head[:8] == b"\x89PNG\r\n\x1a\n":
+        return "PNG"
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WebP"
+    if head[:6] in (b"GIF87a", b"GIF89a"):
+        return "GIF"
+    if head[:2] == b"BM":
+        return "BMP"
+    if head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+        return "TIFF"
+    return None
+
+
+def _damaged(kind: str, exc: Exception) -> ComputeError:
+    return ComputeError(f"damaged {kind}: {str(exc) or type(exc).__name__}")
+
+
+def _turbo_jpeg(data: memoryview) -> Opened | None:
+    """Return a JPEG that libjpeg-turbo turns into our colours; None leaves it to Pillow, with its errors."""
+    try:
+        height, width, colours, _ = simplejpeg().decode_jpeg_header(data)
+    except ValueError:
+        return None
+    return None if colours in ("CMYK", "YCCK") else _JpegImage(data, height, width, colours)
+
+
+class _JpegImage:
+    """A JPEG, by libjpeg-turbo."""
+
+    def __init__(self, data: memoryview, height: int, width: int, colours: str) -> None:
+        self._data = data
+        self._orientation = jpeg_orientation(data)
+        self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
+        self.mode = "L" if colours.upper() == "GRAY" else "RGB"
+
+    def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
+        own, wanted = (self.height, self.width), out.shape[:2]
+        if is_sideways(self._orientation):
+            own, wanted = own[::-1], wanted[::-1]
+        memory = scratch.at_least(math.prod(own) * IMAGE_CHANNELS[mode])
+        times = 0 if not is_scaled else 2 if min(wanted) < SMALL else 1
+        decoded = self._decoded(mode, times * wanted[0], times * wanted[1], memory)
+        # Turned when it is small. What is cut at the right is not at the left then, either.
+        target = out if self._orientation == 1 else np.empty((*wanted, out.shape[2]), np.uint8)
+        resize_into(decoded, target, decoded.shape[:2] != own, _covered(decoded.shape[:2], own))
+        if target is not out:
+            out[:] = upright(target, self._orientation)
+
+    def read_into(self, mode: str, out: NDArray) -> None:
+        if self._orientation == 1 and mode in _JPEG_COLOURS:
+            decoded = self._decoded(mode, 0, 0, out)
+            if np.shares_memory(decoded, out):
+                return
+        else:
+            decoded = upright(self._decoded(mode, 0, 0, None), self._orientation)
+        out[:] = decoded
+
+    def _decoded(self, mode: str, min_height: int, min_width: int, memory: NDArray | None) -> NDArray:
+        if mode == "LA":
+            grey = self._decoded("L", min_height, min_width, None)
+            return np.concatenate([grey, np.full_like(grey, 255)], axis=2)
+        try:
+            decoded: NDArray = simplejpeg().decode_jpeg(
+                self._data, _JPEG_COLOURS[mode], min_height=min_height, min_width=min_width, buffer=memory
+            )
+        except ValueError:
+            # libjpeg-turbo is strict here: Pillow tells the harmless, such as spare bytes, from what is cut off.
+            decoded = _PillowImage(self._data, "JPEG", is_turned=False).decoded(mode)
+        return decoded
+
+
+def _covered(scaled: tuple[int, ...], own: tuple[int, int]) -> tuple[float, float]:
+    """Return how much of an image that was decoded at some eighths of its size is the image.
+
+    Its sides are rounded up, so that the last pixels may hold less than the others.
+
+    >>> _covered((17, 17), (131, 136))
+    (16.375, 17.0)
+    """
+    for eighths in range(1, 8) if scaled != own else ():
+        height, width = own[0] * eighths / 8, own[1] * eighths / 8
+        if scaled == (math.ceil(height), math.ceil(width)):
+            return height, width
+    return own
+
+
+class _PillowImage:
+    """Any other kind, by Pillow. Of several frames it is the first."""
+
+    def __init__(self, data: memoryview, kind: str, max_pixels: int | None = None, is_turned: bool = True) -> None:
+        self._kind = kind
+        try:
+            # The class of the format itself: Image.open would try them all, and checks sizes by limits of its own.
+            self._image = _file_class(kind)(io.BytesIO(data))
+        except Exception as exc:  # what a decoder raises on damaged bytes is anyone's guess
+            raise _damaged(kind, exc) from exc
+        width, height = self._image.size
+        if max_pixels is not None:
+            _check_claim(kind, width, height, max_pixels)
+        self._orientation = _orientation(self._image, kind, data) if is_turned else 1
+        self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
+        self.mode = _natural_mode(self._image)
+
+    def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
+        resize_into(upright(self.decoded(mode), self._orientation), out)
+
+    def read_into(self, mode: str, out: NDArray) -> None:
+        out[:] = upright(self.decoded(mode), self._orientation)
+
+    def decoded(self, mode: str) -> NDArray:
+        try:
+            self._image.load()
+            pixels = np.asarray(_in_mode(self._image, mode))
+        except Exception as exc:
+            raise _damaged(self._kind, exc) from exc
+        self._image = None  # each image is read once, and holds its pixels a second time
+        return pixels[:, :, np.newaxis] if pixels.ndim == 2 else pixels
+
+
+def _orientation(image: Any, kind: str, data: memoryview) -> int:
+    """Return which way up an image is, from its notes alone: no pixel is decoded for it."""
+    if kind in _ALREADY_UPRIGHT:
+        return 1
+    try:
+        if kind == "PNG" and "exif" not in image.info and (exif := png_exif(data)) is not None:
+            image.info["exif"] = exif
+        # Of any image: that of a PNG decodes the whole picture where it has seen no notes.
+        noted = pillow().Image.getexif(image).get(_ORIENTATION, 1)
+    except Exception:  # notes that cannot be read are no reason not to show the picture
+        return 1
+    return noted if isinstance(noted, int) and 1 <= noted <= 8 else 1
+
+
+def _file_class(kind: str) -> Any:
+    """Return Pillow's class of files of this kind."""
+    module, name = {
+        "JPEG": ("JpegImagePlugin", "JpegImageFile"),
+        "PNG": ("PngImagePlugin", "PngImageFile"),
+        "WebP": ("WebPImagePlugin", "WebPImageFile"),
+        "GIF": ("GifImagePlugin", "GifImageFile"),
+        "BMP": ("BmpImagePlugin", "BmpImageFile"),
+        "TIFF": ("TiffImagePlugin", "TiffImageFile"),
+    }[kind]
+    return getattr(pillow(module), name)
+
+
+def _natural_mode(image: Any) -> str:
+    """Return the mode of ours that loses least of an image."""
+    if image.mode in IMAGE_CHANNELS:
+        return str(image.mode)
+    if image.mode in ("P", "PA"):
+        return "RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB"
+    if image.mode in ("1", "I", "F") or image.mode.startswith("I;16"):
+        return "L"
+    return {"La": "LA", "RGBa": "RGBA"}.get(image.mode, "RGB")
+
+
+def _in_mode(image: Any, mode: str) -> Any:
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        image = pillow().fromarray(_to_bytes(np.asarray(image), _has_16_bits(image)))
+    if image.mode == mode:
+        return image
+    natural = _natural_mode(image)
+    # By way of the mode that holds it all: Pillow itself would take a palette's transparency for a colour.
+    return image.convert(natural).convert(mode) if natural != mode else image.convert(mode)
+
+
+def _has_16_bits(image: Any) -> bool:
+    """Return whether whole numbers of an image have 16 bits in its file; Pillow may make 32 of them."""
+    if image.mode != "I":
+        return bool(image.mode != "F")
+    bits = image.tag_v2.get(_BITS_PER_SAMPLE, (32,)) if image.format == "TIFF" else (16,)  # PNG has no more
+    return bool(bits[0] == 16)
+
+
+def _to_bytes(values: NDArray, has_16_bits: bool) -> NDArray:
+    """Return grey values of more than 8 bits as 8: 16 bits by their upper half, fractions of 0 to 1 by 255.
+
+    What is neither, such as heights in metres and counts of 32 bits, is cut to 0 to 255.
+    """
+    bounded: NDArray
+    if values.dtype.kind == "f":
+        finite = np.nan_to_num(values)
+        is_fraction = finite.size > 0 and finite.min() >= 0 and finite.max() <= 1
+        bounded = np.rint(finite * 255 if is_fraction else finite)
+    else:
+        bounded = np.clip(values, 0, 65535) >> 8 if has_16_bits else values
+    return np.clip(bounded, 0, 255).astype(np.uint8)

@@ -1,0 +1,135 @@
+"""Anthropic's Messages."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from penstock.testing.apis.exchange import Answer, ModelRequest, as_text, count_tokens, field, new_id
+from penstock.testing.apis.openai import forced_tool, said
+
+ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "refusal": "refusal",
+    "filter": "refusal",
+    "tools": "tool_use",
+}
+
+
+class Anthropic:
+    """How Anthropic takes keys, reports errors and tells of limits."""
+
+    request_id_header = "request-id"
+
+    def key(self, headers: Mapping[str, str]) -> str | None:
+        return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ") or None
+
+    def error(self, status: int, message: str | None, code: str | None, retry_s: float | None = None) -> dict[str, Any]:
+        kind = code or ERROR_TYPES.get(status, "api_error")
+        error = {"type": kind, "message": message or "Internal server error"}
+        return {"type": "error", "error": error, "request_id": new_id("req_")}
+
+    def limit_headers(self, kind: str, limit: int, remaining: int, reset_s: float) -> dict[str, str]:
+        reset = datetime.fromtimestamp(time.time() + reset_s, UTC)
+        return {
+            f"anthropic-ratelimit-{kind}-limit": str(limit),
+            f"anthropic-ratelimit-{kind}-remaining": str(remaining),
+            f"anthropic-ratelimit-{kind}-reset": f"{reset:%Y-%m-%dT%H:%M:%SZ}",
+        }
+
+    def retry_headers(self, wait_s: float) -> dict[str, str]:
+        return {"retry-after": str(math.ceil(wait_s))}
+
+
+class Messages:
+    """POST /messages."""
+
+    def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
+        messages = field(body, "messages", list)
+        max_tokens = field(body, "max_tokens", int)
+        asked = max((index for index, message in enumerate(messages) if _is_of_user(message)), default=-1)
+        since = messages[asked + 1 :]
+        tools = {tool["name"]: tool.get("input_schema", {}) for tool in body.get("tools") or ()}
+        choice = body.get("tool_choice") or {}
+        kind = choice.get("type")
+        forced = forced_tool("required" if kind == "any" else choice if kind == "tool" else None, list(tools))
+        form = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
+        results = [_result(block) for message in since if message.get("role") == "user" for block in message["content"]]
+        return ModelRequest(
+            path,
+            field(body, "model", str),
+            said(messages[asked]["content"]) if asked >= 0 else "",
+            body,
+            tools[forced] if forced else form.get("schema"),
+            forced,
+            tuple(results),
+            sum(message.get("role") == "assistant" for message in since),
+            1,
+            max_tokens,
+        )
+
+    def write(self, request: ModelRequest, answers: list[Answer]) -> dict[str, Any]:
+        (answer,) = answers
+        body = request.body
+        input_tokens = count_tokens(said(body.get("system"))) + sum(
+            count_tokens(said(message["content"])) + 4 for message in body["messages"]
+        )
+        text = answer.refusal or answer.text
+        if answer.tool_calls:
+            content: list[dict[str, Any]] = [
+                {"type": "tool_use", "id": new_id("toolu_"), "name": name, "input": _json_or_text(arguments)}
+                for name, arguments in answer.tool_calls
+            ]
+        else:
+            content = [] if answer.finish == "refusal" else [{"type": "text", "text": text}]
+        return {
+            "id": new_id("msg_"),
+            "type": "message",
+            "role": "assistant",
+            "model": request.model,
+            "content": content,
+            "stop_reason": STOP_REASONS[answer.finish],
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": input_tokens,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "output_tokens": count_tokens(answer.text),
+                "service_tier": "standard",
+            },
+        }
+
+
+def _is_of_user(message: dict[str, Any]) -> bool:
+    """Whether the user speaks, rather than tools."""
+    if message.get("role") != "user":
+        return False
+    content = message.get("content")
+    return isinstance(content, str) or any(block.get("type") != "tool_result" for block in content or ())
+
+
+def _result(block: dict[str, Any]) -> str:
+    content = block.get("content") or ""
+    return content if isinstance(content, str) else said(content)
+
+
+def _json_or_text(arguments: str) -> Any:
+    try:
+        return orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return as_text(arguments)

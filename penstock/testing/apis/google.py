@@ -1,0 +1,176 @@
+"""Google's Gemini API: contents and embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from penstock.testing.apis.embeddings import checked_tokens, embedding, num_dimensions
+from penstock.testing.apis.exchange import Answer, ModelRequest, as_text, count_tokens, field, new_id
+from penstock.testing.script import Script
+
+STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY", "tools": "STOP"}
+SAFETY = [{"category": "HARM_CATEGORY_DANGEROUS_CONTENT", "probability": "HIGH", "blocked": True}]
+
+
+class Google:
+    """How Google takes keys and reports errors; it tells of limits in the bodies of refusals alone."""
+
+    request_id_header = "x-goog-request-id"
+
+    def key(self, headers: Mapping[str, str]) -> str | None:
+        return headers.get("x-goog-api-key") or headers.get("authorization", "").removeprefix("Bearer ") or None
+
+    def error(self, status: int, message: str | None, code: str | None, retry_s: float | None = None) -> dict[str, Any]:
+        message = message or "An internal error has occurred."
+        error = {"code": status, "message": message, "status": code or STATUSES.get(status, "UNKNOWN")}
+        if retry_s is not None:
+            info = "type.googleapis.com/google.rpc.RetryInfo"
+            return {"error": {**error, "details": [{"@type": info, "retryDelay": f"{retry_s:.9g}s"}]}}
+        return {"error": error}
+
+    def limit_headers(self, kind: str, limit: int, remaining: int, reset_s: float) -> dict[str, str]:
+        return {}
+
+    def retry_headers(self, wait_s: float) -> dict[str, str]:
+        return {}
+
+
+class GenerateContent:
+    """POST /models/{model}:generateContent."""
+
+    def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
+        contents = field(body, "contents", (list, dict))
+        contents = contents if isinstance(contents, list) else [contents]
+        asked = max((index for index, content in enumerate(contents) if _is_of_user(content)), default=-1)
+        since = contents[asked + 1 :]
+        config = body.get("generationConfig") or body.get("generation_config") or {}
+        schema = config.get("responseSchema") or config.get("responseJsonSchema") or config.get("_responseJsonSchema")
+        forced, parameters = _forced(body)
+        results = [
+            as_text(_plain(part["functionResponse"].get("response")))
+            for content in since
+            for part in content.get("parts", ())
+            if "functionResponse" in part
+        ]
+        return ModelRequest(
+            path,
+            model_of(path),
+            _text(contents[asked]) if asked >= 0 else "",
+            body,
+            parameters if forced else schema,
+            forced,
+            tuple(results),
+            sum(content.get("role") == "model" for content in since),
+            config.get("candidateCount") or 1,
+            config.get("maxOutputTokens"),
+        )
+
+    def write(self, request: ModelRequest, answers: list[Answer]) -> dict[str, Any]:
+        contents = request.body["contents"]
+        contents = contents if isinstance(contents, list) else [contents]
+        prompt_tokens = sum(count_tokens(_text(content)) for content in contents)
+        tokens = sum(count_tokens(answer.text) for answer in answers)
+        written: dict[str, Any] = {
+            "candidates": [_candidate(index, answer) for index, answer in enumerate(answers)],
+            "usageMetadata": {
+                "promptTokenCount": prompt_tokens,
+                "candidatesTokenCount": tokens,
+                "totalTokenCount": prompt_tokens + tokens,
+                "promptTokensDetails": [{"modality": "TEXT", "tokenCount": prompt_tokens}],
+            },
+            "modelVersion": request.model,
+            "responseId": new_id(""),
+        }
+        if answers[0].finish == "refusal":
+            del written["candidates"]
+            written["promptFeedback"] = {"blockReason": "SAFETY", "safetyRatings": SAFETY}
+            written["usageMetadata"] = {"promptTokenCount": prompt_tokens, "totalTokenCount": prompt_tokens}
+        return written
+
+
+def _candidate(index: int, answer: Answer) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"index": index, "finishReason": FINISH.get(answer.finish, "STOP")}
+    if answer.finish == "filter":
+        return candidate | {"safetyRatings": SAFETY}
+    parts: list[dict[str, Any]] = [{"text": answer.text}]
+    if answer.tool_calls:
+        parts = [{"functionCall": {"name": name, "args": _arguments(text)}} for name, text in answer.tool_calls]
+    return candidate | {"content": {"role": "model", "parts": parts}, "avgLogprobs": -0.01}
+
+
+def embed_content(path: str, body: dict[str, Any], script: Script) -> dict[str, Any]:
+    """Answer POST /models/{model}:embedContent."""
+    return {"embedding": {"values": _vectors(path, [body], script)[0]}}
+
+
+def batch_embed_contents(path: str, body: dict[str, Any], script: Script) -> dict[str, Any]:
+    """Answer POST /models/{model}:batchEmbedContents."""
+    vectors = _vectors(path, field(body, "requests", list), script)
+    return {"embeddings": [{"values": vector} for vector in vectors]}
+
+
+def model_of(path: str) -> str:
+    return path.rpartition("/")[2].partition(":")[0]
+
+
+def _vectors(path: str, requests: list[dict[str, Any]], script: Script) -> list[Any]:
+    model = model_of(path)
+    texts = [_text(field(request, "content", dict)) for request in requests]
+    checked_tokens(texts, script.embedding_limits)
+    return [
+        embedding(text, num_dimensions(model, request.get("outputDimensionality"), script))
+        for text, request in zip(texts, requests, strict=True)
+    ]
+
+
+def _is_of_user(content: dict[str, Any]) -> bool:
+    """Whether the user speaks, rather than functions."""
+    if content.get("role", "user") != "user":
+        return False
+    return any("functionResponse" not in part for part in content.get("parts", ()))
+
+
+def _text(content: dict[str, Any]) -> str:
+    return "\n".join(part["text"] for part in content.get("parts", ()) if "text" in part)
+
+
+def _forced(body: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Return the function that must be called, if one must, and the schema of its arguments."""
+    choice = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
+    functions = {
+        function["name"]: function.get("parameters") or function.get("parametersJsonSchema") or {}
+        for tool in body.get("tools") or ()
+        for function in tool.get("functionDeclarations", ())
+    }
+    if choice.get("mode") != "ANY" or not functions:
+        return None, {}
+    name = next(iter(choice.get("allowedFunctionNames") or functions))
+    return name, functions.get(name, {})
+
+
+def _plain(response: Any) -> Any:
+    """Return what a function gave: clients put what is no object under one key."""
+    if isinstance(response, dict) and len(response) == 1:
+        (value,) = response.values()
+        return value
+    return response
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {"arguments": text}

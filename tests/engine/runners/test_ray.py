@@ -1,0 +1,324 @@
+"""Queries on real Ray: the same plans, the same executor, with workers in actors and data in the object store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+import penstock as ps
+from penstock.config import get_config
+from penstock.engine.executor import Executor
+from penstock.engine.runners.ray import RayRunner
+from penstock.errors import ReadError, UdfError, WorkerDiedError
+from penstock.plan.stages import Read, Stage, Transform
+from penstock.protocols import ReadRequest
+
+pytestmark = pytest.mark.ray
+
+ROWS_PER_FILE = 1000
+LONG_S = 600.0
+
+
+@pytest.fixture
+def on_ray(ray_cluster: None) -> Iterator[None]:
+    ps.set_runner_ray()
+    yield
+    ps.set_runner_local()
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> str:
+    """A folder of files with the numbers from 0 on in a column ``x``, in row groups that are read one by one."""
+    for part in range(3):
+        x = np.arange(part * ROWS_PER_FILE, (part + 1) * ROWS_PER_FILE)
+        pq.write_table(pa.table({"x": x}), tmp_path / f"{part}.parquet", row_group_size=250)
+    return str(tmp_path / "*.parquet")
+
+
+@ps.func
+def doubled(x: int) -> int:
+    return 2 * x
+
+
+@ps.func
+def process_id(x: int) -> int:
+    return os.getpid()
+
+
+class AddPid:
+    """Stands for a model: built once in each worker."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.pid = os.getpid()
+
+    def __call__(self, batch: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
+        return {**batch, "z": batch["y"] + self.offset, "pid": np.full(len(batch["y"]), self.pid)}
+
+
+def pipeline(numbers: str) -> ps.DataFrame:
+    df = ps.read_parquet(numbers).with_column("y", doubled(ps.col("x")))
+    return df.map_batches(AddPid, batch_size=300, concurrency=2, fn_constructor_args=(1,))
+
+
+def test_read_map_and_stateful_map_give_the_rows_of_the_local_runner_in_order(on_ray: None, numbers: str) -> None:
+    result = pipeline(numbers).to_pydict()
+    ps.set_runner_local()
+    local = pipeline(numbers).to_pydict()
+    pids = set(result.pop("pid"))
+    local.pop("pid")
+    assert result == local
+    assert 1 <= len(pids) <= 2
+    assert os.getpid() not in pids
+    assert ended(pids)
+
+
+def test_write_leaves_the_rows_of_all_workers(on_ray: None, numbers: str, tmp_path: Path) -> None:
+    written = pipeline(numbers).write_parquet(str(tmp_path / "out")).to_pydict()
+    assert sum(written["rows"]) == 3 * ROWS_PER_FILE
+    table = pq.read_table(tmp_path / "out").sort_by("x")
+    assert table["z"].to_pylist() == [2 * x + 1 for x in range(3 * ROWS_PER_FILE)]
+
+
+def test_async_functions_wait_together(on_ray: None) -> None:
+    @ps.cls
+    class Meeting:
+        def __init__(self) -> None:
+            self.barrier = asyncio.Barrier(20)
+
+        async def join(self, x: int) -> int:
+            """Returns only once all have come, so it would hang if rows were called one after another."""
+            await self.barrier.wait()
+            return -x
+
+    met = ps.from_pydict({"x": list(range(20))}).select(Meeting().join(ps.col("x")))
+    assert met.to_pydict() == {"x": [-x for x in range(20)]}
+
+
+def test_images_are_decoded_in_workers_and_bad_ones_listed(on_ray: None, tmp_path: Path) -> None:
+    from tests.media.images.samples import jpeg, picture
+
+    for number in range(5):
+        (tmp_path / f"{number}.jpg").write_bytes(jpeg(picture()))
+    images = ps.read_images(tmp_path, size=(8, 8)).to_pydict()["image"]
+    assert [image.shape for image in images] == [(8, 8, 3)] * 5
+    data = [jpeg(picture()), b"junk"]
+    decoded = ps.from_pydict({"b": data}).select(ps.col("b").decode_image("null").resize(8, 8)).collect()
+    assert [image is None for image in decoded.to_pydict()["b"]] == [False, True]
+    assert "not an image" in decoded.errors().to_pydict()["message"][0]
+
+
+def test_limit_stops_work_that_is_under_way(on_ray: None, tmp_path: Path) -> None:
+    flag = tmp_path / "second batch is under way"
+
+    def hang_but_first(batch: dict[str, Any]) -> dict[str, Any]:
+        if batch["id"][0] != 0:
+            flag.write_text(str(os.getpid()))
+            time.sleep(LONG_S)
+        while not flag.exists():
+            time.sleep(0.01)
+        return batch
+
+    started = time.monotonic()
+    first = ps.range(10).map_batches(hang_but_first, batch_size=1, concurrency=2).limit(1)
+    assert first.to_pydict() == {"id": [0]}
+    assert time.monotonic() - started < LONG_S / 10
+    assert ended([int(flag.read_text())])
+
+
+def test_an_error_surfaces_as_itself_with_the_workers_traceback(on_ray: None) -> None:
+    @ps.func
+    def fussy(x: int) -> int:
+        if x == 2:
+            raise ValueError("two is too much")
+        return x
+
+    with pytest.raises(UdfError, match=r"x=2.*two is too much") as caught:
+        ps.from_pydict({"x": [1, 2, 3]}).select(fussy(ps.col("x"))).collect()
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert "in fussy" in "\n".join(caught.value.__notes__)
+
+
+def restored(pid: int) -> Exception:
+    if os.getpid() != pid:
+        raise RuntimeError("this error stays at home")
+    return HomeboundError()
+
+
+class HomeboundError(Exception):
+    def __reduce__(self) -> Any:
+        return restored, (os.getpid(),)
+
+
+@dataclass
+class OddTask:
+    what: str
+    num_rows: int | None = None
+    nbytes: int | None = None
+
+    def read(self) -> Iterator[Any]:
+        if self.what == "error":
+            raise HomeboundError
+        yield pa.table({"a": [1]}) if self.what == "table" else {"a": [1]}
+
+
+@dataclass
+class OddSource:
+    what: str
+    name: str = "odd"
+    can_filter: bool = False
+
+    def schema(self) -> ps.Schema:
+        return ps.Schema.from_pydict({"a": "int64"})
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[OddTask]:
+        yield OddTask(self.what)
+
+
+def test_whatever_goes_wrong_with_an_answer_ends_the_query(on_ray: None) -> None:
+    assert ps.read_source(OddSource("table")).to_pydict() == {"a": [1]}
+    with pytest.raises(ReadError, match=r"Source 'odd': the read.. of a task yielded builtins.dict"):
+        ps.read_source(OddSource("dict")).collect()
+    with pytest.raises(RuntimeError, match="this error stays at home"):
+        ps.read_source(OddSource("error")).collect()
+
+
+def test_a_worker_that_dies_is_an_error_and_the_next_query_runs(on_ray: None) -> None:
+    @ps.func
+    def fatal(x: int) -> int:
+        os._exit(3)
+
+    df = ps.from_pydict({"x": [1]})
+    with pytest.raises(WorkerDiedError):
+        df.select(fatal(ps.col("x"))).collect()
+    assert df.select(doubled(ps.col("x"))).to_pydict() == {"x": [2]}
+
+
+def test_workers_without_state_serve_the_next_query(on_ray: None) -> None:
+    df = ps.from_pydict({"x": [1]}).select(process_id(ps.col("x")))
+    before = workers_alive()
+    df.to_pydict()
+    df.to_pydict()
+    assert workers_alive() <= before + 2  # one to read, one for the function
+
+
+def ended(pids: Iterable[int]) -> bool:
+    """Wait for processes to end; a signal has been sent to them already."""
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=20)
+    return not alive
+
+
+def workers_alive() -> int:
+    return sum(child.name().startswith("ray::Worker") for child in psutil.Process().children(recursive=True))
+
+
+# --- the seam: what the executor and the driver see ---
+
+
+@dataclass
+class CountingTask:
+    """Reads ``num_batches`` batches of a megabyte, with a line in ``log`` for each."""
+
+    log: str
+    num_batches: int
+    num_rows: int | None = None
+    nbytes: int | None = None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        for number in range(self.num_batches):
+            with open(self.log, "a") as log:
+                log.write(f"{number}\n")
+            yield pa.record_batch({"x": np.full(2**17, number)})
+
+
+@dataclass
+class CountingSource:
+    log: str
+    num_batches: int
+    name: str = "counting"
+    can_filter: bool = False
+
+    def schema(self) -> ps.Schema:
+        return ps.Schema.from_arrow(pa.schema({"x": pa.int64()}))
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[CountingTask]:
+        yield CountingTask(self.log, self.num_batches)
+
+
+def test_the_driver_holds_references_and_a_task_rests_between_outputs(ray_cluster: None, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    stages = (
+        Stage("read", Read(CountingSource(str(log), 100), ReadRequest())),
+        Stage("pass on", Transform(()), inputs=(0,)),
+    )
+    runner = RayRunner()
+    with runner.open(get_config(), stages) as workplace:
+        executor = Executor(stages, workplace.make_pool, memory_bytes=4 * 2**20, num_cores=2)
+        with closing(executor.run()) as bundles:
+            first = next(bundles)
+            second = next(bundles)
+            assert isinstance(first.handle, ray.ObjectRef)
+            assert (first.num_rows, first.nbytes) == (2**17, 2**20)
+            assert len(log.read_text().splitlines()) < 20
+    # The workers are gone; the data is not, because it belongs to the driver.
+    assert runner.fetch(second.slice(5, 3)).to_pydict() == {"x": [1, 1, 1]}
+
+
+TWO_NODES = """
+import ray, penstock as ps
+from ray.cluster_utils import Cluster
+
+class Where:
+    def __call__(self, batch):
+        n = len(batch["id"])
+        node = ray.get_runtime_context().get_node_id()
+        return {"id": batch["id"], "node": [node] * n, "gpus": [len(ray.get_gpu_ids())] * n}
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+try:
+    gpu_node = cluster.add_node(num_cpus=1, num_gpus=1)
+    ps.set_runner_ray(cluster.address)
+    rows = ps.range(10).map_batches(Where, num_gpus=1, batch_size=5).to_pydict()
+    assert rows == {"id": list(range(10)), "node": [gpu_node.node_id] * 10, "gpus": [1] * 10}, (rows, gpu_node.node_id)
+finally:
+    ray.shutdown()
+    cluster.shutdown()
+"""
+
+
+def test_a_gpu_stage_runs_on_the_node_that_has_one() -> None:
+    subprocess.run([sys.executable, "-c", TWO_NODES], check=True, timeout=55)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Data warns of its own settings
+@pytest.mark.timeout(120)  # Ray Data starts actors of its own, after the cluster
+def test_datasets_of_ray_are_read(on_ray: None) -> None:
+    import ray.data
+
+    dataset = ray.data.from_arrow([pa.table({"a": [1, 2]}), pa.table({"a": [3]})])
+    assert ps.from_ray_dataset(dataset).where(ps.col("a") > 1).to_pydict() == {"a": [2, 3]}
+    ps.set_runner_local()
+    assert ps.from_ray_dataset(dataset).to_pydict() == {"a": [1, 2, 3]}
+
+
+def test_tables_are_written_by_actors(on_ray: None, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'numbers.db'}"
+    assert ps.range(5000).write_sql("numbers", url).to_pydict() == {"table": ["numbers"], "rows": [5000]}
+    found = ps.read_sql("SELECT * FROM numbers", url, partition_col="id", num_partitions=3)
+    found.write_lance(tmp_path / "numbers.lance")
+    assert sorted(ps.read_lance(tmp_path / "numbers.lance").to_pydict()["id"]) == list(range(5000))

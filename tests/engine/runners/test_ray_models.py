@@ -1,0 +1,135 @@
+"""Remote models on real Ray: keys reach the workers, stages share a client, and drivers share what a model allows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import psutil
+import pytest
+import ray
+
+import penstock as ps
+from penstock.cost.budget import spending
+from penstock.engine.runners.ray_sharing import NAME, NAMESPACE
+from penstock.errors import AuthenticationError, BudgetSpentError, ContentFilteredError, InvalidArgumentError
+from penstock.functions import embed_text, prompt
+from penstock.testing import ModelServer, faults
+
+pytestmark = pytest.mark.ray
+
+KEY = "sk-only-the-driver-knows-it"
+
+
+@pytest.fixture
+def server(model_server: ModelServer, ray_cluster: None) -> Iterator[ModelServer]:
+    model_server.change(api_key=KEY)
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key=KEY)
+    ps.set_runner_ray()
+    yield model_server
+    ps.set_runner_local()
+
+
+def questions(count: int) -> ps.DataFrame:
+    return ps.from_pydict({"q": [f"question {number}" for number in range(count)]})
+
+
+def test_the_drivers_key_is_used_by_workers_and_bad_rows_are_recorded(server: ModelServer) -> None:
+    server.change(faults=[faults.Refusal("Not that.", containing="question 1")])
+    df = questions(3).select(prompt(ps.col("q"), model="gpt-5", on_error="null").alias("a")).collect()
+    assert df.to_pydict() == {"a": ["question 0", None, "question 2"]}
+    (error,) = df.errors().to_pylist()
+    assert error["error_type"] == ContentFilteredError.__name__
+    assert {seen.headers["authorization"] for seen in server.requests} == {f"Bearer {KEY}"}
+
+
+def test_a_key_that_is_refused_ends_the_query(server: ModelServer) -> None:
+    ps.set_provider("openai", base_url=server.openai_url, api_key="sk-another")
+    with pytest.raises(AuthenticationError):
+        questions(3).select(prompt(ps.col("q"), model="gpt-5", on_error="null")).collect()
+
+
+def test_texts_are_embedded_in_few_requests(server: ModelServer) -> None:
+    vectors = questions(100).select(embed_text(ps.col("q"), dimensions=4)).to_pydict()["q"]
+    assert np.shape(vectors) == (100, 4)
+    assert server.num_requests < 10
+
+
+def test_two_stages_share_an_actor_and_what_they_may_send(server: ModelServer) -> None:
+    server.change(latency=0.02)
+    first = questions(60).with_column("a", prompt(ps.col("q"), model="gpt-5", max_concurrency=4))
+    both = first.with_column("b", prompt(ps.col("a"), model="gpt-5", max_concurrency=4))
+    most = 0
+    for _ in both.iter_rows():
+        most = max(most, num_async_workers())
+    assert most == 1
+    assert server.num_requests == 120
+    assert server.max_in_flight == 4
+
+
+def test_a_limit_ends_one_stage_and_not_the_other(server: ModelServer) -> None:
+    server.change(faults=[faults.Hang(containing="question 99")])  # of the second task
+    answered = questions(100).with_column("a", prompt(ps.col("q"), model="gpt-5"))
+    first = answered.where(ps.col("a") != "").limit(1)  # the filter keeps the limit from reaching the questions
+    assert first.with_column("b", prompt(ps.col("a"), model="gpt-5")).to_pydict()["b"] == ["question 0"]
+    assert server.num_requests > 64
+
+
+def test_a_query_goes_on_when_the_actor_that_counts_dies(server: ModelServer) -> None:
+    server.change(latency=0.05)
+    rows = questions(300).select(prompt(ps.col("q"), model="gpt-5", max_concurrency=10)).iter_rows()
+    next(rows)
+    ray.kill(ray.get_actor(NAME, NAMESPACE))
+    assert sum(1 for _ in rows) == 299
+    assert server.max_in_flight <= 10
+
+
+SECOND_DRIVER = """
+import sys, ray, penstock as ps
+from penstock.functions import prompt
+
+address, url, key, per_minute = sys.argv[1:]
+ray.init(address, log_to_driver=False)
+ps.set_runner_ray()
+ps.set_provider("openai", base_url=url, api_key=key)
+df = ps.from_pydict({"q": ["second"] * 200})
+df.select(prompt(ps.col("q"), model="gpt-5", requests_per_minute=float(per_minute))).collect()
+"""
+
+
+def test_two_drivers_share_what_a_model_allows(server: ModelServer) -> None:
+    per_s = 100
+    arguments = [ray.get_runtime_context().gcs_address, server.openai_url, KEY, str(60 * per_s)]
+    second = subprocess.Popen([sys.executable, "-c", SECOND_DRIVER, *arguments])
+    # Few at once, as rows come in order: the fewer tasks there are, the sooner a row comes that ends the loop.
+    asked = prompt(ps.col("q"), model="gpt-5", requests_per_minute=60 * per_s, max_concurrency=16)
+    rows = questions(100_000).select(asked).iter_rows()
+    with closing(rows):
+        while second.poll() is None:
+            next(rows)
+    assert second.returncode == 0
+    of_second = [seen.arrived for seen in server.requests if b"second" in seen.raw_body]
+    assert len(of_second) == 200
+    seconds = of_second[-1] - of_second[0]
+    num_sent = sum(of_second[0] <= seen.arrived <= of_second[-1] for seen in server.requests)
+    assert 0.5 * per_s < num_sent / seconds < 1.5 * per_s  # for a second the first did not know of the other
+
+
+def num_async_workers() -> int:
+    return sum(child.name().startswith("ray::Async") for child in psutil.Process().children(recursive=True))
+
+
+def test_a_budget_holds_on_ray_and_what_was_spent_comes_home(server: ModelServer) -> None:
+    server.change(answer=lambda request: "x" * 400)  # 100 tokens
+    answer = prompt(ps.col("q"), model="mine", use_chat_completions=True, price={"input": 0.0, "output": 10.0})
+    with spending(0.0605) as account:
+        questions(30).select(answer).collect()
+        assert (account.num_calls, account.output_tokens, account.dollars) == (30, 3000, 0.03)
+        with pytest.raises(BudgetSpentError, match=r"budget of \$0.0605 is spent: 60 calls were made") as caught:
+            questions(200).select(answer).collect()
+    assert caught.value.num_calls == server.num_requests == 60
+    with spending(1.0), pytest.raises(InvalidArgumentError, match="price of 'mine'"):
+        questions(2).select(prompt(ps.col("q"), model="mine")).collect()

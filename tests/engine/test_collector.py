@@ -1,0 +1,36 @@
+"""The collector's thresholds are as they were once no query needs others."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.engine.garbage_collection import CalmCollector
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+def test_they_come_back_with_the_last_user() -> None:
+    gc.set_threshold(701, 11, 12)
+    CalmCollector.begin()
+    CalmCollector.begin()
+    assert gc.get_threshold() == CalmCollector.THRESHOLDS
+    CalmCollector.end()
+    assert gc.get_threshold() == CalmCollector.THRESHOLDS
+    CalmCollector.end()
+    assert gc.get_threshold() == (701, 11, 12)
+
+
+def test_one_that_is_off_stays_off() -> None:
+    gc.set_threshold(0)
+    CalmCollector.begin()
+    assert gc.get_threshold()[0] == 0
+    CalmCollector.end()
+    assert gc.get_threshold()[0] == 0

@@ -1,0 +1,419 @@
+"""Fingerprints: the same for the same script in every process, and differences of two of them in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pydantic
+import pytest
+
+import penstock as ps
+from penstock.plan.identity.fingerprint import changed_inputs, changes, fingerprint
+from penstock.plan.nodes import Scan, Write
+from penstock.protocols import ReadRequest, VersionedSource
+from penstock.types import Schema
+
+
+@pytest.fixture(autouse=True)
+def _provider() -> None:
+    ps.set_provider("openai", api_key="sk-very-secret-1", base_url="http://localhost:1/v1")
+
+
+def of(df: ps.DataFrame) -> dict[str, Any]:
+    """Return the fingerprint as a job reads it again from its file."""
+    found: dict[str, Any] = json.loads(json.dumps(fingerprint(df._plan)))
+    return found
+
+
+def told(then: ps.DataFrame, now: ps.DataFrame) -> list[str]:
+    return changes(of(then), of(now))
+
+
+class Review(pydantic.BaseModel):
+    stars: int
+
+
+class Verdict(pydantic.BaseModel):
+    stars: int
+    why: str
+
+
+def rows() -> ps.DataFrame:
+    return ps.from_pydict({"q": ["a", "b"], "x": [1, 2]})
+
+
+def asked(text: Any = None, **options: Any) -> ps.DataFrame:
+    given: dict[str, Any] = {"model": "gpt-5-nano", "system_message": "Be brief.", "temperature": 0} | options
+    return rows().with_column("answer", ps.prompt(ps.col("q") if text is None else text, **given))
+
+
+PROMPTS: list[tuple[dict[str, Any], str]] = [
+    ({"model": "gpt-5-mini"}, "column 'answer': the model of prompt was 'gpt-5-nano' and is 'gpt-5-mini'"),
+    ({"system_message": "Go on."}, "column 'answer': the system message of prompt was 'Be brief.' and is 'Go on.'"),
+    ({"system_message": None}, "column 'answer': the system message of prompt was 'Be brief.' and is not given"),
+    ({"temperature": 0.7}, "column 'answer': the temperature of prompt was 0 and is 0.7"),
+    ({"top_p": 0.5}, "column 'answer': the top_p of prompt was not given and is 0.5"),
+    ({"n": 3}, "column 'answer': the number n of prompt was not given and is 3"),
+    ({"provider": "google"}, "column 'answer': the provider of prompt was 'openai' and is 'google'"),
+    ({"text": ps.format("{}!", ps.col("q"))}, "texts=('', '!')"),
+    ({"text": ["Say:", ps.col("q")]}, "column 'answer' was prompt(col(q)) as answer and is prompt('Say:', col(q))"),
+    ({"return_format": Review}, "column 'answer' was string and is struct[stars: int64]"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), PROMPTS, ids=[sentence for _, sentence in PROMPTS])
+def test_what_determines_an_answer_is_named(
+    change: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_API_KEY", "a-google-key")
+    found = told(asked(), asked(**change))
+    assert any(sentence in each for each in found), found
+
+
+def test_another_server_is_named() -> None:
+    before = asked()
+    ps.set_provider("openai", api_key="sk-very-secret-2", base_url="http://localhost:2/v1")
+    [sentence] = told(before, asked())
+    assert "the base URL of prompt was 'http://localhost:1/v1' and is 'http://localhost:2/v1'" in sentence
+
+
+def test_forms_are_told_apart_by_fields_and_rules() -> None:
+    [form, dtype] = told(asked(return_format=Review), asked(return_format=Verdict))
+    assert form.startswith("column 'answer': the return format of prompt was 'Review struct[stars: int64]")
+    assert dtype == "column 'answer' was struct[stars: int64] and is struct[stars: int64, why: string]"
+
+
+def test_what_does_not_change_rows_is_no_difference() -> None:
+    before = of(asked())
+    ps.set_provider("openai", api_key="sk-another-key", base_url="http://localhost:1/v1")
+    options = {"max_concurrency": 3, "max_retries": 9, "timeout": 5, "on_error": "ignore", "requests_per_minute": 9}
+    assert changes(before, of(asked(**options))) == []
+    assert changed_inputs(before, of(asked(**options))) == set()
+
+
+def test_no_secret_and_no_address_is_in_it() -> None:
+    df = asked(system_message="The key is sk-very-secret-1.")
+    text = json.dumps(of(df)) + str(told(df, asked()))
+    assert "sk-very" not in text
+    assert " at 0x" not in text
+
+
+def scored(number: int, **options: Any) -> ps.DataFrame:
+    @ps.func(**options)
+    def score(x: int) -> int:
+        return x + number
+
+    return rows().with_column("s", score(ps.col("x")))
+
+
+def test_the_code_of_a_function_counts() -> None:
+    assert told(scored(1), scored(1, max_retries=3, cpus=2, on_error="log")) == []
+    assert told(scored(1), scored(2)) == [
+        "column 's': the code of function 'score' was changed, or something that it uses"
+    ]
+
+
+def mapped(number: int, verb: str = "map_batches", **options: Any) -> ps.DataFrame:
+    def change(batch: Any) -> Any:
+        return number or batch
+
+    return getattr(rows(), verb)(change, **options)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("verb", ["map_batches", "map", "flat_map", "filter"])
+def test_the_code_of_a_batch_verb_counts(verb: str) -> None:
+    assert told(mapped(1, verb), mapped(1, verb, num_cpus=2)) == []
+    assert told(mapped(1, verb), mapped(2, verb)) == [
+        f"{verb}: the code of function 'change' was changed, or something that it uses"
+    ]
+
+
+def test_constants_given_to_a_function_count() -> None:
+    @ps.func
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    [sentence] = told(rows().select(add(ps.col("x"), 1)), rows().select(add(ps.col("x"), 2)))
+    assert sentence == "column 'x': the argument 2 of add was 1 and is 2"
+
+
+STEPS: list[tuple[Any, str]] = [
+    (lambda df: df.where(ps.col("x") > 2), "the condition of filter was col(x) > 1 and is col(x) > 2"),
+    (lambda df: df.where(ps.col("x") > 1).where(ps.col("x") < 9), "a step 'filter col(x) < 9' was added"),
+    (lambda df: df, "a step 'filter col(x) > 1' was removed"),
+    (lambda df: df.where(ps.col("x") > 1).limit(3), "a step 'limit 3' was added"),
+    (lambda df: df.where(ps.col("x") > 1).select("q"), "column 'x' is gone"),
+    (lambda df: df.where(ps.col("x") > 1).select("x", "q"), "a step 'select col(x), col(q)' was added"),
+    (lambda df: df.where(ps.col("x") > 1).with_column("y", ps.col("x") + 1), "column 'y' is new"),
+    (lambda df: df.where(ps.col("x") > 1).concat(df), "there was 1 input, and now 2"),
+]
+
+
+@pytest.mark.parametrize(("build", "sentence"), STEPS, ids=[sentence for _, sentence in STEPS])
+def test_steps_are_named(build: Any, sentence: str) -> None:
+    then = rows().where(ps.col("x") > 1)
+    found = told(then, build(rows()))
+    assert any(sentence in each for each in found), found
+
+
+def test_the_order_of_the_columns_that_come_out_counts() -> None:
+    sentence = "the columns were in the order q, x and are in the order x, q"
+    then, now = rows().select("q", "x"), rows().select("x", "q")
+    assert told(then, now) == [sentence]
+    assert changed_inputs(of(then), of(now)) is None
+    assert told(then.select("q", "x"), now.select("q", "x")) == []
+    assert told(rows().select("q", "x"), rows().select("x", ps.lit(1).alias("y"), "q")) == [
+        "column 'y' is new",
+        sentence,
+    ]
+
+
+def test_equal_steps_are_laid_side_by_side() -> None:
+    def build(first: int, last: int) -> ps.DataFrame:
+        return rows().where(ps.col("x") > first).with_column("y", ps.col("x") * 2).where(ps.col("y") < last).limit(9)
+
+    assert told(build(1, 5), build(1, 6)) == ["the condition of filter was col(y) < 5 and is col(y) < 6"]
+
+
+def test_options_of_steps_and_seeds_count() -> None:
+    assert told(rows().sample(0.5, seed=1), rows().sample(0.5, seed=2)) == ["sample: seed was 1 and is 2"]
+
+
+def test_long_constants_count_to_their_end() -> None:
+    texts = ["x" * 1000 + end for end in "ab"]
+    [sentence] = told(*(rows().with_column("t", ps.lit(text)) for text in texts))
+    assert len(sentence) < 500
+    assert "xxx" in sentence
+
+
+def test_expressions_count_to_their_end() -> None:
+    def deep(last: int) -> ps.DataFrame:
+        expr = ps.col("x")
+        for _ in range(300):
+            expr = expr + 1
+        return rows().select((expr * last).alias("deep"))
+
+    assert told(deep(2), deep(2)) == []
+    assert len(told(deep(2), deep(3))) == 1
+
+
+def test_a_write_is_known_by_its_rows(tmp_path: Path) -> None:
+    from penstock.io.formats.parquet import parquet_sink
+
+    sinks = [parquet_sink(str(tmp_path / name)) for name in "ab"]
+    assert [fingerprint(Write(asked()._plan, sink)) for sink in sinks] == [fingerprint(asked()._plan)] * 2
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def test_input_files_are_named(tmp_path: Path) -> None:
+    for name in "abc":
+        pq.write_table(pa.table({"x": [1]}), tmp_path / f"{name}.parquet")
+    then = of(ps.read_parquet(tmp_path))
+    assert changed_inputs(then, of(ps.read_parquet(tmp_path))) == set()
+    size = (tmp_path / "a.parquet").stat().st_size
+    pq.write_table(pa.table({"x": list(range(1000))}), tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").unlink()
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "d.parquet")
+    now = of(ps.read_parquet(tmp_path))
+    large = (tmp_path / "a.parquet").stat().st_size
+    a, b, d = (str(tmp_path / f"{name}.parquet") for name in "abd")
+    assert changes(then, now) == [
+        f"input file {a!r} was changed (it had {size} bytes, it has {large})",
+        f"input file {d!r} is new",
+        f"input file {b!r} is gone",
+    ]
+    assert changed_inputs(then, now) == {a, b, d}
+
+
+def test_a_file_of_the_same_size_is_known_by_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("x\n1\n")
+    os.utime(path, ns=(0, 10**18))
+    then = of(ps.read_csv(path))
+    os.utime(path, ns=(0, 10**18 + 1))
+    [sentence] = changes(then, of(ps.read_csv(path)))
+    assert "it was modified 2001-09-09 01:46:40.000000000, it is modified 2001-09-09 01:46:40.000000001" in sentence
+
+
+def test_options_and_columns_of_readers_count(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("x;y\n1;2\n")
+    then, now = of(ps.read_csv(path, delimiter=";")), of(ps.read_csv(path))
+    assert changed_inputs(then, now) is None
+    assert "read_csv: format: delimiter was ';' and is ','" in changes(then, now)
+
+
+def test_many_files_are_counted(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.txt").write_text("a")
+    then = of(ps.read_text(tmp_path / "0.txt"))
+    found = changes(then, of(ps.read_text(tmp_path)))
+    assert len(found) == 6
+    assert found[-1] == "and so on: 3 more of the inputs"
+
+
+def test_rows_in_memory_count_by_content() -> None:
+    then, now = of(ps.from_pydict({"x": [1, 2]})), of(ps.from_pydict({"x": [1, 3]}))
+    assert changes(then, now) == ["input 'from_pydict' was changed (it has other content)"]
+    assert changed_inputs(then, now) == {"from_pydict"}
+    assert changes(then, of(ps.from_pydict({"x": [1, 2, 3]}))) == [
+        "input 'from_pydict' was changed (it had 2 rows, it has 3)"
+    ]
+
+
+def test_a_range_counts() -> None:
+    assert told(ps.range(5), ps.range(6)) == ["input 'range' was changed (it was range(0, 5), it is range(0, 6))"]
+
+
+def test_files_that_a_later_step_reads_count(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"one")
+    then = of(ps.read_binary_files(tmp_path))
+    (tmp_path / "a.bin").write_bytes(b"three")
+    assert changed_inputs(then, of(ps.read_binary_files(tmp_path))) == {str(tmp_path / "a.bin")}
+
+
+class Numbers:
+    """A source of the user's own, which says nothing of versions."""
+
+    name = "numbers"
+    can_filter = False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def schema(self) -> Schema:
+        return Schema.from_pydict({"x": ps.DataType.int64()})
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[Any]:
+        yield from ()
+
+
+class VersionedNumbers(Numbers):
+    def versions(self) -> dict[str, str]:
+        return {"numbers": f"{self.count} rows"}
+
+
+@pytest.mark.parametrize("kind", [Numbers, VersionedNumbers])
+def test_sources_of_users_count(kind: type[Numbers]) -> None:
+    assert isinstance(kind(1), VersionedSource) == (kind is VersionedNumbers)
+    then, now = (of(ps.read_source(kind(count))) for count in (1, 2))
+    assert changed_inputs(then, then) == set()
+    assert changed_inputs(then, now) == {"numbers"}
+
+
+def test_sql_counts_by_its_query(tmp_path: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "a.db") as database:
+        database.execute("create table t (a integer, b integer)")
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    then, now = (of(ps.read_sql(f"select {name} as x from t", url)) for name in "ab")
+    assert changes(then, now) == ["read_sql: query was 'select a as x from t' and is 'select b as x from t'"]
+
+
+# --- origins of tasks -------------------------------------------------------------------------------------------------
+
+
+def origins(df: ps.DataFrame) -> list[tuple[str, str]]:
+    assert isinstance(df._plan, Scan)
+    return [task.origin for task in df._plan.source.read_tasks(ReadRequest())]  # type: ignore[attr-defined]
+
+
+Kind = Literal["parquet", "csv", "json", "text", "numpy", "twice", "memory", "range"]
+
+
+@pytest.mark.parametrize("kind", Kind.__args__)  # type: ignore[attr-defined]
+def test_tasks_are_known_again_by_their_origin(kind: Kind, tmp_path: Path) -> None:
+    table = pa.table({"x": list(range(4))})
+    for name in ("a", "b"):
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=2)
+        (tmp_path / f"{name}.csv").write_text("x\n1\n")
+        (tmp_path / f"{name}.jsonl").write_text('{"x": 1}\n')
+        (tmp_path / f"{name}.txt").write_text("x\n")
+        np.save(tmp_path / f"{name}.npy", np.arange(4))
+    twice = [tmp_path / "a.csv", tmp_path / "a.csv", tmp_path / "b.csv"]
+
+    def build() -> ps.DataFrame:
+        match kind:
+            case "parquet":
+                return ps.read_parquet(tmp_path)
+            case "csv":
+                return ps.read_csv(tmp_path)
+            case "json":
+                return ps.read_json(tmp_path)
+            case "text":
+                return ps.read_text(str(tmp_path / "*.txt"))
+            case "numpy":
+                return ps.read_numpy(tmp_path)
+            case "twice":
+                return ps.read_csv(twice)
+            case "memory":
+                return ps.from_arrow(pa.concat_tables([table, table]))
+            case "range":
+                return ps.range(10_000_000)
+
+    found = origins(build())
+    assert found == origins(build())
+    assert len(set(found)) == len(found) >= 2
+    assert {name for name, _ in found} <= set(of(build())["inputs"][0]["versions"])
+
+
+def test_a_task_of_several_images_is_another_when_one_of_them_is(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for name in "abc":
+        Image.new("RGB", (2, 2)).save(tmp_path / f"{name}.png")
+    then = origins(ps.read_images(tmp_path))
+    assert then == origins(ps.read_images(tmp_path))
+    Image.new("RGB", (3, 2)).save(tmp_path / "b.png")
+    assert origins(ps.read_images(tmp_path)) != then
+
+
+SCRIPT = """
+import json, sys
+import penstock as ps
+import pydantic
+from penstock.plan.identity.fingerprint import fingerprint
+WORDS = {"alpha", "beta", "gamma", "delta"}
+class Form(pydantic.BaseModel):
+    words: set[str] = WORDS
+@ps.func
+def known(x: str) -> bool:
+    return x in WORDS
+@ps.cls
+class Model:
+    def __init__(self, words): self.words = words
+    def __call__(self, x: str) -> bool: return x in self.words
+def spread(row):
+    return [{**row, "word": word} for word in WORDS]
+ps.set_provider("openai", api_key=sys.argv[2], base_url="http://localhost:1/v1")
+df = ps.read_csv(sys.argv[1]).with_column("k", known(ps.col("q"))).with_column("m", Model(WORDS)(ps.col("q")))
+df = df.where(ps.col("q").is_in(["a", "b"]))
+df = df.with_column("a", ps.prompt(ps.col("q"), Form, tool_functions=[len_of := lambda: 1] * 0, model="m"))
+df = df.flat_map(spread).limit(5)
+print(json.dumps(fingerprint(df.concat(ps.from_pydict({"q": ["a"]}).map(lambda row: row))._plan)))
+"""
+
+
+def test_a_script_has_the_same_fingerprint_in_every_process(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("q\na\n")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    found = []
+    for seed in "12":
+        command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "data.csv"), f"sk-secret-{seed}"]
+        env = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run(command, env=env, check=True, capture_output=True, text=True, timeout=60)
+        found.append(done.stdout)
+    assert found[0] == found[1]
+    assert changes(json.loads(found[0]), json.loads(found[1])) == []
