@@ -1,4 +1,4 @@
-"""What holds for every test and every docstring example."""
+"""Fixtures and settings for every test and every docstring example."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from penstock.testing import ModelServer
 
-# How long an example takes says something of the machine, and nothing of the code.
+# The time of an example depends on the machine more than on the code.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
 
-# A shell starts what runs in the background with Ctrl-C ignored, and everything it starts inherits that.
+# A shell ignores Ctrl-C in background jobs, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def _penstock_as_ps(request: pytest.FixtureRequest) -> None:
-    """Docstring examples know penstock as ``ps``, as users do."""
+    """Give docstring examples the name ``ps``, as users import it."""
     if isinstance(request.node, pytest.DoctestItem):
         import penstock as ps
 
@@ -35,7 +35,7 @@ def _penstock_as_ps(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_provider_stays() -> Iterator[None]:
-    """The provider that a test sets is not another test's."""
+    """Detach the providers that a test attached."""
     yield
     registry = sys.modules.get("penstock.ai.registry")
     if registry is not None:
@@ -76,7 +76,7 @@ def _model_server() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def model_server(_model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    """A server that speaks the APIs of models and answers with the prompt; ``change`` makes it do something else."""
+    """A model server that answers with the prompt; ``change`` gives it another script."""
     from penstock.ai.registry import detach_providers
     from penstock.ai.remote.limits.limiter import forget_limits
     from penstock.testing import Script

@@ -11,7 +11,7 @@ from importlib import import_module
 
 
 class Run:
-    """What a workload's function is given: the input folder, an empty output folder, and the clock of the work itself.
+    """The argument of a workload's function: the input folder, an empty output folder, and the clock of the work.
 
     ``with run.working():`` surrounds the work, after the imports and the start of a cluster. A function that counts
     units (bundles, requests) sets ``num_units`` and gets a time for each; one that measures something else puts it into

@@ -1,4 +1,4 @@
-"""Did two engines give the same rows? Order is not promised, so outputs are compared as multisets."""
+"""Compare the outputs of two engines as multisets of rows, since engines do not promise an order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fingerprint(output: Path, answer: Any) -> str:
 
 
 def are_near(left: str, right: str | None, tolerance: float) -> bool:
-    """Say whether two answers are numbers by the same names, none of which differ by more than ``tolerance``.
+    """Return True if two answers have the same names and no number differs by more than ``tolerance``.
 
     >>> are_near('{"a": 1.0}', '{"a": 1.5}', 0.5), are_near('{"a": 1.0}', '{"b": 1.0}', 0.5)
     (True, False)

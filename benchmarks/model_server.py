@@ -38,14 +38,14 @@ def serving_models(**script: Any) -> Iterator[dict[str, str]]:
 
 
 def fresh_api() -> str:
-    """Have the server forget what it saw and draw its latencies from the start. Returns the base URL of its API."""
+    """Reset the server's record and its latencies. Return the base URL of its API."""
     control("script", {})
     control("clear", {})
     return os.environ[ADDRESS] + "/v1"
 
 
 def control(what: str, changes: dict[str, Any] | None = None) -> Any:
-    """Ask the server about itself, or with ``changes`` tell it something."""
+    """Return the server's state, after applying ``changes`` if there are any."""
     from urllib.request import urlopen
 
     data = None if changes is None else json.dumps(changes).encode()

@@ -1,4 +1,4 @@
-"""What was measured: the runs of each engine, their medians, and the targets judged by them."""
+"""Measurements: the runs of each engine, their medians, and the targets judged by them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFERENCE = "penstock"
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One run of one engine. ``error`` is empty where it went well."""
+    """One run of one engine. ``error`` is empty if it succeeded."""
 
     wall_s: float
     work_s: float
@@ -26,7 +26,7 @@ class RunResult:
     error: str = ""
 
     def metric(self, name: str) -> float:
-        """Return a figure of the workload's own, or one that every workload has."""
+        """Return a figure of the workload, or one that every workload has."""
         return self.figures[name] if name in self.figures else getattr(self, name)
 
 
@@ -70,7 +70,7 @@ class Verdict:
             return "-"
         if self.target.of is None:
             return f"{self.measured:.1f}"
-        # Said the way the target is said: "3.2x as fast", or "0.45x".
+        # Written as the target is: "3.2x as fast", or "0.45x".
         if self.target.at_most < 1 and self.target.metric != "peak_mb":
             return f"{1 / self.measured:.2f}x as fast"
         return f"{self.measured:.2f}x"
@@ -105,7 +105,7 @@ class WorkloadResult:
         return next(found, None)
 
     def output_word(self, engine: str) -> str:
-        """Say whether an engine's every run gave the expected output."""
+        """Return True if every run of an engine gave the expected output."""
         result = self.engines[engine]
         if result.error:
             return "failed"
@@ -120,5 +120,5 @@ class WorkloadResult:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every engine ran and gave the same output."""
+        """Return True if every engine ran and gave the same output."""
         return all(self.output_word(engine) not in ("failed", "DIFFERENT") for engine in self.engines)

@@ -1,4 +1,4 @@
-"""How soon a job that is nearly done goes on after a kill: `python -m benchmarks.resume [ROWS]`.
+"""Measure the time from a kill of a nearly finished job to its next call: `python -m benchmarks.resume [ROWS]`.
 
 A job of prompts is killed when 99 % of its rows are answered, and run again. What counts is the time from the start of
 the new process, Python and imports included, to the first new call that reaches the server.

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 DATA = ROOT / "benchmarks" / "data"
 DISTRIBUTIONS = ("penstock", "daft", "ray", "pyarrow", "numpy")
 
-# Every engine starts from this environment and nothing else of the caller's: no progress bars, no telemetry.
+# Every engine starts from this environment alone: no progress bars, no telemetry.
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 SETTINGS = {
     "DAFT_PROGRESS_BAR": "0",
@@ -87,7 +87,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run_workload(
     workload: Workload, engines: list[str], pythons: dict[str, str], options: argparse.Namespace
 ) -> WorkloadResult:
-    """Run each engine in turn, and again, so that what disturbs the machine for a while disturbs them all."""
+    """Run each engine in turn, and again, so that a disturbance of the machine affects all of them."""
     folder, num_rows = prepare(workload, options.scale, DATA)
     result = WorkloadResult(workload, num_rows, {engine: EngineResult(engine) for engine in engines})
     num_rounds = max(options.repeat, workload.min_repeat)
@@ -103,8 +103,8 @@ def run_workload(
                 run = run_engine(workload, engine, pythons[engine], folder, options.timeout, served)
                 result.engines[engine].runs.append(run)
                 outcome = f"work {run.work_s:.3f} s, process {run.wall_s:.3f} s, {run.peak_mb:.0f} MB"
-                told = "FAILED" if run.error else outcome
-                print(f"{workload.name} {round_number + 1}/{num_rounds} {engine}: {told}", flush=True)
+                status = "FAILED" if run.error else outcome
+                print(f"{workload.name} {round_number + 1}/{num_rounds} {engine}: {status}", flush=True)
     return result
 
 

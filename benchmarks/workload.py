@@ -1,4 +1,4 @@
-"""What a workload is, and the list of them."""
+"""Workloads: their contract, and the list of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METRICS = {"work_s": "work", "wall_s": "whole process", "peak_mb": "peak memory"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Penstock's median of ``metric`` is to be at most ``at_most`` times that of ``of``, or at most that value.
+    """Penstock's median of ``metric`` must be at most ``at_most`` times that of ``of``, or at most that value.
 
     ``name`` is the metric in words, where it is one of the workload's own figures.
     """

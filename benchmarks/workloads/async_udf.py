@@ -3,7 +3,7 @@
 TARGETS = [("work_s", 1 / 3, "daft"), ("work_s", 1.3, "plain")]
 DATASET = "ids"
 NUM_ROWS = 100_000
-CONCURRENCY = 512  # with 256 the waiting alone takes 2 s, which says little of an engine
+CONCURRENCY = 512  # with 256 the waiting alone takes 2 s, which hides the engine
 WAIT_S = 0.005
 
 
@@ -68,7 +68,7 @@ def ray_data(run):
 
 
 def plain(run):
-    """As many coroutines as calls may wait, each taking the next row: quicker than a task for each row."""
+    """Run one coroutine per concurrent call, each taking the next row: faster than one task per row."""
     import asyncio
 
     import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)

@@ -1,6 +1,6 @@
 """Batch UDF: `sqrt(x * y)` on 10M numeric rows, Parquet to Parquet.
 
-Floats that do not repeat make dictionary encoding a waste of half the time; whoever lets it be switched off has it off.
+The floats do not repeat, so dictionary encoding would waste half the time: it is off in every engine that allows it.
 """
 
 TARGETS = [("work_s", 1 / 1.5, "daft"), ("work_s", 1.2, "plain"), ("peak_mb", 0.5, "daft")]

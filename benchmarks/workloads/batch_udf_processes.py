@@ -46,8 +46,8 @@ def ray_data(run):
 
     start()
     with run.working():
-        # Of what was tried on two cores the quickest: two actors of one core had not ended after 90 s (the read then
-        # has no core left, it seems), two of half a core took 10.3 s, two tasks 8.6 s.
+        # The fastest setting on two cores. Two actors of one core each did not finish within 90 s (the read seems to
+        # have no core left), two of half a core took 10.3 s, two tasks 8.6 s.
         two = ray.data.TaskPoolStrategy(size=2)
         rows = ray.data.read_parquet(run.input).map_batches(add_geometric_mean, batch_format="pyarrow", compute=two)
         rows.write_parquet(run.output, compression="snappy", use_dictionary=False)

@@ -1,7 +1,7 @@
-"""Cached prompts: 100,000 whose answers are all kept, Parquet to Parquet; nothing is asked.
+"""Cached prompts: 100,000 prompts whose answers are all cached, Parquet to Parquet; no call is made.
 
-Whoever comes first asks a server and keeps the answers, before the clock runs. The hand-written loop keeps them in
-SQLite, by a hash of the request, and looks up one after the other.
+The first engine asks a server and caches the answers before the clock runs. The hand-written loop caches them in SQLite
+by a hash of the request, and looks them up one by one.
 """
 
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""CPU-bound row UDF: edit distance to a fixed text, in pure Python, on 100k text rows; nobody asks for processes."""
+"""CPU-bound row UDF: edit distance to a fixed text, in pure Python, on 100k text rows, without asking for processes."""
 
 TARGETS = [("work_s", 1 / 1.3, "daft"), ("work_s", 1.3, "plain")]
 DATASET = "words"

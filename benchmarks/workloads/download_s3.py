@@ -15,7 +15,7 @@ def make_batch(rng, start, num_rows):
 
 
 def serving(num_rows):
-    """Serve the objects by a server that is quick enough to tell the clients apart; moto's makes all of them equal."""
+    """Serve the objects by a server fast enough to show differences between clients; moto's is not."""
     from benchmarks.object_server import serving_any
 
     return serving_any(OBJECT_NBYTES)
@@ -49,7 +49,7 @@ def daft(run):
 
 
 def plain(run):
-    """The same library that penstock uses, and as little else as possible."""
+    """Use the library that Penstock uses, and as little else as possible."""
     import asyncio
     import os
 

@@ -1,6 +1,6 @@
 """Embeddings: 5,000 texts to vectors of 1,536 numbers, 50 ms a request, Parquet to Parquet.
 
-Texts are sent by the 256: Penstock's own choice, and what the others are told. Vectors come as base64 for all three.
+Every engine sends 256 texts a request, which is Penstock's default. Vectors arrive as base64 in all three.
 """
 
 from benchmarks.model_server import API_KEY, EMBEDDING_MODEL, PlainClient, fresh_api, make_prompts, serving_models
@@ -20,7 +20,7 @@ def serving(num_rows):
 
 
 def penstock(run):
-    import aiohttp  # noqa: F401  (Penstock imports it at the first request; nobody's imports are charged to the work)
+    import aiohttp  # noqa: F401  (Penstock imports it at the first request; no engine's imports count as work)
 
     import penstock as ps
 

@@ -1,4 +1,4 @@
-"""Ledger overhead: 10,000 prompts to a server of 50 ms, with answers kept and without, in turn; Parquet to Parquet."""
+"""Ledger overhead: 10,000 prompts to a server of 50 ms, with and without a ledger, in turn; Parquet to Parquet."""
 
 from benchmarks.model_server import API_KEY, MODEL, fresh_api, make_prompts, serving_models
 
@@ -17,7 +17,7 @@ def serving(num_rows):
 
 
 def penstock(run):
-    """The median of rounds counts, of which the first is not measured: it imports, and finds the server's pace."""
+    """Return the median of the rounds after the first, which imports modules and learns the server's pace."""
     import tempfile
     import time
     from statistics import median

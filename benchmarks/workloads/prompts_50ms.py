@@ -1,7 +1,6 @@
 """Prompts: 10,000 to a server that answers each after 50 ms, Parquet to Parquet.
 
-Nobody is told how many requests to have under way but the hand-written loop, which has the best number for this server.
-Daft takes minutes, and is run once.
+Only the hand-written loop is given a concurrency: the best one for this server. Daft takes minutes and runs once.
 """
 
 from benchmarks.model_server import (
@@ -29,7 +28,7 @@ def serving(num_rows):
 
 
 def penstock(run):
-    import aiohttp  # noqa: F401  (Penstock imports it at the first request; nobody's imports are charged to the work)
+    import aiohttp  # noqa: F401  (Penstock imports it at the first request; no engine's imports count as work)
 
     import penstock as ps
     from penstock.functions import prompt

@@ -1,6 +1,6 @@
 """Prompts: 2,000 to a server whose latency is log-normal, median 100 ms and p99 3 s, Parquet to Parquet.
 
-The n-th request waits the same time whoever sends it, so the slowest answer, of many seconds, bounds every engine:
+The n-th request waits the same time for every engine, so the slowest answer, of many seconds, bounds every engine:
 what is lost beyond that was lost by waiting for slow rows before sending others.
 """
 

@@ -1,6 +1,6 @@
-"""Prompts: 9,000 to a server that refuses (429) what is above 300 requests a second, and tells nobody so.
+"""Prompts: 9,000 to a server that refuses (429) more than 300 requests a second without announcing the limit.
 
-Penstock is told nothing and has to find the rate. The hand-written loop knows it and stays 3 % below. The figures are
+Penstock has to find the rate. The hand-written loop knows it and stays 3 % below. The figures are
 by the server's own record: how much of the 300 was left unused, from the tenth second on (from the half, of a run too
 short for that) to the last request, and how many requests were refused.
 """
@@ -26,7 +26,7 @@ def serving(num_rows):
 
 
 def penstock(run):
-    import aiohttp  # noqa: F401  (Penstock imports it at the first request; nobody's imports are charged to the work)
+    import aiohttp  # noqa: F401  (Penstock imports it at the first request; no engine's imports count as work)
 
     import penstock as ps
     from penstock.functions import prompt
@@ -53,7 +53,7 @@ def plain(run):
 
 
 def figures(requests):
-    """Return what the server's record says."""
+    """Return the server's record."""
     taken = sorted(request["arrived"] for request in requests if request["status"] == 200)
     start = min(request["arrived"] for request in requests)
     end = taken[-1]

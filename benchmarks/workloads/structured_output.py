@@ -29,7 +29,7 @@ def serving(num_rows):
 
 
 def make_model():
-    """Return the model; pydantic is imported by those who measure something."""
+    """Return the model. Importing pydantic is left to each engine."""
     from enum import StrEnum
 
     from pydantic import BaseModel
@@ -54,7 +54,7 @@ def make_model():
 
 
 def penstock(run):
-    import aiohttp  # noqa: F401  (Penstock imports it at the first request; nobody's imports are charged to the work)
+    import aiohttp  # noqa: F401  (Penstock imports it at the first request; no engine's imports count as work)
 
     import penstock as ps
 
@@ -97,7 +97,7 @@ def plain(run):
 
 
 def strict(schema):
-    """Return a schema of which every object is closed, as the API asks for."""
+    """Return the schema with every object closed, as the API requires."""
     closed = {"additionalProperties": False}
     inner = {name: part | closed if "properties" in part else part for name, part in schema["$defs"].items()}
     return schema | closed | {"$defs": inner}
