@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +22,7 @@ class Import:
     is_typing: bool = False  # under ``if TYPE_CHECKING``: never happens
 
 
+@cache
 def package_modules() -> dict[str, ast.Module]:
     """Return the parsed source of every module of the package, by dotted name."""
     return {

@@ -33,21 +33,10 @@ FORBIDDEN = {"ai": {"io", "engine", "observe", "media"}}
 # Packages that cost an import too much. Only the modules named below load one when they are imported themselves;
 # everywhere else the import stands inside the function that uses it.
 HEAVY = {
-    *(
-        "ray",
-        "torch",
-        "vllm",
-        "transformers",
-        "sentence_transformers",
-        "duckdb",
-        "aiohttp",
-        "uvloop",
-        "pandas",
-        "PIL",
-        "cv2",
-    ),
-    *("pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "soxr", "pypdfium2", "simplejpeg"),
-    *("adbc_driver_manager", "sqlalchemy", "deltalake", "pyiceberg", "datasets", "obstore", "boto3", "pyarrow.dataset"),
+    *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "uvloop", "pandas", "PIL"),
+    *("cv2", "pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "soxr", "pypdfium2"),
+    *("simplejpeg", "adbc_driver_manager", "sqlalchemy", "deltalake", "pyiceberg", "datasets", "obstore", "boto3"),
+    "pyarrow.dataset",
 }
 OWN_FILE: dict[str, set[str]] = {
     "penstock.engine.runners.ray": {"ray"},
@@ -94,16 +83,15 @@ def find_cycle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_module_imports_only_from_lower_layers(module: str) -> None:
-    assert part_of(module) in LAYER, layer_error(part_of(module), part_of(module))
+def test_modules_import_only_from_lower_layers() -> None:
     errors = [
-        f"line {found.line}: {error}"
-        for found in imports_of(MODULES[module])
+        f"{module} line {found.line}: {error}"
+        for module, tree in MODULES.items()
+        for found in imports_of(tree)
         if (imported := resolve(found.target, MODULES))
         if (error := layer_error(part_of(module), part_of(imported)))
     ]
-    assert not errors, f"{module}: " + "; ".join(errors)
+    assert not errors, "\n".join(errors)
 
 
 def test_imports_form_no_cycle() -> None:
@@ -120,22 +108,26 @@ def test_imports_form_no_cycle() -> None:
     assert not (cycle := find_cycle(graph)), " -> ".join(cycle)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_heavy_packages_are_imported_when_used(module: str) -> None:
-    eager = [found for found in imports_of(MODULES[module]) if not (found.is_lazy or found.is_typing)]
+def test_heavy_packages_are_imported_when_used() -> None:
     errors = [
-        f"line {found.line} imports {package} at module level"
-        for found in eager
+        f"{module} line {found.line} imports {package} at module level; move it into the function that uses it"
+        for module, tree in MODULES.items()
+        for found in imports_of(tree)
+        if not (found.is_lazy or found.is_typing)
         for package in HEAVY - OWN_FILE.get(module, set())
         if is_heavy(found.target, package)
     ]
-    assert not errors, f"{module}: {'; '.join(errors)}; move it into the function that uses it"
+    assert not errors, "\n".join(errors)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_are_absolute(module: str) -> None:
-    relative = [node.lineno for node in ast.walk(MODULES[module]) if isinstance(node, ast.ImportFrom) and node.level]
-    assert not relative, f"{module}: relative imports on lines {relative}; write 'from penstock...'"
+def test_imports_are_absolute() -> None:
+    relative = [
+        f"{module} line {node.lineno}"
+        for module, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert not relative, f"relative imports in {', '.join(relative)}; write 'from penstock...'"
 
 
 @pytest.mark.parametrize(

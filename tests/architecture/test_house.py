@@ -1,0 +1,74 @@
+"""The folder listing stays small enough to be drawn, and the modules that are named in text exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.architecture.imports import PACKAGE, ROOT, package_modules
+
+MODULES = package_modules()
+MAX_FOLDERS = 20
+MAX_TOP_MODULES = 6
+
+MODULE_NAME = re.compile(rf"`({PACKAGE}(?:\.[a-z_][a-z0-9_]*)+)`")
+MODULE_PATH = re.compile(r"`((?:[a-z_0-9]+/)+(?:[a-z_0-9]+\.py)?)`")
+
+
+def test_the_top_level_is_small() -> None:
+    top = [path for path in (ROOT / PACKAGE).iterdir() if path.name != "__pycache__"]
+    folders = [path.name for path in top if path.is_dir()]
+    modules = [path.name for path in top if path.suffix == ".py"]
+    assert len(folders) <= MAX_FOLDERS, folders
+    assert len(modules) <= MAX_TOP_MODULES, modules
+
+
+def test_modules_named_in_pages_and_docstrings_exist() -> None:
+    missing = [f"{where}: {name}" for where, text in texts() for name in named_modules(text) if not exists(name)]
+    assert not missing, "\n".join(missing)
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the pages and the docstrings of the package, each with its place."""
+    for page in (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        yield page.name, page.read_text()
+    for module, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield module, ast.get_docstring(node) or ""
+
+
+def named_modules(text: str) -> Iterator[str]:
+    """Yield the names and paths in a text that can only mean a module or a folder of the package.
+
+    >>> list(named_modules("``engine/executor.py``, `penstock.plan.nodes`, `out/`"))
+    ['penstock.plan.nodes', 'engine/executor.py']
+    """
+    yield from MODULE_NAME.findall(text)
+    folders = {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_dir()}
+    yield from (path for path in MODULE_PATH.findall(text) if path.endswith(".py") or path.split("/")[0] in folders)
+
+
+def exists(name: str) -> bool:
+    """Say whether a path, or a dotted name of a module or of something in it, is there."""
+    if "/" in name:
+        return (ROOT / PACKAGE / name).exists() or (ROOT / name).exists()
+    module = name
+    while module not in MODULES and "." in module:
+        module = module.rpartition(".")[0]
+    if module in (name, PACKAGE):
+        return True
+    attribute = name.removeprefix(f"{module}.").split(".")[0]
+    return any(attribute in names_of(node) for node in MODULES[module].body)
+
+
+def names_of(node: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module binds."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return {alias.asname or alias.name for alias in names}
+        case _:
+            return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
