@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from penstock.engine.batch_growth import Growth
+from penstock.engine.batch_size import Growth
 from penstock.engine.scheduling import at_most_rows
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 from penstock.protocols import Bundle

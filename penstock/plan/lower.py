@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from penstock.expr.nodes import Expr, Star, describe, has_udf
 from penstock.expr.udf import BatchSpec, Resources, UdfSpec
+from penstock.plan.error_columns import with_origins
+from penstock.plan.expression_cost import is_trivial
 from penstock.plan.filters import to_arrow_filter, to_condition
 from penstock.plan.nodes import (
     Concat,
@@ -26,9 +28,6 @@ from penstock.plan.nodes import (
     Unpivot,
     Write,
 )
-from penstock.plan.origins import with_origins
-from penstock.plan.rules.cost import is_trivial
-from penstock.plan.rules.substitution import conjuncts
 from penstock.plan.stages import (
     AtMost,
     CallBatch,
@@ -55,6 +54,7 @@ from penstock.plan.stages import (
     Work,
     WriteOut,
 )
+from penstock.plan.substitution import conjuncts
 from penstock.protocols import Condition, ReadRequest
 
 ASYNC_CALLS_PER_TASK = 8

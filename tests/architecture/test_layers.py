@@ -39,8 +39,8 @@ HEAVY = {
     "pyarrow.dataset",
 }
 OWN_FILE: dict[str, set[str]] = {
-    "penstock.engine.runners.ray": {"ray"},
-    "penstock.engine.runners.ray_sharing": {"ray"},
+    "penstock.engine.runners.ray.runner": {"ray"},
+    "penstock.engine.runners.ray.shared_limits": {"ray"},
     "penstock.frame.torch": {"torch"},
 }
 

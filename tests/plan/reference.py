@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.transform import sample
+from penstock.engine.steps import sample
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, PythonValue, UdfCall, rewrite, walk
 from penstock.expr.resolve import expand

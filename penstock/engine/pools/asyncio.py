@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.engine.garbage_collection import CalmCollector
 from penstock.engine.lineage import origins_of
+from penstock.engine.pools.garbage_collection import CalmCollector
 from penstock.engine.pools.row_errors import record, recording
 from penstock.engine.pools.threads import input_of, local_bundle
 from penstock.protocols import Emit, Report, Task, WorkerContext, task_origins

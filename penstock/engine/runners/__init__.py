@@ -38,7 +38,7 @@ def write(plan: Write, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
 def current_runner() -> Runner:
     """Return the runner that the settings name."""
     if get_config().runner == "ray":
-        from penstock.engine.runners.ray import RayRunner
+        from penstock.engine.runners.ray.runner import RayRunner
 
         return RayRunner(**_ray_options)
     from penstock.engine.runners.local import LocalRunner

@@ -17,7 +17,7 @@ from penstock.config import get_config, set_config
 from penstock.cost.accounts import Terms, inherit_account
 from penstock.engine.pools.threads import OpenHandler
 from penstock.engine.pools.worker_restart import Revival
-from penstock.engine.transform import ReadHandler, Steps, TransformHandler
+from penstock.engine.steps import ReadHandler, Steps, TransformHandler
 from penstock.errors import WriteError
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
 from penstock.protocols import Handler, PartSink, Sink, WorkerContext
@@ -110,7 +110,7 @@ def _open(work: Work, surroundings: Surroundings, context: WorkerContext) -> Han
         case CallBatch(steps=steps):
             return BatchHandler(work, Steps(steps), context)
         case CombineSets():
-            from penstock.engine.blocking import SetHandler
+            from penstock.engine.set_operations import SetHandler
 
             return SetHandler(work)
         case WriteOut(sink, is_in_parts):

@@ -9,8 +9,8 @@ import pyarrow as pa
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Call, Cast, Expr, Literal, has_udf, rewrite
 from penstock.expr.resolve import dtype_of
+from penstock.plan.expression_cost import CHEAP
 from penstock.plan.nodes import Filter, Plan, Project
-from penstock.plan.rules.cost import CHEAP
 from penstock.types import Schema
 
 _NO_ROWS = pa.RecordBatch.from_arrays([], schema=pa.schema([]))

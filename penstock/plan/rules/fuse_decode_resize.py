@@ -9,7 +9,7 @@ from typing import cast
 from penstock.expr.nodes import Call, ColumnRef, Expr, Star, UdfCall, Unnest, rewrite, unalias, walk
 from penstock.media.images.decoder import ImageDecoder
 from penstock.plan.nodes import Plan, Project, UdfProject
-from penstock.plan.rules.substitution import named
+from penstock.plan.substitution import named
 
 
 def fuse_decode_resize(plan: Plan) -> Plan:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.expr.nodes import has_udf
+from penstock.plan.expression_cost import cannot_fail
 from penstock.plan.nodes import Filter, Plan
-from penstock.plan.rules.cost import cannot_fail
-from penstock.plan.rules.substitution import all_of
+from penstock.plan.substitution import all_of
 
 
 def merge_filters(plan: Plan) -> Plan:

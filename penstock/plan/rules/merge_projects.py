@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.expr.nodes import ColumnRef, Star, Unnest, unalias, walk
+from penstock.plan.expression_cost import is_small, is_trivial
 from penstock.plan.nodes import Plan, Project
-from penstock.plan.rules.cost import is_small, is_trivial
-from penstock.plan.rules.substitution import substitute
+from penstock.plan.substitution import substitute
 
 
 def merge_projects(plan: Plan) -> Plan:

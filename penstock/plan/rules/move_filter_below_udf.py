@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.expr.nodes import Expr, columns_of, has_udf
+from penstock.plan.expression_cost import cannot_fail
 from penstock.plan.nodes import Filter, Plan, UdfProject
-from penstock.plan.rules.cost import cannot_fail
-from penstock.plan.rules.substitution import all_of, conjuncts
+from penstock.plan.substitution import all_of, conjuncts
 
 
 def move_filter_below_udf(plan: Plan) -> Plan:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.expr.nodes import Expr, columns_of, has_udf, unalias
+from penstock.plan.expression_cost import is_cheap, is_small
 from penstock.plan.filters import to_arrow_filter
 from penstock.plan.nodes import Concat, Explode, Filter, IntoBatches, Plan, Project, Repartition, Scan, Unpivot
-from penstock.plan.rules.cost import is_cheap, is_small
-from penstock.plan.rules.substitution import all_of, conjuncts, definition, substitute
+from penstock.plan.substitution import all_of, conjuncts, definition, substitute
 
 
 def pushdown_filter(plan: Plan) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow.types as pt
 
 from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_of, walk
+from penstock.plan.expression_cost import is_trivial
 from penstock.plan.nodes import (
     Concat,
     Explode,
@@ -23,7 +24,6 @@ from penstock.plan.nodes import (
     UdfProject,
     Unpivot,
 )
-from penstock.plan.rules.cost import is_trivial
 from penstock.types import Schema
 
 

@@ -8,7 +8,7 @@ from typing import cast
 
 from penstock.expr.nodes import ColumnRef, Expr, UdfCall, columns_of, rewrite
 from penstock.plan.nodes import Filter, IntoBatches, Limit, MonotonicId, Plan, Project, Repartition, Sample, UdfProject
-from penstock.plan.rules.substitution import definition, named
+from penstock.plan.substitution import definition, named
 
 
 def reuse_udf_results(plan: Plan) -> Plan:

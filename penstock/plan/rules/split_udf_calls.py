@@ -10,7 +10,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_of, describe, has_udf, rewrite, unalias
 from penstock.plan.nodes import Filter, Plan, Project, UdfProject
 from penstock.plan.rules.merge_projects import is_identity
-from penstock.plan.rules.substitution import named
+from penstock.plan.substitution import named
 from penstock.types import Schema
 
 AnyExpr = TypeVar("AnyExpr", bound=Expr)

@@ -1,7 +1,7 @@
 """Limits that several processes keep together: who uses what is counted in one place, and each takes its share.
 
-A limiter offers its limits here. A runner of several processes (``engine/runners/ray_sharing.py``) asks which are in
-use, counts their users over all processes, and says how many share each. Neither knows the other.
+A limiter offers its limits here. A runner of several processes (``engine/runners/ray/shared_limits.py``) asks which
+are in use, counts their users over all processes, and says how many share each. Neither knows the other.
 """
 
 from __future__ import annotations

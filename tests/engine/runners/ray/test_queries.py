@@ -23,7 +23,7 @@ import ray
 import penstock as ps
 from penstock.config import get_config
 from penstock.engine.executor import Executor
-from penstock.engine.runners.ray import RayRunner
+from penstock.engine.runners.ray.runner import RayRunner
 from penstock.errors import ReadError, UdfError, WorkerDiedError
 from penstock.plan.stages import Read, Stage, Transform
 from penstock.protocols import ReadRequest

@@ -21,7 +21,7 @@ from penstock.engine.pools.processes import ProcessPool
 from penstock.engine.pools.threads import OpenHandler, Threads
 from penstock.errors import WorkerDiedError
 from penstock.protocols import Bundle, Task
-from tests.engine.pools import (
+from tests.engine.pools.handlers import (
     Diary,
     Gates,
     Reports,
@@ -226,7 +226,7 @@ DRIVER = """
     from pathlib import Path
     from penstock.engine.pools.processes import ProcessPool
     from penstock.engine.pools.threads import Threads
-    from tests.engine.pools import Diary, Reports, opener, order, pass_gate
+    from tests.engine.pools.handlers import Diary, Reports, opener, order, pass_gate
 
     folder = Path(sys.argv[1])
     threads, reports = Threads(), Reports()

@@ -14,7 +14,7 @@ import ray
 
 import penstock as ps
 from penstock.cost.budget import spending
-from penstock.engine.runners.ray_sharing import NAME, NAMESPACE
+from penstock.engine.runners.ray.shared_limits import NAME, NAMESPACE
 from penstock.errors import AuthenticationError, BudgetSpentError, ContentFilteredError, InvalidArgumentError
 from penstock.functions import embed_text, prompt
 from penstock.testing import ModelServer, faults

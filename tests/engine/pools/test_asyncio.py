@@ -15,7 +15,7 @@ import pytest
 from penstock.engine.pools.asyncio import AsyncPool
 from penstock.observe.events import RowError
 from penstock.protocols import Task, WorkerContext
-from tests.engine.pools import Reports, order
+from tests.engine.pools.handlers import Reports, order
 
 
 class Handler:

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.engine.pools.threads import ThreadPool, Threads, joined
 from penstock.protocols import Task, WorkerContext
-from tests.engine.pools import Diary, Gates, Reports, failing_opener, opener, order
+from tests.engine.pools.handlers import Diary, Gates, Reports, failing_opener, opener, order
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.engine.batch_growth import BYTE_COST_S, FIRST_ROWS, MEMORY_SHARE, TASK_COST_S, Growth
+from penstock.engine.batch_size import BYTE_COST_S, FIRST_ROWS, MEMORY_SHARE, TASK_COST_S, Growth
 
 Cost = Callable[[int], float]
 MAX_ROWS = 2**20

@@ -11,7 +11,7 @@ import pytest
 from penstock.engine.pools.processes import ProcessPool
 from penstock.engine.pools.threads import OpenHandler, ThreadPool, Threads
 from penstock.protocols import Bundle, Task
-from tests.engine.pools import Diary, Gates, Reports, opener, order, stubborn_opener
+from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order, stubborn_opener
 
 MakePool = Callable[..., ThreadPool]
 

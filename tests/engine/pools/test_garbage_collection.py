@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.engine.garbage_collection import CalmCollector
+from penstock.engine.pools.garbage_collection import CalmCollector
 
 
 @pytest.fixture(autouse=True)

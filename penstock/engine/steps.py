@@ -16,7 +16,7 @@ from penstock.expr.arrays import elements_of
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
 from penstock.plan import nodes
-from penstock.plan.rules.cost import is_trivial
+from penstock.plan.expression_cost import is_trivial
 from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Read, Select, Step, TakeSample, Where
 from penstock.protocols import ReadTask
 from penstock.types import DataType, Schema, supertype

@@ -22,7 +22,7 @@ from penstock.engine.runners.handlers import async_opener, opener
 from penstock.engine.runners.placement import sharing_key, worker_count
 from penstock.engine.runners.pools import num_async_tasks
 from penstock.engine.runners.query import Workplace
-from penstock.engine.runners.ray_worker import Answer, AsyncWorker, Worker
+from penstock.engine.runners.ray.worker import Answer, AsyncWorker, Worker
 from penstock.errors import InvalidArgumentError, MissingExtraError, WorkerDiedError
 from penstock.expr.udf import Resources
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
@@ -35,7 +35,7 @@ try:
 except ImportError as exc:
     raise MissingExtraError("ray", "ray", "The Ray runner") from exc
 
-from penstock.engine.runners.ray_sharing import start_keeper
+from penstock.engine.runners.ray.shared_limits import start_keeper
 
 CLOSE_TIMEOUT_S = 5.0
 MAX_SPARES = 16  # actors kept for the next query

@@ -12,7 +12,7 @@ from penstock.engine.pools.processes import ProcessPool
 from penstock.engine.pools.thread_to_process import MovingPool
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.protocols import Emit
-from tests.engine.pools import Diary, Gates, Reports, opener, order
+from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order
 
 
 class Verdict:

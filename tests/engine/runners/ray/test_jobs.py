@@ -28,7 +28,7 @@ NUM_ROWS = 2000
 DRIVER = """
 import sys
 import penstock as ps
-from tests.engine.runners.test_ray_jobs import evens
+from tests.engine.runners.ray.test_jobs import evens
 
 address, source, out, calls = sys.argv[1:]
 ps.set_runner_ray(address)

@@ -22,7 +22,7 @@ from penstock.types.ipc import from_ipc, to_ipc
 
 if TYPE_CHECKING:
     from penstock.engine.pools.asyncio import AsyncHandler
-    from penstock.engine.runners.ray_sharing import Heartbeat
+    from penstock.engine.runners.ray.shared_limits import Heartbeat
 
 Parts = tuple[tuple[int, int], ...]  # offset and number of rows of each object that makes up a task
 
@@ -151,7 +151,7 @@ class AsyncWorker:
         handler: AsyncHandler = pickle.loads(self._packed_opens[stage])(WorkerContext(lambda: False, record))
         self._handlers[stage] = handler
         if self._heartbeat is None and (limits := offered_limits()) is not None:
-            from penstock.engine.runners.ray_sharing import Heartbeat
+            from penstock.engine.runners.ray.shared_limits import Heartbeat
 
             self._heartbeat = Heartbeat(limits)
         return handler
