@@ -74,7 +74,7 @@ def kind_of(work: Work | None) -> Kind:
             return "read"
         case Transform(steps) if all(isinstance(step, Select) for step in steps):
             return "rows"
-        case CallUdf(call) if not call.udf.is_generator:
+        case CallUdf(call) if not call.udf.target.is_generator:
             return "rows"
         case CallBatch(spec, steps) if spec.verb == "map" and all(isinstance(step, Select) for step in steps):
             return "kept rows"

@@ -61,7 +61,7 @@ class StageState:
         self.num_open_inputs = len(stage.inputs)
         self._share = share
         spec = stage.work.call.udf if isinstance(stage.work, CallUdf) else None
-        self._first_growth = spec.first_growth or FIRST_INFLATION if spec else FIRST_INFLATION
+        self._first_growth = spec.builtin.initial_growth or FIRST_INFLATION if spec else FIRST_INFLATION
         self.reads: Iterator[ReadTask] | None = None
         self._next_read: ReadTask | None = None
         self.in_flight: dict[Task, int] = {}  # numbered as submitted; with order kept, until their outputs have gone on

@@ -58,9 +58,9 @@ def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
         case ListApply(_, body, verb):
             return _list_apply_dtype(expr, dtypes[0], body, verb)
         case UdfCall(udf):
-            if udf.check is not None:
+            if udf.builtin.check is not None:
                 with _naming(expr, dtypes):
-                    udf.check(*dtypes)
+                    udf.builtin.check(*dtypes)
             return udf.return_dtype
         case Call(function, _, options):
             with _naming(expr, dtypes):

@@ -1,4 +1,4 @@
-"""A user-defined function as data: what to build in a worker, how to call it, and what it gives."""
+"""User functions as data: the code to call, where it runs, and how failures are handled."""
 
 from __future__ import annotations
 
@@ -10,18 +10,47 @@ from penstock.types import DataType
 
 OnError = Literal["raise", "log", "ignore"]
 BatchSize = int | Literal["auto", "paced"] | None
-"""``paced`` is for functions of ours: batches cut so that each takes a moment, as rows are for functions of rows."""
+"""``paced`` is internal: batches are cut so that each takes a fraction of a second, as tasks of row functions are."""
+BatchFormat = Literal["numpy", "pandas", "pyarrow", "pylist", "torch"]
 
-ASYNC_ROWS_AT_ONCE = 256
-"""Calls of an async function that wait at once where the user gives no number: each may hold a socket, and 1,024 open
-files are often all that a process may have."""
-ASYNC_BATCHES_AT_ONCE = 8
+MAX_ASYNC_ROWS = 256
+"""Default number of concurrent calls of an async function. Each may hold a socket, and many processes are limited to
+1,024 open files."""
+MAX_ASYNC_BATCHES = 8
 """The same for calls that hold a whole batch each."""
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """The code to call.
+
+    ``function`` is called directly, or, if ``method`` is set, is a class: each worker builds one instance of it with
+    ``init_args`` and ``init_kwargs`` and calls that method. Methods with the same ``owner`` share an instance.
+    """
+
+    function: Callable[..., Any]
+    method: str | None = None
+    init_args: tuple[Any, ...] = ()
+    init_kwargs: tuple[tuple[str, Any], ...] = ()
+    owner: str | None = None
+    is_batch: bool = False
+    is_async: bool = False
+    is_generator: bool = False
+    pil_parameters: tuple[int | str, ...] = ()  # positions and names of parameters annotated with PIL.Image.Image
+
+    def __penstock_key__(self) -> Any:
+        """Return what determines the results; the owner does not."""
+        how = (self.is_batch, self.is_async, self.is_generator, self.method, self.pil_parameters)
+        return self.function, self.init_args, dict(self.init_kwargs), how
+
+    @property
+    def is_class(self) -> bool:
+        return self.method is not None
+
+
+@dataclass(frozen=True, slots=True)
 class Resources:
-    """What one worker of a stage takes; ``max_workers`` of None lets the engine choose."""
+    """Where to run a function: the resources of one worker, and how many workers. None lets the engine choose."""
 
     cpus: float | None = None
     gpus: float = 0
@@ -34,21 +63,22 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What to do when a call fails, and when that is too much."""
+    """How to handle failed calls."""
 
     on_error: OnError = "raise"
     max_retries: int = 0
     retry_on: tuple[type[BaseException], ...] = ()
-    timeout_s: float | None = None  # for each call
-    max_errors: int | float | None = None  # a count, or a share of the rows below 1; None: any number
+    timeout_s: float | None = None  # of one call
+    max_errors: int | float | None = None  # a count, or a share of the rows below 1; None: unlimited
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What a batch may weigh at most, and which errors say that it was too much.
+    """The maximum weight of a batch, and the errors that mean a batch was too large.
 
-    ``batch_weight`` is given what the function is given and returns the tokens of each row; without it they are
-    estimated from text. A batch on which one of ``split_on`` is raised is halved, as it always is when a GPU is full.
+    ``batch_weight`` takes the arguments of the function and returns the tokens of each row; without it they are
+    estimated from text. A batch that raises one of ``split_on`` is halved, as it always is when a GPU runs out of
+    memory.
     """
 
     max_batch_bytes: int | None = None
@@ -57,80 +87,69 @@ class BatchLimits:
     split_on: tuple[type[BaseException], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """Settings that only Penstock's own functions have."""
+
+    identity: tuple[tuple[str, Any], ...] = ()  # replaces the code of the function in keys and fingerprints
+    check: Callable[..., None] | None = None  # checks the types of the arguments when a plan is built
+    task_nbytes: int | None = None  # target size of the output of a task, if rows may have any size
+    task_rows: int | None = None  # of an async task: few, so that a slow row delays few others
+    initial_growth: int | None = None  # assumed output bytes for each input byte, until measured
+    event_loop: str | None = None  # async functions with the same name share an event loop, and so their clients
+    has_cut: bool = False  # ``function.cut(*args)`` returns the number of rows of each part of a batch
+    prepare: str | None = None
+    """Attribute of the instance with a ``Prepared`` object, or None. It gets the arguments of all rows of an async task
+    first and may know some results."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UdfSpec:
-    """A function over columns. Compared by identity: one decorated function, or one ``cls`` instance's method.
+    """A function over columns. Compared by object identity: a decorated function, or a method of a ``cls`` instance.
 
-    ``target`` is the function itself, or a class that the worker builds once with ``init_args`` and ``init_kwargs``
-    and whose ``method`` it then calls. Methods of one ``owner`` are called on the same instance in a worker.
+    ``version``, if given, stands for the code of the function in keys and fingerprints.
     """
 
     name: str
-    target: Callable[..., Any]
+    target: Target
     return_dtype: DataType
-    is_batch: bool = False
-    is_async: bool = False
-    is_generator: bool = False
-    method: str | None = None
-    init_args: tuple[Any, ...] = ()
-    init_kwargs: tuple[tuple[str, Any], ...] = ()
-    owner: str | None = None
     batch_size: BatchSize = "auto"
     limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()
-    task_nbytes: int | None = None  # about what one task may give, where rows may be of any size
-    task_rows: int | None = None  # for async functions of ours: few, so that a slow row delays few others
-    first_growth: int | None = None  # for functions of ours: what they make of a byte, until that is measured
-    loop: str | None = None  # async functions of ours that name the same share an event loop, and so their clients
-    pil_parameters: tuple[int | str, ...] = ()  # by position and name: those annotated with Pillow's class of images
-    has_cut: bool = False  # for functions of ours: ``target.cut(*args)`` says how many rows to take at a time
-    prepare: str | None = None
-    """For async functions of ours over rows: what of the instance is given the arguments of all rows of a task first, a
-    list of tuples, and knows the results of some: see ``Prepared``. It may be None."""
-    check: Callable[..., None] | None = None  # of the arguments' types, when a plan is built; for functions of ours
-    cache: bool = False  # whether results are kept in the ledger
-    cache_key: bytes = b""  # by this; known when a query runs, and for a function with ``cache`` only
-    told: tuple[tuple[str, Any], ...] = ()  # what determines the results of a function of ours, in users' own words
+    builtin: Builtin = Builtin()
+    cache: bool = False  # store results in the ledger
+    cache_key: bytes = b""  # set when a query starts, if ``cache``
+    version: str | None = None
 
     def __penstock_key__(self) -> Any:
-        """Return what determines the results: what is called and how, not where or how often."""
-        if self.told:
-            return self.name, dict(self.told), self.return_dtype
-        how = (self.is_batch, self.is_async, self.is_generator, self.method, self.pil_parameters)
-        return self.target, self.init_args, dict(self.init_kwargs), self.return_dtype, how
+        """Return what determines the results, independent of where the function runs."""
+        if self.builtin.identity:
+            return self.name, dict(self.builtin.identity), self.return_dtype
+        if self.version is not None:
+            return self.name, self.version, self.target.init_args, dict(self.target.init_kwargs), self.return_dtype
+        return self.target, self.return_dtype
 
     @property
-    def is_stateful(self) -> bool:
-        return self.method is not None
-
-    @property
-    def num_at_once(self) -> int:
-        """How many calls of an async function may wait at once."""
-        return self.resources.max_workers or (ASYNC_BATCHES_AT_ONCE if self.is_batch else ASYNC_ROWS_AT_ONCE)
-
-
-BatchFormat = Literal["numpy", "pandas", "pyarrow", "pylist", "torch"]
+    def max_concurrent_calls(self) -> int:
+        """The maximum number of concurrent calls of an async function."""
+        return self.resources.max_workers or (MAX_ASYNC_BATCHES if self.target.is_batch else MAX_ASYNC_ROWS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchSpec:
     """A function over whole batches or rows, as given to ``map_batches``, ``map``, ``flat_map`` or ``filter``.
 
-    ``verb`` says how ``target`` is called: with a batch in ``batch_format``, or with one row as a dict. A batch shares
-    memory with its columns where that can be, unless ``zero_copy`` is off
-    and it is the function's to change; tensors, which cannot be locked, share it only if it is on.
+    ``map_batches`` calls ``target`` with a batch in ``batch_format``, the other verbs with one row as a dict. A batch
+    shares memory with its columns if possible: arrays unless ``zero_copy`` is False, tensors, which cannot be
+    read-only, if it is True. Otherwise the function may change what it gets.
     """
 
     name: str
     verb: Literal["map_batches", "map", "flat_map", "filter"]
-    target: Callable[..., Any]
-    is_class: bool = False
-    is_async: bool = False
+    target: Target
     args: tuple[Any, ...] = ()
     kwargs: tuple[tuple[str, Any], ...] = ()
-    init_args: tuple[Any, ...] = ()
-    init_kwargs: tuple[tuple[str, Any], ...] = ()
     batch_size: BatchSize = "auto"
     batch_format: BatchFormat = "numpy"
     zero_copy: bool | None = None
@@ -141,10 +160,5 @@ class BatchSpec:
     cache_key: bytes = b""
 
     def __penstock_key__(self) -> Any:
-        """Return what determines the results: what is called and how, not where or in batches of what size."""
-        given = (self.args, dict(self.kwargs), self.init_args, dict(self.init_kwargs))
-        return self.target, given, self.verb, self.is_class, self.batch_format
-
-    @property
-    def is_stateful(self) -> bool:
-        return self.is_class
+        """Return what determines the results, independent of where the function runs and of the batch size."""
+        return self.target, self.args, dict(self.kwargs), self.verb, self.batch_format

@@ -26,7 +26,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, method, to_expr
 from penstock.expr.nodes import UdfCall
 from penstock.expr.signatures import TEXT, Kind
-from penstock.expr.udf import UdfSpec
+from penstock.expr.udf import Builtin, Target, UdfSpec
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -284,15 +284,10 @@ def _prompted(
     is_async = inspect.iscoroutinefunction(model.generate)
     spec = UdfSpec(
         name=name,
-        target=AsyncPrompts if is_async else BatchPrompts,
+        target=Target(AsyncPrompts if is_async else BatchPrompts, "answer", (model, form), is_batch=not is_async),
         return_dtype=form.dtype,
-        method="answer",
-        init_args=(model, form),
-        check=check,
         policy=options.policy,
-        is_batch=not is_async,
-        told=identity,
-        prepare="prepare" if is_async else None,
+        builtin=Builtin(identity, check, prepare="prepare" if is_async else None),
     )
     return _called(placed(spec, model, options, is_async), *parts)
 
@@ -307,14 +302,15 @@ def _embedded(
     is_async = inspect.iscoroutinefunction(model.embed)
     spec = UdfSpec(
         name=name,
-        target=PackedEmbeddings if is_async else BatchEmbeddings,
+        target=Target(
+            PackedEmbeddings if is_async else BatchEmbeddings,
+            "embed",
+            (model, long_input) if is_async else (model,),
+            is_batch=True,
+        ),
         return_dtype=DataType.embedding(DataType.float32(), model.dimensions),
-        method="embed",
-        init_args=(model, long_input) if is_async else (model,),
-        check=kind.check,
         policy=options.policy,
-        is_batch=True,
-        told=identity,
+        builtin=Builtin(identity, kind.check),
     )
     return _called(placed(spec, model, options, is_async), column)
 
@@ -343,14 +339,10 @@ def _classified(
         raise InvalidArgumentError(f"{name} needs a model that picks labels; got {type(model).__name__}.")
     spec = UdfSpec(
         name=name,
-        target=BatchLabels,
+        target=Target(BatchLabels, "classify", (model, labels), is_batch=True),
         return_dtype=DataType.string(),
-        method="classify",
-        init_args=(model, labels),
-        check=kind.check,
         policy=options.policy,
-        is_batch=True,
-        told=identity,
+        builtin=Builtin(identity, kind.check),
     )
     return _called(placed(spec, model, options, is_async=False), column)
 
@@ -366,13 +358,12 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> U
         return replace(spec, resources=resources, batch_size=model.batch_size)
     if options.settings.batch is not None:
         return _gathered(spec, model)
-    at_once = API_BATCHES_AT_ONCE if spec.is_batch else API_CALLS_AT_ONCE
+    at_once = API_BATCHES_AT_ONCE if spec.target.is_batch else API_CALLS_AT_ONCE
     return replace(
         spec,
-        is_async=True,
-        loop=API_LOOP,
+        target=replace(spec.target, is_async=True),
         resources=replace(model.resources, max_workers=min(max_concurrency or at_once, at_once)),
-        task_rows=None if spec.is_batch else API_TASK_ROWS,
+        builtin=replace(spec.builtin, event_loop=API_LOOP, task_rows=None if spec.target.is_batch else API_TASK_ROWS),
         batch_size=model.max_items if isinstance(model, Embedder) else "auto",
     )
 
@@ -381,15 +372,18 @@ def _gathered(spec: UdfSpec, model: Model) -> UdfSpec:
     """Return a spec whose rows wait for batches of the provider: as many at once as fill one."""
     most = max(BATCHED_TASK_ROWS, get_config().memory_bytes // BATCHED_CALL_NBYTES)
     num_rows = min(BATCHED_CALLS_AT_ONCE, most)
-    at_once = -(-num_rows // BATCHED_TASK_ROWS) if spec.is_batch else num_rows
+    at_once = -(-num_rows // BATCHED_TASK_ROWS) if spec.target.is_batch else num_rows
     return replace(
         spec,
-        is_async=True,
-        loop=API_LOOP,
+        target=replace(spec.target, is_async=True),
         resources=replace(model.resources, max_workers=at_once),
-        task_rows=None if spec.is_batch else BATCHED_TASK_ROWS,
-        batch_size=BATCHED_TASK_ROWS if spec.is_batch else "auto",
-        first_growth=BATCHED_GROWTH,
+        batch_size=BATCHED_TASK_ROWS if spec.target.is_batch else "auto",
+        builtin=replace(
+            spec.builtin,
+            event_loop=API_LOOP,
+            task_rows=None if spec.target.is_batch else BATCHED_TASK_ROWS,
+            initial_growth=BATCHED_GROWTH,
+        ),
     )
 
 

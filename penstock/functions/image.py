@@ -17,7 +17,7 @@ from penstock.expr.arrays import broadcast, on_arrays
 from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.nodes import UdfCall
 from penstock.expr.signatures import BINARY, STRING, UINT32, Kind, strict, takes
-from penstock.expr.udf import OnError, Policy, UdfSpec
+from penstock.expr.udf import Builtin, OnError, Policy, Target, UdfSpec
 from penstock.media.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
 from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
 from penstock.media.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
@@ -75,13 +75,11 @@ def decode_image(
 def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
     return UdfSpec(
         name="decode_image",
-        target=decoder,
+        target=Target(decoder, is_batch=True),
         return_dtype=decoder.dtype,
-        is_batch=True,
         batch_size="paced",
-        has_cut=True,
         policy=Policy(on_error),
-        check=ENCODED.check,
+        builtin=Builtin(check=ENCODED.check, has_cut=True),
     )
 
 

@@ -9,7 +9,7 @@ from penstock.config import get_config, parse_bytes
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, lit, method
 from penstock.expr.nodes import UdfCall
-from penstock.expr.udf import OnError, Policy, Resources, UdfSpec
+from penstock.expr.udf import Builtin, OnError, Policy, Resources, Target, UdfSpec
 from penstock.storage.access import access_from, configured_access
 from penstock.storage.options import StorageOptions, check_known
 from penstock.types import DataType
@@ -125,12 +125,9 @@ def _spec(
         raise InvalidArgumentError(f"{name}: timeout={timeout_s!r} must be a number of seconds above 0.")
     return UdfSpec(
         name=name,
-        target=target,
+        target=Target(target, method_name, init, is_async=True),
         return_dtype=dtype,
-        is_async=True,
-        method=method_name,
-        init_args=init,
         resources=Resources(max_workers=max_connections),
         policy=Policy(on_error=_ON_ERROR[on_error], timeout_s=timeout_s),
-        task_nbytes=TASK_NBYTES,
+        builtin=Builtin(task_nbytes=TASK_NBYTES),
     )

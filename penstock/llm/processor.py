@@ -19,7 +19,7 @@ from penstock.ai.remote.wires.wire import Endpoint
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.expr.nodes import UdfCall
-from penstock.expr.udf import UdfSpec
+from penstock.expr.udf import Target, UdfSpec
 from penstock.frame.dataframe import DataFrame
 from penstock.functions.ai import placed
 from penstock.llm.asking import (
@@ -158,12 +158,9 @@ def _generating(config: Any, provider: Provider, translate: Translate, options: 
 def _spec(target: type, init: tuple[Any, ...], model: Model, options: AiOptions, is_async: bool) -> UdfSpec:
     spec = UdfSpec(
         name="ask",
-        target=target,
+        target=Target(target, "ask", init, is_batch=not is_async),
         return_dtype=DataType.python(),
-        method="ask",
-        init_args=init,
         policy=options.policy,
-        is_batch=not is_async,
     )
     return placed(spec, model, options, is_async)
 

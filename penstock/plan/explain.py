@@ -126,9 +126,9 @@ def _with_details(head: str, details: Sequence[str]) -> str:
 def _udf_details(spec: UdfSpec | BatchSpec) -> list[str]:
     """Return what differs from the defaults."""
     details = [f"batch_size {spec.batch_size}"] if isinstance(spec.batch_size, int) else []
-    if isinstance(spec, UdfSpec) and spec.is_generator:
+    if isinstance(spec, UdfSpec) and spec.target.is_generator:
         details.insert(0, "generator")
-    if spec.is_async:
+    if spec.target.is_async:
         details.insert(0, "async")
     return (
         details

@@ -189,7 +189,7 @@ def _is_picking(step: Step) -> bool:
 
 def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
     """Return how rows reach a function: in the size the user gave, else in what suits its kind."""
-    is_batch = spec.is_batch if isinstance(spec, UdfSpec) else spec.verb == "map_batches"
+    is_batch = spec.target.is_batch
     if isinstance(spec.batch_size, int):
         return Exactly(spec.batch_size)
     if spec.batch_size == "paced":
@@ -197,11 +197,13 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
     if is_batch and spec.batch_size == "auto" and spec.cache:
         return Exactly(CACHED_BATCH_ROWS)
     if is_batch and spec.batch_size == "auto":
-        return Measured(ASYNC_BATCH_ROWS if spec.is_async else MAX_BATCH_ROWS)
-    if spec.is_async:
+        return Measured(ASYNC_BATCH_ROWS if spec.target.is_async else MAX_BATCH_ROWS)
+    if spec.target.is_async:
         if isinstance(spec, BatchSpec):
             return AtMost(_async_rows(spec))
-        return AtMost(_async_rows(spec), spec.task_nbytes, None if spec.prepare is None else PREPARED_ROWS)
+        return AtMost(
+            _async_rows(spec), spec.builtin.task_nbytes, None if spec.builtin.prepare is None else PREPARED_ROWS
+        )
     return _WHOLE if is_batch else Paced()
 
 
@@ -210,11 +212,11 @@ def _is_into_batches(stage: Stage) -> bool:
 
 
 def _async_rows(spec: UdfSpec | BatchSpec) -> int:
-    if isinstance(spec, BatchSpec) or spec.is_batch:
+    if isinstance(spec, BatchSpec) or spec.target.is_batch:
         return ASYNC_BATCH_ROWS
-    if spec.task_rows is not None:
-        return spec.task_rows
-    return max(MIN_ASYNC_ROWS, ASYNC_CALLS_PER_TASK * spec.num_at_once)
+    if spec.builtin.task_rows is not None:
+        return spec.builtin.task_rows
+    return max(MIN_ASYNC_ROWS, ASYNC_CALLS_PER_TASK * spec.max_concurrent_calls)
 
 
 def _with_order(stages: Sequence[Stage], is_ordered: bool) -> tuple[Stage, ...]:

@@ -95,7 +95,9 @@ class Project(Unary):
     @property
     def is_row_preserving(self) -> bool:
         computed = (expr for expr in self.exprs if not isinstance(expr, ColumnRef))
-        return not any(isinstance(node, UdfCall) and node.udf.is_generator for expr in computed for node in walk(expr))
+        return not any(
+            isinstance(node, UdfCall) and node.udf.target.is_generator for expr in computed for node in walk(expr)
+        )
 
     @property
     def has_udf(self) -> bool:
@@ -137,7 +139,7 @@ class UdfProject(Unary):
 
     @property
     def is_row_preserving(self) -> bool:
-        return not self.call.udf.is_generator
+        return not self.call.udf.target.is_generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +367,7 @@ def called_functions(plan: Plan) -> Iterator[UdfSpec | BatchSpec]:
 
 def has_async_call(plan: Plan) -> bool:
     """Say whether an async function is part of the plan."""
-    return any(spec.is_async for spec in called_functions(plan))
+    return any(spec.target.is_async for spec in called_functions(plan))
 
 
 def rewrite_plan(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:

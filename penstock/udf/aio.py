@@ -40,24 +40,24 @@ class AsyncUdfHandler:
         self._arguments = Arguments(work.call)
         self._failures = Failures(self._spec, self._arguments, context.record)
         self._lease = Lease(work)
-        function = drained_async(self._lease.function) if self._spec.is_generator else self._lease.function
+        function = drained_async(self._lease.function) if self._spec.target.is_generator else self._lease.function
         self._sizes = udf_batch_sizes(self._spec, self._arguments)
-        is_final = self._sizes.is_too_much if self._spec.is_batch else never
+        is_final = self._sizes.is_too_much if self._spec.target.is_batch else never
         self._function = retrying_async(function, self._spec.policy, is_final)
         self._prepare = self._lease.prepare
         self._finish = None if self._prepare is None else retrying_async(self._prepare.finish, self._spec.policy)
-        self._turns = asyncio.Semaphore(self._spec.num_at_once)  # of batches
-        self._callers = Callers(self._spec.num_at_once)  # of rows
+        self._turns = asyncio.Semaphore(self._spec.max_concurrent_calls)  # of batches
+        self._callers = Callers(self._spec.max_concurrent_calls)  # of rows
         self._kept = kept_results(self._spec)
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
         is_kept = self._kept is not None
-        if self._spec.is_batch:
+        if self._spec.target.is_batch:
             column = await (self._kept_batch if is_kept else self._call_batch)(batch, first_row)
         else:
             results = await (self._kept_rows if is_kept else self._call_rows)(batch, first_row)
-            if self._spec.is_generator:
+            if self._spec.target.is_generator:
                 results, parents = flattened(results)
             column = result_column(results, self._failures, batch, first_row, parents)
         return self._steps(with_column(batch, self._work, column, parents), first_row)
@@ -70,7 +70,7 @@ class AsyncUdfHandler:
         finally:
             if self._kept is not None:
                 await asyncio.to_thread(self._kept.close)
-            if self._lease.was_last and self._spec.loop is None:  # clients of ours close what they opened
+            if self._lease.was_last and self._spec.builtin.event_loop is None:  # clients of ours close what they opened
                 await close_connections()
 
     async def _call_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
@@ -111,7 +111,7 @@ class AsyncUdfHandler:
         keys = self._kept.row_keys(self._arguments.arrays(batch), batch.num_rows)
         found = await asyncio.to_thread(self._kept.get, keys)
         rows, part = to_compute(keys, found, batch, can_share=self._spec.policy.on_error == "raise")
-        function = keeping_async(self._function, self._kept, self._spec.is_generator)
+        function = keeping_async(self._function, self._kept, self._spec.target.is_generator)
         results = await self._call_rows(part, first_row, function, [keys[row] for row in rows], rows)
         return in_place(keys, found, rows, results)
 

@@ -28,7 +28,7 @@ class Arguments:
         self._constants = {i: _constant(e) for i, e in enumerate(self._exprs) if isinstance(e, (Literal, PythonValue))}
         self._computed = [Alias(expr, str(i)) for i, expr in enumerate(self._exprs) if i not in self._constants]
         self._column_names = [expr.child.name for expr in self._computed]
-        images = set() if call.udf.is_batch else pil_arguments(call)
+        images = set() if call.udf.target.is_batch else pil_arguments(call)
         self._wants_pil = [i in images for i in range(len(self._exprs)) if i not in self._constants]
         self._schema: pa.Schema | None = None
         self._program: Program | None = None

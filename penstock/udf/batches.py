@@ -55,7 +55,7 @@ class BatchHandler:
         self._is_cancelled = context.is_cancelled
         self._record = context.record
         self._what = f"{self._spec.verb}({self._spec.name})"
-        self._loop = self._opened_loop() if self._spec.is_async else None
+        self._loop = self._opened_loop() if self._spec.target.is_async else None
         self._instance: Any = None
         self._kept: KeptResults | None = None
         try:

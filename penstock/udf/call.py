@@ -47,16 +47,16 @@ class UdfHandler:
         self._arguments = Arguments(work.call)
         self._failures = Failures(self._spec, self._arguments, context.record)
         self._lease = Lease(work)
-        function = drained(self._lease.function) if self._spec.is_generator else self._lease.function
+        function = drained(self._lease.function) if self._spec.target.is_generator else self._lease.function
         self._sizes = udf_batch_sizes(self._spec, self._arguments)
-        is_final = self._sizes.is_too_much if self._spec.is_batch else never
+        is_final = self._sizes.is_too_much if self._spec.target.is_batch else never
         self._function = retrying(function, self._spec.policy, context.is_cancelled, is_final)
         self._kept = kept_results(self._spec)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-        if self._spec.has_cut:
+        if self._spec.builtin.has_cut:
             args, kwargs = self._arguments.series(item)
-            lengths = self._spec.target.cut(*args, **kwargs)  # type: ignore[attr-defined]
+            lengths = self._spec.target.function.cut(*args, **kwargs)  # type: ignore[attr-defined]
             if len(lengths) > 1:
                 starts = itertools.accumulate(lengths, initial=0)
                 parts = ((item.slice(start, length), start) for start, length in zip(starts, lengths, strict=False))
@@ -70,11 +70,11 @@ class UdfHandler:
 
     def _processed(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
-        if self._spec.is_batch:
+        if self._spec.target.is_batch:
             column = (self._call_batch if self._kept is None else self._kept_batch)(item, first_row)
         else:
             results = (self._call_rows if self._kept is None else self._kept_rows)(item, first_row)
-            if self._spec.is_generator:
+            if self._spec.target.is_generator:
                 results, parents = flattened(results)
             column = result_column(results, self._failures, item, first_row, parents)
         return self._steps(with_column(item, self._work, column, parents), first_row)
@@ -128,7 +128,7 @@ class UdfHandler:
         keys = self._kept.row_keys(self._arguments.arrays(batch), batch.num_rows)
         found = self._kept.get(keys)
         rows, part = to_compute(keys, found, batch, can_share=self._spec.policy.on_error == "raise")
-        function = keeping(self._function, self._kept, self._spec.is_generator)
+        function = keeping(self._function, self._kept, self._spec.target.is_generator)
         results = self._call_rows(part, first_row, function, [keys[row] for row in rows], rows)
         return in_place(keys, found, rows, results)
 

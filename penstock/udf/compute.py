@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError
-from penstock.expr.udf import BatchFormat, BatchSize, BatchSpec, OnError, Resources
+from penstock.expr.udf import BatchFormat, BatchSize, BatchSpec, OnError, Resources, Target
 from penstock.udf.decorators import Cls, ClsInstance, check_signature
 from penstock.udf.formats import checked_format
 from penstock.udf.options import (
@@ -111,13 +111,16 @@ def make_batch_spec(
     return BatchSpec(
         name=name,
         verb=verb,
-        target=fn,
-        is_class=is_class,
-        is_async=is_async,
+        target=Target(
+            fn,
+            method="__call__" if is_class else None,
+            init_args=init_args,
+            init_kwargs=tuple(init_kwargs.items()),
+            is_batch=verb == "map_batches",
+            is_async=is_async,
+        ),
         args=args,
         kwargs=tuple(kwargs.items()),
-        init_args=init_args,
-        init_kwargs=tuple(init_kwargs.items()),
         batch_size=batch_size,
         batch_format=checked_format(verb, batch_format),
         zero_copy=zero_copy_batch,

@@ -17,7 +17,7 @@ from typing import Any, get_args, get_origin
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, UdfCall, Unnest
-from penstock.expr.udf import BatchSize, OnError, Resources, UdfSpec
+from penstock.expr.udf import BatchSize, OnError, Resources, Target, UdfSpec
 from penstock.types import DataType
 from penstock.udf.file_arguments import with_files
 from penstock.udf.options import (
@@ -67,15 +67,18 @@ def make_spec(
     is_generator = is_generator or (not options.is_batch and get_origin(hint) in _SEVERAL)
     return UdfSpec(
         name=name,
-        target=target or function,
+        target=Target(
+            target or function,
+            method=method,
+            init_args=init[0],
+            init_kwargs=tuple(init[1].items()),
+            owner=owner,
+            is_batch=options.is_batch,
+            is_async=is_async,
+            is_generator=is_generator,
+            pil_parameters=pil_parameters(function, is_method=method is not None),
+        ),
         return_dtype=_return_dtype(name, options, hint, is_generator),
-        is_batch=options.is_batch,
-        is_async=is_async,
-        is_generator=is_generator,
-        method=method,
-        init_args=init[0],
-        init_kwargs=tuple(init[1].items()),
-        owner=owner,
         batch_size=options.batch_size,
         limits=make_limits(
             name, options.max_batch_bytes, options.max_batch_tokens, options.batch_weight, options.split_on
@@ -96,8 +99,8 @@ def make_spec(
             timeout_s=options.timeout,
             can_stop=is_async or bool(options.use_process) or options.gpus > 0,
         ),
-        pil_parameters=pil_parameters(function, is_method=method is not None),
         cache=options.cache,
+        version=options.version,
     )
 
 
@@ -204,11 +207,13 @@ class _FuncDecorator:
         max_errors: int | float | None = None,
         timeout: float | None = None,
         cache: bool = False,
+        version: str | None = None,
         ray_options: dict[str, Any] | None = None,
     ) -> Any:
         """Make a function of single values work on columns, row by row.
 
-        With ``cache=True`` its results are kept, by its code and what a row gives it; see ``docs/DURABLE.md``.
+        With ``cache=True`` its results are stored and used again for the same code and arguments. ``version`` stands
+        for the code then and in jobs: change it when the results change. See ``docs/DURABLE.md``.
 
         >>> @ps.func
         ... def shout(text: str) -> str:
@@ -220,7 +225,7 @@ class _FuncDecorator:
         """
         options = Options(
             return_dtype, unnest, False, "auto", cpus, gpus, use_process, max_concurrency, max_retries, retry_on,
-            on_error, ray_options, max_errors, timeout, cache=cache,
+            on_error, ray_options, max_errors, timeout, cache=cache, version=version,
         )  # fmt: skip
         return self._decorate(function, options)
 
@@ -246,6 +251,7 @@ class _FuncDecorator:
         max_errors: int | float | None = None,
         timeout: float | None = None,
         cache: bool = False,
+        version: str | None = None,
         ray_options: dict[str, Any] | None = None,
     ) -> Any:
         """Make a function of whole ``Series`` work on columns, batch by batch.
@@ -262,7 +268,7 @@ class _FuncDecorator:
         options = Options(
             return_dtype, unnest, True, batch_size, cpus, gpus, use_process, max_concurrency, max_retries, retry_on,
             on_error, ray_options, max_errors, timeout, max_batch_bytes, max_batch_tokens, batch_weight, split_on,
-            cache,
+            cache, version,
         )  # fmt: skip
         return self._decorate(function, options)
 
@@ -429,6 +435,7 @@ def cls(
     max_errors: int | float | None = None,
     timeout: float | None = None,
     cache: bool = False,
+    version: str | None = None,
     ray_options: dict[str, Any] | None = None,
 ) -> Any:
     """Make a class whose instances live in the workers: built once in each, then called for every row or batch.
@@ -445,7 +452,7 @@ def cls(
     options = Options(
         cpus=cpus, gpus=gpus, use_process=use_process, max_concurrency=max_concurrency, max_retries=max_retries,
         retry_on=retry_on, on_error=on_error, ray_options=ray_options, max_errors=max_errors, timeout=timeout,
-        cache=cache,
+        cache=cache, version=version,
     )  # fmt: skip
     return Cls(wrapped, options) if wrapped is not None else lambda decorated: Cls(decorated, options)
 

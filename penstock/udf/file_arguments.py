@@ -19,7 +19,7 @@ def with_files(
     spec: UdfSpec, args: tuple[Expr, ...], kwargs: tuple[tuple[str, Expr], ...]
 ) -> tuple[tuple[Expr, ...], tuple[tuple[str, Expr], ...]]:
     """Return the arguments of a call, those for ``File`` parameters converted to that type."""
-    dtypes = {} if spec.is_batch else _file_parameters(spec)
+    dtypes = {} if spec.target.is_batch else _file_parameters(spec)
     if not dtypes:
         return args, kwargs
     names = list(dtypes)
@@ -33,11 +33,11 @@ def _as_file(argument: Expr, dtype: DataType | None) -> Expr:
 
 def _file_parameters(spec: UdfSpec) -> dict[str, DataType | None]:
     """Return the parameters in order, with the type of those annotated with ``File``; nothing if there are none."""
-    function: Any = spec.target
+    function: Any = spec.target.function
     is_bound = False
-    if spec.method is not None:
-        function = getattr(spec.target, spec.method)
-        is_bound = not isinstance(inspect.getattr_static(spec.target, spec.method), staticmethod | classmethod)
+    if spec.target.method is not None:
+        is_bound = not isinstance(inspect.getattr_static(function, spec.target.method), staticmethod | classmethod)
+        function = getattr(function, spec.target.method)
     try:
         hints = typing.get_type_hints(function)
         names = list(inspect.signature(function).parameters)[int(is_bound) :]

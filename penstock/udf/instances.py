@@ -38,7 +38,7 @@ class Lease:
     def __init__(self, work: CallUdf) -> None:
         self._work = work
         self._spec = spec = work.call.udf
-        self._key = (spec.owner or "", spec.is_async)
+        self._key = (spec.target.owner or "", spec.target.is_async)
         self._held = _taken(work, self._key)
         self.lock = self._held.lock
         self.was_last = False
@@ -51,7 +51,7 @@ class Lease:
     @property
     def prepare(self) -> Prepared | None:
         """What is given the arguments of all rows of a task first, where the spec names it and the instance has it."""
-        name = self._spec.prepare
+        name = self._spec.builtin.prepare
         return None if name is None else getattr(self._held.instance, name)
 
     def close(self) -> Any:
@@ -74,7 +74,7 @@ class Lease:
             self._held.holders.remove(id(self._work))
             if self._held.holders:
                 return False
-            if self._spec.owner is not None:
+            if self._spec.target.owner is not None:
                 _shared[self._key].remove(self._held)
                 if not _shared[self._key]:
                     del _shared[self._key]
@@ -84,7 +84,7 @@ class Lease:
 def _taken(work: CallUdf, key: tuple[str, bool]) -> _Shared:
     """Return an instance that no handler of this work holds, a new one if there is none."""
     with _guard:
-        known = _shared.setdefault(key, []) if work.call.udf.owner is not None else []
+        known = _shared.setdefault(key, []) if work.call.udf.target.owner is not None else []
         held = next((each for each in known if id(work) not in each.holders), None)
         if held is None:
             held = _Shared()

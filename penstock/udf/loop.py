@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from penstock.errors import QueryCancelledError
-from penstock.expr.udf import ASYNC_ROWS_AT_ONCE
+from penstock.expr.udf import MAX_ASYNC_ROWS
 from penstock.udf.callers import Callers, Calls
 from penstock.udf.connections import close_connections
 
@@ -71,4 +71,4 @@ async def _together(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
 
     to_make = list(calls)
     made = map(operator.call, to_make)
-    return await Callers(ASYNC_ROWS_AT_ONCE).run(Calls(made, len(to_make), fail))
+    return await Callers(MAX_ASYNC_ROWS).run(Calls(made, len(to_make), fail))

@@ -39,6 +39,7 @@ class Options:
     batch_weight: Callable[..., Any] | None = None
     split_on: Any = None
     cache: bool = False
+    version: str | None = None
 
     def checked(self, name: str) -> Options:
         """Return the options, or raise an error that names the function and what is accepted."""
@@ -50,6 +51,8 @@ class Options:
         if self.use_process is not None and not isinstance(self.use_process, bool):
             raise InvalidArgumentError(f"{name}: use_process is True, False or None; got {self.use_process!r}")
         check_cache(name, self.cache)
+        if self.version is not None and not isinstance(self.version, str):
+            raise InvalidArgumentError(f"{name}: version must be a string; got {self.version!r}")
         check_amount(name, "cpus", self.cpus or 0)
         check_amount(name, "gpus", self.gpus)
         check_on_error(name, self.on_error or "raise")
@@ -67,7 +70,7 @@ class Options:
 _OPEN = Options()
 INHERITED = (
     "cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "ray_options",
-    "max_errors", "timeout", "cache",
+    "max_errors", "timeout", "cache", "version",
 )  # fmt: skip
 
 

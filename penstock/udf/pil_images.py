@@ -35,7 +35,7 @@ def _is_pil(hint: Any) -> bool:
 def pil_arguments(call: UdfCall) -> set[int]:
     """Return which arguments of a call, by number, are for such parameters."""
     keys = [*range(len(call.args)), *(name for name, _ in call.kwargs)]
-    return {number for number, key in enumerate(keys) if key in call.udf.pil_parameters}
+    return {number for number, key in enumerate(keys) if key in call.udf.target.pil_parameters}
 
 
 def as_pil(values: Sequence[Any]) -> list[Any]:

@@ -19,22 +19,22 @@ log = logging.getLogger("penstock.udf")
 
 def built_target(spec: UdfSpec | BatchSpec) -> tuple[Callable[..., Any], Any]:
     """Return the callable of a spec, and the instance behind it, None for a plain function."""
-    if not spec.is_stateful:
-        return spec.target, None
+    target = spec.target
+    if not target.is_class:
+        return target.function, None
     try:
-        instance = spec.target(*spec.init_args, **dict(spec.init_kwargs))
+        instance = target.function(*target.init_args, **dict(target.init_kwargs))
     except ProviderUnusableError:  # a key that is missing says so itself, and how to give it
         raise
     except CALL_FAILURES as exc:
-        name = spec.target.__name__
+        name = target.function.__name__
         raise UdfError(f"{name}() failed when a worker built its instance: {type(exc).__name__}: {exc}") from exc
     return method_of(instance, spec), instance
 
 
 def method_of(instance: Any, spec: UdfSpec | BatchSpec) -> Callable[..., Any]:
     """Return what of an instance is called."""
-    name = (spec.method if isinstance(spec, UdfSpec) else None) or "__call__"
-    method: Callable[..., Any] = getattr(instance, name)
+    method: Callable[..., Any] = getattr(instance, spec.target.method or "__call__")
     return method
 
 

@@ -58,7 +58,7 @@ def reference(plan: Plan) -> pa.RecordBatch:
             return _project(batch, (*map(ColumnRef, others), Alias(call, column)))
         case MapBatches(child, spec):
             assert spec.verb == "map_batches"
-            return to_batch(spec.target(reference(child)), "reference")
+            return to_batch(spec.target.function(reference(child)), "reference")
         case Limit(child, num_rows, offset):
             return reference(child).slice(offset, num_rows)
         case Sample(child, fraction, seed, is_with_replacement):
@@ -86,7 +86,7 @@ def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
 
 def _project(batch: pa.RecordBatch, exprs: tuple[Expr, ...]) -> pa.RecordBatch:
     exprs = expand(exprs, Schema.from_arrow(batch.schema))
-    generators = {n for expr in exprs for n in walk(expr) if isinstance(n, UdfCall) and n.udf.is_generator}
+    generators = {n for expr in exprs for n in walk(expr) if isinstance(n, UdfCall) and n.udf.target.is_generator}
     names = [expr.name for expr in exprs]
     for generator in generators:
         batch, made = _generated(batch, generator)
@@ -114,7 +114,7 @@ def _without_calls(batch: pa.RecordBatch, exprs: tuple[Expr, ...]) -> tuple[pa.R
         if not isinstance(node, UdfCall):
             return node
         made = f"#{next(numbers)}"
-        values = [node.udf.target(*row) for row in _arguments(batch, node)]
+        values = [node.udf.target.function(*row) for row in _arguments(batch, node)]
         batch = batch.append_column(made, pa.array(values, node.udf.return_dtype.arrow))
         return ColumnRef(made)
 
@@ -126,7 +126,7 @@ def _generated(batch: pa.RecordBatch, call: UdfCall) -> tuple[pa.RecordBatch, Ex
     """Return each row as often as the generator gives a value for it, with the values as one more column."""
     made = f"#{batch.num_columns}"
     added, args = _without_calls(batch, call.args)
-    values = [list(call.udf.target(*row)) for row in _arguments(added, UdfCall(call.udf, args))]
+    values = [list(call.udf.target.function(*row)) for row in _arguments(added, UdfCall(call.udf, args))]
     parents = [i for i, several in enumerate(values) for _ in several]
     column = pa.array([value for several in values for value in several], call.udf.return_dtype.arrow)
     return batch.take(pa.array(parents, pa.int64())).append_column(made, column), ColumnRef(made)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import penstock.expr.operators  # noqa: F401  # registers the kernels
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star, UdfCall
-from penstock.expr.udf import BatchSpec, Resources, UdfSpec
+from penstock.expr.udf import BatchSpec, Resources, Target, UdfSpec
 from penstock.plan.nodes import MapBatches, Plan, Project, Scan
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema
@@ -95,7 +95,8 @@ def with_columns(child: Plan, **exprs: Expression) -> Project:
 
 
 def udf(target: Callable[..., Any], dtype: DataType, **settings: Any) -> UdfSpec:
-    return UdfSpec(target.__name__, target, dtype, **settings)
+    how = {name: settings.pop(name) for name in list(settings) if name in ("is_batch", "is_async", "is_generator")}
+    return UdfSpec(target.__name__, Target(target, **how), dtype, **settings)
 
 
 def call(spec: UdfSpec, *args: Expression | Any) -> Expression:
@@ -125,7 +126,7 @@ def _repeat_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 DOUBLE, TELL, IS_ODD = udf(_double, INT), udf(_tell, STRING), udf(_is_odd, BOOL)
 COUNT_TO = udf(_count_to, INT, is_generator=True)
 EMBED = udf(_double, INT, is_batch=True, batch_size=256, resources=Resources(gpus=1, max_workers=4))
-REPEAT = BatchSpec("repeat", "map_batches", _repeat_rows, batch_format="pyarrow")
+REPEAT = BatchSpec("repeat", "map_batches", Target(_repeat_rows, is_batch=True), batch_format="pyarrow")
 
 
 def double(x: Any) -> Expression:

@@ -26,7 +26,7 @@ def frame() -> ps.DataFrame:
 
 def decoders(plan: Plan) -> list[ImageDecoder]:
     below = [decoder for child in plan.children for decoder in decoders(child)]
-    own = [plan.call.udf.target] if isinstance(plan, UdfProject) else []
+    own = [plan.call.udf.target.function] if isinstance(plan, UdfProject) else []
     return [*below, *(target for target in own if isinstance(target, ImageDecoder))]
 
 

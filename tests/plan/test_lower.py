@@ -7,7 +7,7 @@ import pytest
 
 from penstock.expr.column import col
 from penstock.expr.nodes import Expr, UdfCall
-from penstock.expr.udf import ASYNC_ROWS_AT_ONCE, BatchSpec, Resources, UdfSpec
+from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec, Resources, Target, UdfSpec
 from penstock.plan.lower import (
     ASYNC_BATCH_ROWS,
     ASYNC_CALLS_PER_TASK,
@@ -175,7 +175,7 @@ def test_writing() -> None:
     ("spec", "inbox"),
     [
         (DOUBLE, Paced()),
-        (udf(len, INT, is_async=True), AtMost(ASYNC_CALLS_PER_TASK * ASYNC_ROWS_AT_ONCE)),
+        (udf(len, INT, is_async=True), AtMost(ASYNC_CALLS_PER_TASK * MAX_ASYNC_ROWS)),
         (udf(len, INT, is_async=True, resources=Resources(max_workers=500)), AtMost(ASYNC_CALLS_PER_TASK * 500)),
         (udf(len, INT, is_async=True, resources=Resources(max_workers=1)), AtMost(MIN_ASYNC_ROWS)),
         (udf(len, INT, is_async=True, is_batch=True), Measured(ASYNC_BATCH_ROWS)),
@@ -192,12 +192,12 @@ def test_how_rows_reach_a_function(spec: UdfSpec, inbox: Inbox) -> None:
 @pytest.mark.parametrize(
     ("spec", "inbox"),
     [
-        (BatchSpec("f", "map_batches", len), Measured(MAX_BATCH_ROWS)),
-        (BatchSpec("f", "map_batches", len, is_async=True), Measured(ASYNC_BATCH_ROWS)),
-        (BatchSpec("f", "map_batches", len, batch_size=None), Whole()),
-        (BatchSpec("f", "map_batches", len, batch_size=32), Exactly(32)),
-        (BatchSpec("f", "map", len), Paced()),
-        (BatchSpec("f", "flat_map", len), Paced()),
+        (BatchSpec("f", "map_batches", Target(len, is_batch=True)), Measured(MAX_BATCH_ROWS)),
+        (BatchSpec("f", "map_batches", Target(len, is_batch=True, is_async=True)), Measured(ASYNC_BATCH_ROWS)),
+        (BatchSpec("f", "map_batches", Target(len, is_batch=True), batch_size=None), Whole()),
+        (BatchSpec("f", "map_batches", Target(len, is_batch=True), batch_size=32), Exactly(32)),
+        (BatchSpec("f", "map", Target(len)), Paced()),
+        (BatchSpec("f", "flat_map", Target(len)), Paced()),
     ],
 )
 def test_how_rows_reach_a_batch_verb(spec: BatchSpec, inbox: Inbox) -> None:
@@ -206,9 +206,11 @@ def test_how_rows_reach_a_batch_verb(spec: BatchSpec, inbox: Inbox) -> None:
 
 def test_batches_that_the_user_has_laid_out_are_left_as_they_are() -> None:
     plan = select(IntoBatches(scan(), 7), a, "b")
-    assert lowered(MapBatches(plan, BatchSpec("f", "map_batches", len)))[2].inbox == Whole()
-    assert lowered(MapBatches(plan, BatchSpec("f", "map_batches", len, batch_size=3)))[2].inbox == Exactly(3)
-    counted = MapBatches(scan(), BatchSpec("f", "map_batches", len, batch_size=7))
+    assert lowered(MapBatches(plan, BatchSpec("f", "map_batches", Target(len, is_batch=True))))[2].inbox == Whole()
+    assert lowered(MapBatches(plan, BatchSpec("f", "map_batches", Target(len, is_batch=True), batch_size=3)))[
+        2
+    ].inbox == Exactly(3)
+    counted = MapBatches(scan(), BatchSpec("f", "map_batches", Target(len, is_batch=True), batch_size=7))
     assert lowered(added(counted, udf(len, INT, is_batch=True)))[2].inbox == Measured(MAX_BATCH_ROWS)
 
 

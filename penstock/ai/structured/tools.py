@@ -166,7 +166,7 @@ def _outcome(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[A
 
 def _python_function(function: Any) -> Callable[..., Any]:
     if isinstance(function, Func):
-        if function._spec.is_batch:
+        if function._spec.target.is_batch:
             raise InvalidArgumentError(
                 f"tools: {function._spec.name} takes batches, and a model calls a tool with one value each; "
                 "give a function of single values"

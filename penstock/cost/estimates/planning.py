@@ -51,7 +51,7 @@ def _asks_models(plan: Plan) -> bool:
 
 
 def _is_model_call(spec: UdfSpec | BatchSpec) -> bool:
-    return any(isinstance(argument, Priced) for argument in spec.init_args)
+    return any(isinstance(argument, Priced) for argument in spec.target.init_args)
 
 
 def _longest(times: Iterable[Range | None]) -> Range | None:
@@ -104,7 +104,7 @@ def _notes(part: Sampled, account: Account, models: Sequence[ModelEstimate], uns
         notes.append("The sample is of the first rows, which may not be like the others.")
     if unseen:
         notes.append(f"Up to {unseen:,.0f} calls may be made all the same: take a larger sample=.")
-    if any(spec.is_async and not _is_model_call(spec) for spec in called_functions(part.plan)):
+    if any(spec.target.is_async and not _is_model_call(spec) for spec in called_functions(part.plan)):
         notes.append("What async functions and downloads take is not in the time, nor in the dollars.")
     if part.num_rows == 1:
         notes.append("One row says nothing of how rows differ: there is no interval.")

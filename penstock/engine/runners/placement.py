@@ -49,7 +49,9 @@ class Wish:
 def wish_of(stage: Stage, num_cores: int) -> Wish | None:
     """Return what a stage asks of this machine; None for one without a user's function."""
     match stage.work:
-        case CallUdf(call) if call.udf.is_async:  # one event loop in this process; its bound is on calls, not workers
+        case CallUdf(call) if (
+            call.udf.target.is_async
+        ):  # one event loop in this process; its bound is on calls, not workers
             if stage.resources.gpus:
                 raise InvalidArgumentError(
                     f"{stage.name}: async functions share this process, which has no GPU of its own. "
@@ -79,8 +81,8 @@ def placed_workers(machine: Machine, stages: Sequence[Stage], num_cores: int) ->
 def sharing_key(stage: Stage) -> str:
     """Return what stages have in common that share their workers: those that call methods of one object alike."""
     match stage.work:
-        case CallUdf(call) if call.udf.owner is not None:
-            return f"{call.udf.owner} {call.udf.is_async} {stage.resources}"
+        case CallUdf(call) if call.udf.target.owner is not None:
+            return f"{call.udf.target.owner} {call.udf.target.is_async} {stage.resources}"
         case _:
             return f"stage {id(stage)}"
 
@@ -89,7 +91,7 @@ def worker_count(spec: UdfSpec | BatchSpec, num_cores: int) -> int:
     """Return how many workers a function gets: what the user says, else one for a class, whose model may be large."""
     if spec.resources.max_workers is not None:
         return spec.resources.max_workers
-    return 1 if spec.is_stateful else num_cores
+    return 1 if spec.target.is_class else num_cores
 
 
 def place(machine: Machine, wishes: Sequence[Wish]) -> list[list[Devices]]:

@@ -51,7 +51,7 @@ class LocalPools:
     def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
         """Return the pool that suits a stage: by the kind of its function and by what the user asked for."""
         match work:
-            case CallUdf(call) if call.udf.is_async:
+            case CallUdf(call) if call.udf.target.is_async:
                 return self._async_pool(stage, work, emit)
             case CallUdf() | CallBatch():
                 return self._function_pool(stage, work, emit)
@@ -64,7 +64,7 @@ class LocalPools:
     def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
         from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 
-        loop = work.call.udf.loop
+        loop = work.call.udf.builtin.event_loop
         key = loop or sharing_key(stage)
         if key not in self._loops:
             self._loops[key] = LoopThread(is_fast=loop is not None)
@@ -98,8 +98,8 @@ class LocalPools:
 
     def _opener(self, work: CallUdf | CallBatch) -> OpenHandler:
         """Return what opens handlers on threads; those with an instance one after the other."""
-        is_stateful = (work.call.udf if isinstance(work, CallUdf) else work.spec).is_stateful
-        return self._threads.in_turn(opener(work)) if is_stateful else opener(work)
+        is_class = (work.call.udf if isinstance(work, CallUdf) else work.spec).target.is_class
+        return self._threads.in_turn(opener(work)) if is_class else opener(work)
 
     def _process_pool(self, stage: Stage, work: CallUdf | CallBatch, emit: Emit) -> ProcessPool:
         from penstock.engine.pools.process_group import Crew
@@ -120,9 +120,11 @@ class LocalPools:
 
 def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
     """Return how many tasks of an async stage are in flight at once, so that its calls are never fewer than allowed."""
-    calls_per_task = stage.inbox.num_rows if isinstance(stage.inbox, Exactly | AtMost) and not spec.is_batch else 1
-    num_tasks = spec.num_at_once // calls_per_task
-    return SPARE_ASYNC_TASKS + (num_tasks if spec.task_rows is None else num_tasks * TASKS_THAT_LINGER)
+    calls_per_task = (
+        stage.inbox.num_rows if isinstance(stage.inbox, Exactly | AtMost) and not spec.target.is_batch else 1
+    )
+    num_tasks = spec.max_concurrent_calls // calls_per_task
+    return SPARE_ASYNC_TASKS + (num_tasks if spec.builtin.task_rows is None else num_tasks * TASKS_THAT_LINGER)
 
 
 def environment(devices: Devices) -> dict[str, str]:

@@ -74,7 +74,7 @@ def check_calls(plan: Plan, *, has_ledger: bool = False) -> None:
     has_budget = account is not None and account.budget is not None
     has_ledger = has_ledger or bool(job_folder() or get_config().cache_dir)
     for spec in called_functions(plan):
-        for argument in spec.init_args:
+        for argument in spec.target.init_args:
             if has_budget and isinstance(argument, Priced):
                 argument.check_price()
             if not has_ledger and getattr(argument, "cache", None) is True:

@@ -141,8 +141,8 @@ def _expression(expr: Expr) -> Any:
 def _call(call: UdfCall) -> dict[str, Any]:
     spec = call.udf
     told: dict[str, Any] = {"function": spec.name}
-    if spec.told:
-        told["options"] = {name: told_value(value) for name, value in spec.told}
+    if spec.builtin.identity:
+        told["options"] = {name: told_value(value) for name, value in spec.builtin.identity}
     else:
         told["code"] = code_key(spec).hex()
     arguments = {f"argument {number}": value for number, value in enumerate(call.args, 1)} | dict(call.kwargs)

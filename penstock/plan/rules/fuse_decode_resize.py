@@ -37,7 +37,7 @@ def fuse_decode_resize(plan: Plan) -> Plan:
 
 def _only_size(decoding: UdfProject, exprs: Iterable[Expr]) -> tuple[int, int] | None:
     """Return the height and width to which every use of the decoded column resizes it, if there is just one."""
-    target = decoding.call.udf.target
+    target = decoding.call.udf.target.function
     if not isinstance(target, ImageDecoder) or target.size is not None:
         return None
     image, sizes = ColumnRef(decoding.column), set[tuple[int, int]]()
@@ -59,8 +59,9 @@ def _is_resize(node: Expr, image: ColumnRef) -> bool:
 
 def _resizing(decoding: UdfProject, size: tuple[int, int]) -> UdfProject:
     spec = decoding.call.udf
-    decoder = replace(cast(ImageDecoder, spec.target), size=size)
-    fused = replace(spec, name=f"{spec.name}_resized", target=decoder, return_dtype=decoder.dtype)
+    decoder = replace(cast(ImageDecoder, spec.target.function), size=size)
+    target = replace(spec.target, function=decoder)
+    fused = replace(spec, name=f"{spec.name}_resized", target=target, return_dtype=decoder.dtype)
     return replace(decoding, call=replace(decoding.call, udf=fused))
 
 

@@ -91,7 +91,8 @@ def _narrow_project(project: Project, needed: Set[str]) -> Plan:
 def _must_stay(expr: Expr) -> bool:
     """Say whether it gives columns that are not known by name, or decides how many rows there are."""
     return any(
-        isinstance(node, (Star, Unnest)) or (isinstance(node, UdfCall) and node.udf.is_generator) for node in walk(expr)
+        isinstance(node, (Star, Unnest)) or (isinstance(node, UdfCall) and node.udf.target.is_generator)
+        for node in walk(expr)
     )
 
 

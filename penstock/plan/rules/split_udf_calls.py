@@ -80,7 +80,7 @@ def _split_filter(plan: Filter) -> Plan:
     predicate = calls.extract(plan.predicate)
     steps = list(calls.columns.items())
     for call, _ in steps:
-        if call.udf.is_generator:
+        if call.udf.target.is_generator:
             raise InvalidArgumentError(
                 f"filter needs one answer for each row, but {describe(call)} gives several rows; "
                 "select it as a column first"
@@ -101,14 +101,14 @@ def _names_in_use(schema: Schema | None, exprs: Iterable[Expr]) -> set[str]:
 
 def _generator_late(columns: dict[UdfCall, str]) -> list[tuple[UdfCall, str]]:
     """Return the calls in the order they run in: a generator multiplies rows, so what does not read it goes first."""
-    generators = [call for call in columns if call.udf.is_generator]
+    generators = [call for call in columns if call.udf.target.is_generator]
     if len(generators) > 1:
         listing = " and ".join(describe(call) for call in generators)
         raise InvalidArgumentError(f"Only one generator may stand in a select, got {listing}; use two selects")
     behind: set[str] = set()
     first, last = [], []
     for call, column in columns.items():
-        if call.udf.is_generator or columns_of(call) & behind:
+        if call.udf.target.is_generator or columns_of(call) & behind:
             behind.add(column)
             last.append((call, column))
         else:

@@ -95,11 +95,11 @@ class RayPools:
         resources = stage.resources
         takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
         match work:
-            case CallUdf(call) if call.udf.is_async:
+            case CallUdf(call) if call.udf.target.is_async:
                 return self._async_pool(stage, work, emit)
             case CallUdf() | CallBatch():
                 spec = work.call.udf if isinstance(work, CallUdf) else work.spec
-                crew = Crew(opener(work), actor_options(resources), is_reusable=not spec.is_stateful)
+                crew = Crew(opener(work), actor_options(resources), is_reusable=not spec.target.is_class)
                 return PoolChoice(RayPool(crew, worker_count(spec, self._num_cores), 1, emit), takes_core)
             case _:
                 crew = Crew(opener(work), actor_options(resources), is_reusable=True)
@@ -109,10 +109,10 @@ class RayPools:
 
     def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
         spec, options = work.call.udf, actor_options(stage.resources)
-        key = f"{spec.loop or sharing_key(stage)} {options}"
+        key = f"{spec.builtin.event_loop or sharing_key(stage)} {options}"
         if key not in self._shared:
             self._shared[key] = SharedActor(options)
-            if spec.loop is not None:
+            if spec.builtin.event_loop is not None:
                 start_keeper()  # beside the workers, which will ask it for their share
         num_tasks = num_async_tasks(stage, spec)
         seat = self._shared[key].join(async_opener(work), num_tasks)
