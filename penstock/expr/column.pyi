@@ -176,7 +176,7 @@ class Expression:
     def day(self) -> Expression:
         """Return the day of the month, from 1 to 31."""
     def day_of_week(self) -> Expression:
-        """Return the day of the week, from 0 for Monday to 6 for Sunday."""
+        """Return the weekday, from 0 for Monday to 6 for Sunday."""
     def day_of_year(self) -> Expression:
         """Return the day of the year, from 1 to 366."""
     def decode_audio(
@@ -192,7 +192,7 @@ class Expression:
     ) -> Expression:
         """Turn JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, into images, upright as EXIF says."""
     def degrees(self) -> Expression:
-        """Turn radians into degrees."""
+        """Convert radians to degrees."""
     def deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
         """Read JSON text as values of ``dtype``; text that is no JSON, or does not fit, is an error."""
     def dot_product(self, right: Vector) -> Expression:
@@ -227,14 +227,14 @@ class Expression:
         **options: Any,
     ) -> Expression:
         """Turn texts into vectors, of type ``embedding(float32, d)``."""
-    def encode_image(self, image_format: str, *, quality: int = ...) -> Expression:
+    def encode_image(self, image_format: str, *, quality: int = 90) -> Expression:
         """Turn images into the bytes of files: ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff``."""
     def endswith(self, suffix: str | Expression) -> Expression:
         """Say whether text ends with ``suffix``."""
     def euclidean_distance(self, right: Vector) -> Expression:
         """Return the length of the difference of two vectors."""
     def exp(self) -> Expression:
-        """Return e to the power of the number."""
+        """Return ``e`` to the power of the number."""
     def explode(self) -> Expression:
         """Make a row of each element, the other columns repeated; stands alone in ``select`` or ``with_column``."""
     def expm1(self) -> Expression:
@@ -416,7 +416,7 @@ class Expression:
     def quarter(self) -> Expression:
         """Return the quarter of the year, from 1 to 4."""
     def radians(self) -> Expression:
-        """Turn degrees into radians."""
+        """Convert degrees to radians."""
     def regexp(self, pattern: str | Expression) -> Expression:
         """Say whether a regular expression matches anywhere in the text."""
     def regexp_count(self, pattern: str | Expression) -> Expression:
@@ -502,19 +502,19 @@ class Expression:
     def tokenize_encode(self, tokens_path: str, *, use_special_tokens: bool = False) -> Expression:
         """Turn text into token numbers."""
     def total_days(self) -> Expression:
-        """Return a duration in whole days, cut towards zero."""
+        """Return a duration in whole days, rounded towards zero."""
     def total_hours(self) -> Expression:
-        """Return a duration in whole hours, cut towards zero."""
+        """Return a duration in whole hours, rounded towards zero."""
     def total_microseconds(self) -> Expression:
-        """Return a duration in whole microseconds, cut towards zero."""
+        """Return a duration in whole microseconds, rounded towards zero."""
     def total_milliseconds(self) -> Expression:
-        """Return a duration in whole milliseconds, cut towards zero."""
+        """Return a duration in whole milliseconds, rounded towards zero."""
     def total_minutes(self) -> Expression:
-        """Return a duration in whole minutes, cut towards zero."""
+        """Return a duration in whole minutes, rounded towards zero."""
     def total_nanoseconds(self) -> Expression:
-        """Return a duration in whole nanoseconds, cut towards zero."""
+        """Return a duration in whole nanoseconds, rounded towards zero."""
     def total_seconds(self) -> Expression:
-        """Return a duration in whole seconds, cut towards zero."""
+        """Return a duration in whole seconds, rounded towards zero."""
     def trunc(self, interval: str) -> Expression:
         """Go back to the start of an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday."""
     def try_deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
@@ -560,7 +560,7 @@ class Expression:
     def video_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
         """Read the headers of videos: ``width``, ``height``, ``fps``, ``duration``, ``frame_count`` and ``time_base``."""
     def week_of_year(self) -> Expression:
-        """Return the week of the year as ISO 8601 has it, from 1 to 53."""
+        """Return the ISO 8601 week of the year, from 1 to 53."""
     def year(self) -> Expression:
         """Return the year."""
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.ai.identity import Told
     from penstock.ai.prompt import PromptForm
 
+__all__ = ["classify_image", "classify_text", "embed_image", "embed_text", "prompt"]
+
 API_LOOP = "penstock.ai"
 API_CALLS_AT_ONCE = 1024
 """Rows that wait for a remote model at once; the limiter of the model lets as many through as it bears."""

@@ -1,4 +1,4 @@
-"""What every expression can do, as functions: conversion, nulls, conditions."""
+"""Conversions, nulls and conditions as functions."""
 
 from __future__ import annotations
 
@@ -6,22 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.column import Expression, call, lit, when
+from penstock.expr.column import Expression, call, lit
 from penstock.types import DataType
-
-__all__ = [
-    "between",
-    "cast",
-    "coalesce",
-    "eq_null_safe",
-    "fill_null",
-    "if_else",
-    "is_in",
-    "is_null",
-    "not_null",
-    "try_cast",
-    "when",
-]
 
 
 def coalesce(*args: Any) -> Expression:

@@ -20,6 +20,8 @@ from penstock.expr.registry import kernel
 from penstock.expr.signatures import ANY, STRING, TEXT, UINT32, UINT64, strict, takes
 from penstock.types import DataType
 
+__all__ = ["hash", "minhash"]
+
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
 

@@ -9,6 +9,8 @@ from penstock.media import pdf
 from penstock.media.opening import Reach, require
 from penstock.types import DataType
 
+__all__ = ["pdf_pages"]
+
 FILES_PER_TASK = 4
 MAX_DPI = 2400
 
