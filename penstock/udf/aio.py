@@ -24,7 +24,7 @@ from penstock.udf.call import (
 from penstock.udf.callers import Callers, Calls, Unfinished
 from penstock.udf.connections import close_connections
 from penstock.udf.instances import Lease
-from penstock.udf.kept import in_place, keeping_async, kept_results, to_compute
+from penstock.udf.memo import FunctionMemo, missing_rows
 from penstock.udf.ownership import unshared
 from penstock.udf.retry import never, retrying_async
 from penstock.udf.target import drained_async
@@ -48,15 +48,15 @@ class AsyncUdfHandler:
         self._finish = None if self._prepare is None else retrying_async(self._prepare.finish, self._spec.policy)
         self._turns = asyncio.Semaphore(self._spec.max_concurrent_calls)  # of batches
         self._callers = Callers(self._spec.max_concurrent_calls)  # of rows
-        self._kept = kept_results(self._spec)
+        self._memo = FunctionMemo.open(self._spec)
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
-        is_kept = self._kept is not None
+        is_cached = self._memo is not None
         if self._spec.target.is_batch:
-            column = await (self._kept_batch if is_kept else self._call_batch)(batch, first_row)
+            column = await (self._cached_batch if is_cached else self._call_batch)(batch, first_row)
         else:
-            results = await (self._kept_rows if is_kept else self._call_rows)(batch, first_row)
+            results = await (self._cached_rows if is_cached else self._call_rows)(batch, first_row)
             if self._spec.target.is_generator:
                 results, parents = flattened(results)
             column = result_column(results, self._failures, batch, first_row, parents)
@@ -68,8 +68,8 @@ class AsyncUdfHandler:
             if inspect.isawaitable(closing):
                 await closing
         finally:
-            if self._kept is not None:
-                await asyncio.to_thread(self._kept.close)
+            if self._memo is not None:
+                await asyncio.to_thread(self._memo.close)
             if self._lease.was_last and self._spec.builtin.event_loop is None:  # clients of ours close what they opened
                 await close_connections()
 
@@ -93,27 +93,28 @@ class AsyncUdfHandler:
                 columns += self._failures.taken(result, part, part_row, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
-    async def _kept_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
+    async def _cached_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         """As in UdfHandler. A failure in another batch meanwhile may keep this one from being kept: it is no error."""
-        assert self._kept is not None
-        key = self._kept.batch_key(self._arguments.arrays(batch), batch.num_rows)
-        if (found := await asyncio.to_thread(self._kept.get_batches, key)) is not None:
-            return found[0].column(0)
+        assert self._memo is not None
+        key = self._memo.batch_key(self._arguments.arrays(batch), batch.num_rows)
+        if found := await asyncio.to_thread(self._memo.batches.get, [key]):
+            column: pa.Array = found[key][0].column(0)
+            return column
         num_noted = self._failures.num_noted
         column = await self._call_batch(batch, first_row)
         if self._failures.num_noted == num_noted:
-            self._kept.put_batches(key, [pa.RecordBatch.from_arrays([column], names=[""])])
+            self._memo.batches.put(key, [pa.RecordBatch.from_arrays([column], names=[""])])
         return column
 
-    async def _kept_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
+    async def _cached_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
         """As in UdfHandler."""
-        assert self._kept is not None
-        keys = self._kept.row_keys(self._arguments.arrays(batch), batch.num_rows)
-        found = await asyncio.to_thread(self._kept.get, keys)
-        rows, part = to_compute(keys, found, batch, can_share=self._spec.policy.on_error == "raise")
-        function = keeping_async(self._function, self._kept, self._spec.target.is_generator)
-        results = await self._call_rows(part, first_row, function, [keys[row] for row in rows], rows)
-        return in_place(keys, found, rows, results)
+        assert self._memo is not None
+        keys = self._memo.row_keys(self._arguments.arrays(batch), batch.num_rows)
+        can_share = self._spec.policy.on_error == "raise"
+        lookup = await asyncio.to_thread(self._memo.rows.look_up, keys, can_share)
+        function, rows = self._memo.storing_async(self._function, self._spec.target.is_generator), lookup.missing
+        part = missing_rows(lookup, batch)
+        return lookup.merged(await self._call_rows(part, first_row, function, [keys[row] for row in rows], rows))
 
     async def _call_rows(
         self,

@@ -20,7 +20,7 @@ from penstock.types import to_batch
 from penstock.udf.call import ApplySteps, Record
 from penstock.udf.failures import CALL_FAILURES, row_error_of
 from penstock.udf.formats import batch_in_format, has_read_only
-from penstock.udf.kept import KeptResults, in_place, kept_results, to_compute
+from penstock.udf.memo import FunctionMemo, missing_rows
 from penstock.udf.ownership import unshared
 from penstock.udf.passthrough import PassedColumns
 from penstock.udf.retry import never, retrying, retrying_async
@@ -57,7 +57,7 @@ class BatchHandler:
         self._what = f"{self._spec.verb}({self._spec.name})"
         self._loop = self._opened_loop() if self._spec.target.is_async else None
         self._instance: Any = None
-        self._kept: KeptResults | None = None
+        self._memo: FunctionMemo | None = None
         try:
             target, self._instance = self._loop.wait(self._built_on_loop()) if self._loop else built_target(self._spec)
         except BaseException:
@@ -66,13 +66,13 @@ class BatchHandler:
         self._sizes = BatchSizes(self._spec.limits, self._what, lambda batch: batch.columns, self._weights)
         self._is_bit_by_bit = False  # whether results are given before the last is made
         self._num_failed = 0
-        self._kept = kept_results(self._spec)
+        self._memo = FunctionMemo.open(self._spec)
         self._function = self._with_policy(target)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if self._spec.verb != "map_batches":
             return self._finished(self._over_rows(item, first_row), first_row)
-        outputs = self._outputs(item) if self._kept is None else self._kept_outputs(item)
+        outputs = self._outputs(item) if self._memo is None else self._cached_outputs(item)
         first = next(outputs, None)
         if isinstance(first, Last):
             return self._finished(first.rows, first_row)
@@ -96,8 +96,8 @@ class BatchHandler:
             else:
                 self._loop.close(close)
         finally:
-            if self._kept is not None:
-                self._kept.close()
+            if self._memo is not None:
+                self._memo.close()
 
     # --- calls ---
 
@@ -197,28 +197,28 @@ class BatchHandler:
             case "filter":
                 return self._is_kept(result)
 
-    def _kept_outputs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Last]:
+    def _cached_outputs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Last]:
         """Yield what a batch gives, if that is kept; else compute it, and keep it unless a row of it failed."""
-        assert self._kept is not None
-        key = self._kept.batch_key(batch.columns, batch.num_rows, batch.schema.names)
-        outputs = self._kept.get_batches(key)
+        assert self._memo is not None
+        key = self._memo.batch_key(batch.columns, batch.num_rows, batch.schema.names)
+        outputs = self._memo.batches.get([key]).get(key)
         if outputs is None:
             num_failed = self._num_failed
             outputs = [each.rows if isinstance(each, Last) else each for each in self._outputs(batch)]
             if self._num_failed == num_failed:
-                self._kept.put_batches(key, outputs)
+                self._memo.batches.put(key, outputs)
         yield from outputs
 
-    def _kept_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
+    def _cached_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
         """Return the results that are kept, and those of the other rows, which are computed."""
-        assert self._kept is not None
-        keys = self._kept.row_keys(batch.columns, batch.num_rows, batch.schema.names)
-        found = self._kept.get(keys)
-        rows, part = to_compute(keys, found, batch, can_share=self._spec.policy.on_error == "raise")
-        if not rows:
-            return in_place(keys, found, rows, [])
-        places = [first_row + row for row in rows]
-        return in_place(keys, found, rows, self._call_rows(part, places, [keys[row] for row in rows]))
+        assert self._memo is not None
+        keys = self._memo.row_keys(batch.columns, batch.num_rows, batch.schema.names)
+        lookup = self._memo.rows.look_up(keys, can_share=self._spec.policy.on_error == "raise")
+        if not lookup.missing:
+            return lookup.merged(())
+        places = [first_row + row for row in lookup.missing]
+        part = missing_rows(lookup, batch)
+        return lookup.merged(self._call_rows(part, places, [keys[row] for row in lookup.missing]))
 
     def _call_rows(
         self, batch: pa.RecordBatch, places: Sequence[int], keys: Sequence[bytes] | None = None
@@ -260,10 +260,10 @@ class BatchHandler:
 
     def _put(self, keys: Sequence[bytes] | None, number: int, result: Any) -> Any:
         """Keep the result of a row, where results are kept."""
-        if self._kept is None or keys is None:
+        if self._memo is None or keys is None:
             return result
         result = list(result) if isinstance(result, Iterator) else result
-        self._kept.put(keys[number], result)
+        self._memo.rows.put(keys[number], result)
         return result
 
     def _fail(self, part: pa.RecordBatch, exc: BaseException, place: int | None = None) -> Any:
@@ -291,10 +291,10 @@ class BatchHandler:
                 yield self._steps(rows, first_row)
 
     def _over_rows(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        if self._kept is None:
+        if self._memo is None:
             results = self._call_rows(batch, range(first_row, first_row + batch.num_rows))
         else:
-            results = self._kept_rows(batch, first_row)
+            results = self._cached_rows(batch, first_row)
         if self._spec.verb == "filter":
             return batch.filter(pa.array([self._is_kept(result) for result in results], pa.bool_()))
         rows = [result for result in results if result is not _FAILED]

@@ -22,7 +22,7 @@ from penstock.types import PartialColumn, to_arrow_array
 from penstock.udf.arguments import Arguments
 from penstock.udf.failures import CALL_FAILURES, row_error_of
 from penstock.udf.instances import Lease
-from penstock.udf.kept import in_place, keeping, kept_results, to_compute
+from penstock.udf.memo import FunctionMemo, missing_rows
 from penstock.udf.ownership import unshared
 from penstock.udf.retry import never, retrying
 from penstock.udf.sizing import BatchSizes, Parts
@@ -51,7 +51,7 @@ class UdfHandler:
         self._sizes = udf_batch_sizes(self._spec, self._arguments)
         is_final = self._sizes.is_too_much if self._spec.target.is_batch else never
         self._function = retrying(function, self._spec.policy, context.is_cancelled, is_final)
-        self._kept = kept_results(self._spec)
+        self._memo = FunctionMemo.open(self._spec)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if self._spec.builtin.has_cut:
@@ -71,9 +71,9 @@ class UdfHandler:
     def _processed(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         parents: pa.Array | None = None
         if self._spec.target.is_batch:
-            column = (self._call_batch if self._kept is None else self._kept_batch)(item, first_row)
+            column = (self._call_batch if self._memo is None else self._cached_batch)(item, first_row)
         else:
-            results = (self._call_rows if self._kept is None else self._kept_rows)(item, first_row)
+            results = (self._call_rows if self._memo is None else self._cached_rows)(item, first_row)
             if self._spec.target.is_generator:
                 results, parents = flattened(results)
             column = result_column(results, self._failures, item, first_row, parents)
@@ -86,8 +86,8 @@ class UdfHandler:
         try:
             finish_closing(self._lease.close())
         finally:
-            if self._kept is not None:
-                self._kept.close()
+            if self._memo is not None:
+                self._memo.close()
 
     def _call_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         parts, columns = self._sizes.parts(batch), list[pa.Array]()
@@ -110,27 +110,27 @@ class UdfHandler:
                 columns += self._failures.taken(result, part, part_row, parts)
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
-    def _kept_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
+    def _cached_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         """Return what a batch gives, if that is kept; else compute it, and keep it unless a row of it failed."""
-        assert self._kept is not None
-        key = self._kept.batch_key(self._arguments.arrays(batch), batch.num_rows)
-        if (found := self._kept.get_batches(key)) is not None:
-            return found[0].column(0)
+        assert self._memo is not None
+        key = self._memo.batch_key(self._arguments.arrays(batch), batch.num_rows)
+        if found := self._memo.batches.get([key]):
+            column: pa.Array = found[key][0].column(0)
+            return column
         num_noted = self._failures.num_noted
         column = self._call_batch(batch, first_row)
         if self._failures.num_noted == num_noted:
-            self._kept.put_batches(key, [pa.RecordBatch.from_arrays([column], names=[""])])
+            self._memo.batches.put(key, [pa.RecordBatch.from_arrays([column], names=[""])])
         return column
 
-    def _kept_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
+    def _cached_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
         """Return the results that are kept, and those of the other rows, which are computed."""
-        assert self._kept is not None
-        keys = self._kept.row_keys(self._arguments.arrays(batch), batch.num_rows)
-        found = self._kept.get(keys)
-        rows, part = to_compute(keys, found, batch, can_share=self._spec.policy.on_error == "raise")
-        function = keeping(self._function, self._kept, self._spec.target.is_generator)
-        results = self._call_rows(part, first_row, function, [keys[row] for row in rows], rows)
-        return in_place(keys, found, rows, results)
+        assert self._memo is not None
+        keys = self._memo.row_keys(self._arguments.arrays(batch), batch.num_rows)
+        lookup = self._memo.rows.look_up(keys, can_share=self._spec.policy.on_error == "raise")
+        function, rows = self._memo.storing(self._function, self._spec.target.is_generator), lookup.missing
+        part = missing_rows(lookup, batch)
+        return lookup.merged(self._call_rows(part, first_row, function, [keys[row] for row in rows], rows))
 
     def _call_rows(
         self,

@@ -387,7 +387,7 @@ def test_a_result_that_cannot_be_kept_is_computed_again(log: Path, caplog: pytes
         for _ in range(2):
             assert column(wrapped(X), [1]) == [[1]]
     assert len(calls(log)) == 2
-    assert "cannot be kept" in caplog.text
+    assert "cannot be pickled" in caplog.text
 
 
 SCRIPT = """

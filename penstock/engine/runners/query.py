@@ -23,7 +23,7 @@ from penstock.plan.nodes import Plan, Write, called_functions, has_async_call
 from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import Gathered, Stage
 from penstock.protocols import Bundle, ErrorSink, Origin, Priced, Subscriber
-from penstock.udf.kept import with_cache_keys
+from penstock.udf.memo import with_cache_keys
 
 Rules = Sequence[Callable[[Plan], Plan]]
 

@@ -1,0 +1,111 @@
+"""Memo: cached results in a ledger. Look up many keys, compute the missing ones once, store them.
+
+Prompts, embeddings, batch models and functions with ``cache=True`` all cache through it. The caller passes a codec and
+makes the keys from everything that determines a result (see ``keys``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cache.ledger.open_ledgers import current_ledger
+from penstock.protocols import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """Convert a result to bytes and back. ``encode`` returns None for a result that must not be cached."""
+
+    encode: Callable[[Any], bytes | None]
+    decode: Callable[[bytes], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The result of looking up the keys of a batch: what is cached, and the rows to compute."""
+
+    keys: Sequence[bytes]
+    found: dict[bytes, Any]
+    missing: list[int]  # row numbers
+
+    def merged(self, computed: Iterable[Any]) -> list[Any]:
+        """Return the results of all rows, given those of the missing rows in order."""
+        if not self.missing:
+            return [self.found[key] for key in self.keys]
+        by_row = dict(zip(self.missing, computed, strict=True))
+        by_key = self.found | {self.keys[row]: result for row, result in by_row.items()}
+        return [by_row[row] if row in by_row else by_key[key] for row, key in enumerate(self.keys)]
+
+
+class Memo:
+    """Cached results of one function or model. ``share`` is for one event loop, the rest for any thread."""
+
+    def __init__(self, ledger: Ledger, codec: Codec) -> None:
+        self.ledger, self.codec = ledger, codec
+        self.close = ledger.close
+        self._waiting: dict[bytes, list[asyncio.Future[Any]]] = {}  # for results under way
+
+    @staticmethod
+    def open(codec: Codec, cache: bool | None = None) -> Memo | None:
+        """Return the memo of the current job or ``cache_dir``; None without one, or where the user says cache=False.
+
+        The caller must close it.
+        """
+        ledger = None if cache is False else current_ledger()
+        return None if ledger is None else Memo(ledger, codec)
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, Any]:
+        """Return the cached results. Reads files."""
+        return {key: self.codec.decode(raw) for key, raw in self.ledger.get(keys).items()}
+
+    def put(self, key: bytes, result: Any) -> None:
+        if (raw := self.codec.encode(result)) is not None:
+            self.ledger.put(key, raw)
+
+    def look_up(self, keys: Sequence[bytes], can_share: bool = True) -> Lookup:
+        """Look up a batch with one read of the ledger. Of equal missing rows only the first is computed if they
+        ``can_share`` its result."""
+        first = {key: row for row, key in reversed(list(enumerate(keys)))}
+        found = self.get(list(first))
+        missing = [row for row, key in enumerate(keys) if key not in found and (not can_share or first[key] == row)]
+        return Lookup(keys, found, missing)
+
+    def compute(
+        self, keys: Sequence[bytes], inputs: Sequence[Any], compute: Callable[[list[Any]], Iterable[Any]]
+    ) -> list[Any]:
+        """Return the result of each input. ``compute`` is called with the inputs whose results are missing, if any."""
+        lookup = self.look_up(keys)
+        if not lookup.missing:
+            return lookup.merged(())
+        computed = list(compute([inputs[row] for row in lookup.missing]))
+        for row, result in zip(lookup.missing, computed, strict=True):
+            self.put(keys[row], result)
+        return lookup.merged(computed)
+
+    async def share(self, key: bytes, compute: Callable[[], Awaitable[Any]]) -> tuple[Any, bool]:
+        """Return a result, and whether this call computed it. Concurrent calls with equal keys share one computation.
+
+        If it fails, its caller gets the error and one of the waiting calls computes the result.
+        """
+        while (waiting := self._waiting.get(key)) is not None:
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            waiting.append(future)
+            if (shared := await future) is not None:
+                return shared[0], False
+        if found := self.get([key]):
+            return found[key], False
+        waiting = self._waiting[key] = []
+        outcome: tuple[Any] | None = None
+        try:
+            result = await compute()
+            self.put(key, result)
+            outcome = (result,)
+            return result, True
+        finally:
+            del self._waiting[key]
+            for future in waiting:
+                if not future.done():
+                    future.set_result(outcome)

@@ -1,0 +1,188 @@
+"""Cached results of functions with ``cache=True``.
+
+The key holds everything that determines a result: the function's code with all it refers to, its constant arguments,
+the type of the results, and the values of the row. A function of batches may mix rows, so its key holds the values of
+the whole batch. The result of a row is stored as soon as it is there. Failures are not stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import marshal
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.cache.keys import key_of
+from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
+from penstock.cache.memo import Codec, Lookup, Memo
+from penstock.config import get_config
+from penstock.errors import InvalidArgumentError
+from penstock.expr.nodes import Literal, PythonValue
+from penstock.expr.udf import BatchSpec, UdfSpec
+from penstock.plan.identity.code_keys import keyed
+from penstock.plan.stages import CallBatch, CallUdf, Stage
+from penstock.protocols import Ledger
+from penstock.types.content import ContentHash
+from penstock.types.ipc import from_ipc, to_ipc
+
+log = logging.getLogger("penstock.udf")
+
+
+# --- in the driver ----------------------------------------------------------------------------------------------------
+
+
+def with_cache_keys(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return stages whose functions with ``cache=True`` have their key. Raise if there is no ledger.
+
+    Called when a query begins, since a function may refer to names that are defined after it.
+    """
+    return tuple(_with_key(stage) for stage in stages)
+
+
+def _with_key(stage: Stage) -> Stage:
+    match stage.work:
+        case CallUdf(call=call) if call.udf.cache:
+            constants = {str(n): _constant(each) for n, each in enumerate(call.children) if _is_constant(each)}
+            names = [name for name, _ in call.kwargs]
+            spec = replace(call.udf, cache_key=_key(call.udf, (constants, names)))
+            return replace(stage, work=replace(stage.work, call=replace(call, udf=spec)))
+        case CallBatch(spec=batch_spec) if batch_spec.cache:
+            keyed_spec = replace(batch_spec, cache_key=_key(batch_spec, None))
+            return replace(stage, work=replace(stage.work, spec=keyed_spec))
+        case _:
+            return stage
+
+
+def _key(spec: UdfSpec | BatchSpec, constants: Any) -> bytes:
+    if not (job_folder() or get_config().cache_dir):
+        raise InvalidArgumentError(
+            f"{spec.name!r} has cache=True, but there is no place to store its results; set "
+            'ps.set_config(cache_dir="...") or PENSTOCK_CACHE_DIR, or write with resume=True.'
+        )
+    found = keyed((spec, constants))
+    if found.opaque:
+        log.warning(
+            "%r has cache=True and uses %s, whose content is unknown: results are cached as if all objects of "
+            "that type were equal",
+            *(spec.name, ", ".join(found.opaque)),
+        )
+    return found.digest
+
+
+def _is_constant(expr: Any) -> bool:
+    return isinstance(expr, Literal | PythonValue)
+
+
+def _constant(expr: Any) -> Any:
+    return expr.value if isinstance(expr, PythonValue) else expr.scalar
+
+
+# --- in workers -------------------------------------------------------------------------------------------------------
+
+
+class FunctionMemo:
+    """Cached results of one function, by its arguments. Any number of threads may use it."""
+
+    def __init__(self, ledger: Ledger, function_key: bytes, name: str) -> None:
+        self._prefix, self._name = function_key, name
+        self._has_warned = False
+        self.rows = Memo(ledger, Codec(self._encode, pickle.loads))
+        self.batches = Memo(ledger, BATCHES)
+        self.close = ledger.close
+
+    @staticmethod
+    def open(spec: UdfSpec | BatchSpec) -> FunctionMemo | None:
+        """Return the memo of a function with ``cache=True``, None for others. The caller must close it."""
+        ledger = current_ledger() if spec.cache_key else None
+        return None if ledger is None else FunctionMemo(ledger, spec.cache_key, spec.name)
+
+    def row_keys(self, columns: Sequence[pa.Array], num_rows: int, names: Sequence[str] = ()) -> list[bytes]:
+        """Return a key for each row of arguments; ``names`` are part of it for functions that see column names."""
+        prefix = self._prefix + b"row" + marshal.dumps(tuple(names), 2)
+        lists = [_plain_values(column) for column in columns]
+        # Version 2 has no references: equal values give equal bytes, also if they are one object.
+        rows = zip(*lists, strict=True) if lists else ((),) * num_rows
+        return [key_of(prefix + marshal.dumps(row, 2)) for row in rows]
+
+    def batch_key(self, columns: Sequence[pa.Array], num_rows: int, names: Sequence[str] = ()) -> bytes:
+        """Return the key of a batch: a digest of all its values in order, and their types."""
+        return key_of(self._prefix + b"batch" + marshal.dumps((num_rows, *names), 2) + _digest(columns))
+
+    def storing(self, function: Callable[..., Any], is_generator: bool) -> Callable[..., Any]:
+        """Return a function of a key and a row's arguments that stores its result as soon as it has one."""
+
+        def call(key: bytes, *args: Any, **kwargs: Any) -> Any:
+            result = _complete(function(*args, **kwargs), is_generator)
+            self.rows.put(key, result)
+            return result
+
+        return call
+
+    def storing_async(self, function: Callable[..., Any], is_generator: bool) -> Callable[..., Any]:
+        """Return the same for an async function."""
+
+        async def call(key: bytes, *args: Any, **kwargs: Any) -> Any:
+            result = _complete(await function(*args, **kwargs), is_generator)
+            self.rows.put(key, result)
+            return result
+
+        return call
+
+    def _encode(self, result: Any) -> bytes | None:
+        try:
+            try:
+                return pickle.dumps(result, 5)
+            except (pickle.PicklingError, AttributeError, TypeError):  # a class that only the user's script defines
+                return bytes(cloudpickle.dumps(result, 5))
+        except Exception as exc:
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "%r has cache=True, but its result of type %s cannot be pickled and is not cached: %s",
+                    *(self._name, type(result).__name__, exc),
+                )
+            return None
+
+
+def missing_rows(lookup: Lookup, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a batch whose results are not cached."""
+    return batch if len(lookup.missing) == len(lookup.keys) else batch.take(pa.array(lookup.missing, pa.int64()))
+
+
+BATCHES = Codec(
+    lambda batches: pickle.dumps([to_ipc(batch).to_pybytes() for batch in batches], 5),
+    lambda raw: [from_ipc(pa.py_buffer(each)) for each in pickle.loads(raw)],
+)
+
+
+def _complete(result: Any, is_generator: bool) -> Any:
+    return list(result) if isinstance(result, Iterator) or (is_generator and result is not None) else result
+
+
+def _plain_values(column: pa.Array) -> list[Any]:
+    """Return the values as Python objects that marshal accepts, or a digest of each."""
+    if _is_plain(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    return [_digest([column.slice(row, 1)]) for row in range(len(column))]
+
+
+def _digest(columns: Sequence[pa.Array]) -> bytes:
+    hashed = ContentHash()
+    hashed.add_all(columns)
+    return hashed.digest()
+
+
+def _is_plain(dtype: pa.DataType) -> bool:
+    if pt.is_struct(dtype):
+        return all(_is_plain(field.type) for field in dtype)
+    if pt.is_list(dtype) or pt.is_large_list(dtype) or pt.is_fixed_size_list(dtype):
+        return _is_plain(dtype.value_type)
+    simple = (pt.is_integer, pt.is_string, pt.is_large_string, pt.is_binary, pt.is_boolean, pt.is_null)
+    return any(check(dtype) for check in simple) or pt.is_float64(dtype) or pt.is_float32(dtype)
