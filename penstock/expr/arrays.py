@@ -42,26 +42,6 @@ def on_arrays(compute: Callable[..., pa.Array]) -> Callable[..., pa.Array | pa.S
     return broadcasting
 
 
-def constant_or_rows(
-    whole: Callable[..., pa.Array], row: Callable[..., Any], dtype: pa.DataType
-) -> Callable[..., pa.Array | pa.Scalar]:
-    """Return a kernel whose parameters (all but the first argument) are mostly constants.
-
-    ``whole(array, *constants)`` computes a column at once; where a parameter is a column itself, each row is computed
-    by ``row(value, *values)``, and a null among them makes it null.
-    """
-
-    def compute(values: pa.Array | pa.Scalar, *parameters: pa.Array | pa.Scalar, **options: Any) -> Any:
-        if all(isinstance(parameter, pa.Scalar) for parameter in parameters):
-            constants = [parameter.as_py() for parameter in parameters]
-            return on_arrays(lambda array: whole(array, *constants, **options))(values)
-        rows = zip(*(array.to_pylist() for array in broadcast(values, *parameters)), strict=True)
-        results = [None if any(item is None for item in items) else row(*items, **options) for items in rows]
-        return pa.array(results, dtype)
-
-    return compute
-
-
 def storage_of(array: pa.Array) -> pa.Array:
     """Return the plain Arrow array beneath an extension array, or the array itself."""
     return array.storage if isinstance(array, pa.ExtensionArray) else array

@@ -83,7 +83,7 @@ def _bad_value(array: pa.Array, source: DataType, dtype: DataType, reason: Excep
 
 
 def can_cast(source: DataType, dtype: DataType) -> bool:
-    """Say whether values of ``source`` may convert to ``dtype``."""
+    """Check whether values of ``source`` may convert to ``dtype``."""
     if source == dtype or source.is_null() or source.is_python() or dtype.is_string() or dtype.is_python():
         return True
     if source.is_string():

@@ -79,11 +79,11 @@ class Expression:
         return Expression(Cast(self._node, DataType.of(dtype), is_strict=False))
 
     def is_null(self) -> Expression:
-        """Say whether each value is null."""
+        """Check whether each value is null."""
         return call("is_null", self)
 
     def not_null(self) -> Expression:
-        """Say whether each value is something."""
+        """Check whether each value is something."""
         return call("not_null", self)
 
     def fill_null(self, value: Any) -> Expression:
@@ -95,7 +95,7 @@ class Expression:
         return call("coalesce", self, value)
 
     def is_in(self, values: Iterable[Any]) -> Expression:
-        """Say whether each value is one of ``values``; null for null, as in SQL.
+        """Check whether each value is one of ``values``; null for null, as in SQL.
 
         >>> ps.from_pydict({"a": [1, 2]}).select(ps.col("a").is_in([2, 3])).to_pydict()
         {'a': [False, True]}
@@ -105,7 +105,7 @@ class Expression:
         return call("is_in", self, lit(list(values)))
 
     def between(self, lower: Any, upper: Any) -> Expression:
-        """Say whether each value lies from ``lower`` to ``upper``, both included.
+        """Check whether each value lies from ``lower`` to ``upper``, both included.
 
         >>> ps.from_pydict({"a": [1, 5]}).select(ps.col("a").between(1, 3)).to_pydict()
         {'a': [True, False]}

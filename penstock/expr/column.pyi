@@ -33,15 +33,15 @@ class Expression:
     def try_cast(self, dtype: DataType | str | type) -> Expression:
         """Convert to another type; a value that does not fit becomes null."""
     def is_null(self) -> Expression:
-        """Say whether each value is null."""
+        """Check whether each value is null."""
     def not_null(self) -> Expression:
-        """Say whether each value is something."""
+        """Check whether each value is something."""
     def fill_null(self, value: Any) -> Expression:
         """Put ``value`` where there is null."""
     def is_in(self, values: Iterable[Any]) -> Expression:
-        """Say whether each value is one of ``values``; null for null, as in SQL."""
+        """Check whether each value is one of ``values``; null for null, as in SQL."""
     def between(self, lower: Any, upper: Any) -> Expression:
-        """Say whether each value lies from ``lower`` to ``upper``, both included."""
+        """Check whether each value lies from ``lower`` to ``upper``, both included."""
     def if_else(self, if_true: Any, if_false: Any) -> Expression:
         """Choose by this condition; null counts as false."""
     def eq_null_safe(self, other: Any) -> Expression:
@@ -114,7 +114,7 @@ class Expression:
     def bitwise_xor(self, right: Any) -> Expression:
         """Return the bits that one integer has and the other has not."""
     def capitalize(self) -> Expression:
-        """Turn the first letter to upper case and the others to lower case."""
+        """Capitalize the first letter only."""
     def cbrt(self) -> Expression:
         """Return the cube root."""
     def ceil(self) -> Expression:
@@ -142,11 +142,11 @@ class Expression:
     ) -> Expression:
         """Pick for each text the one of ``labels`` that fits best."""
     def clip(self, min: Any = None, max: Any = None) -> Expression:
-        """Keep numbers between ``min`` and ``max``; a bound that is None or null is no bound."""
+        """Limit numbers to the range between ``min`` and ``max``; None or null sets no bound."""
     def concat(self, *right: Expression | str | bytes) -> Expression:
-        """Put texts, or binaries, one after the other; null if one of them is."""
+        """Concatenate texts or binaries; the result is null if one of them is null."""
     def contains(self, substr: str | Expression) -> Expression:
-        """Say whether text contains ``substr``."""
+        """Check whether text contains ``substr``."""
     def convert_image(self, mode: str) -> Expression:
         """Change the mode to ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, transparency dropped or added as none."""
     def convert_time_zone(self, to_timezone: str, from_timezone: str | None = None) -> Expression:
@@ -230,7 +230,7 @@ class Expression:
     def encode_image(self, image_format: str, *, quality: int = 90) -> Expression:
         """Turn images into the bytes of files: ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff``."""
     def endswith(self, suffix: str | Expression) -> Expression:
-        """Say whether text ends with ``suffix``."""
+        """Check whether text ends with ``suffix``."""
     def euclidean_distance(self, right: Vector) -> Expression:
         """Return the length of the difference of two vectors."""
     def exp(self) -> Expression:
@@ -242,13 +242,13 @@ class Expression:
     def file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read."""
     def file_exists(self) -> Expression:
-        """Say whether there is such a file."""
+        """Check whether there is such a file."""
     def file_path(self) -> Expression:
         """Return the path or URL of each file; null for one that lives in memory."""
     def file_size(self) -> Expression:
         """Return the size of each file, or of the file at each path, in bytes."""
     def fill_nan(self, fill_value: Any) -> Expression:
-        """Put ``fill_value`` where there is NaN; null stays null."""
+        """Replace NaN by ``fill_value``; null stays null."""
     def find(self, substr: str | Expression) -> Expression:
         """Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1."""
     def floor(self) -> Expression:
@@ -284,9 +284,9 @@ class Expression:
     def image_width(self) -> Expression:
         """Return the width of images in pixels."""
     def is_inf(self) -> Expression:
-        """Say whether a number is infinite; null for null."""
+        """Check whether a number is infinite; null for null."""
     def is_nan(self) -> Expression:
-        """Say whether a number is NaN; null for null."""
+        """Check whether a number is NaN; null for null."""
     def json_extract(self, path: str) -> Expression:
         """Take a part of JSON text by a path such as ``$.a.b[0]``; null where there is none or the text is no JSON."""
     def l2_normalize(self) -> Expression:
@@ -302,11 +302,11 @@ class Expression:
     def list_append(self, other: Any) -> Expression:
         """Add a value at the end of each list."""
     def list_bool_and(self) -> Expression:
-        """Say whether all elements of each list hold, leaving out nulls; null if nothing is left."""
+        """Check whether all elements are true of each list, ignoring nulls; null without elements."""
     def list_bool_or(self) -> Expression:
-        """Say whether some element of each list holds, leaving out nulls; null if nothing is left."""
+        """Check whether any element is true of each list, ignoring nulls; null without elements."""
     def list_contains(self, item: Any) -> Expression:
-        """Say whether each list has an element equal to ``item``."""
+        """Check whether each list has an element equal to ``item``."""
     def list_count(self, mode: Literal["all", "valid", "null"] = "valid") -> Expression:
         """Count the elements of each list: all of them, those that are not null, or the nulls."""
     def list_distinct(self) -> Expression:
@@ -314,27 +314,27 @@ class Expression:
     def list_filter(self, predicate: Expression) -> Expression:
         """Keep the elements for which an expression over ``element()`` holds."""
     def list_flatten(self) -> Expression:
-        """Join the inner lists of each list of lists; inner nulls are left out."""
+        """Join the inner lists of each list of lists, ignoring null lists."""
     def list_get(self, index: int | Expression, default: Any = None) -> Expression:
         """Take the element at a position, counted from the end if negative; ``default`` where there is none."""
     def list_join(self, delimiter: str | Expression) -> Expression:
-        """Join the texts of each list, leaving out nulls."""
+        """Join the texts of each list, ignoring nulls."""
     def list_length(self) -> Expression:
-        """Count the elements of each list, nulls among them."""
+        """Count the elements of each list, including nulls."""
     def list_map(self, mapper: Expression) -> Expression:
         """Compute an expression over ``element()`` for every element."""
     def list_max(self) -> Expression:
-        """Return the largest element of each list, leaving out nulls; null if nothing is left."""
+        """Return the largest element of each list, ignoring nulls; null without elements."""
     def list_mean(self) -> Expression:
-        """Return the mean of each list, leaving out nulls; null if nothing is left."""
+        """Return the mean of each list, ignoring nulls; null without elements."""
     def list_min(self) -> Expression:
-        """Return the smallest element of each list, leaving out nulls; null if nothing is left."""
+        """Return the smallest element of each list, ignoring nulls; null without elements."""
     def list_slice(self, start: int, end: int | None = None) -> Expression:
         """Take the elements from ``start`` up to ``end``, with Python's meaning of negative numbers."""
     def list_sort(self, desc: bool = False, nulls_first: bool = False) -> Expression:
         """Sort each list; nulls come last unless ``nulls_first``."""
     def list_sum(self) -> Expression:
-        """Add up each list, leaving out nulls; null if nothing is left. Integers give int64, or uint64 if unsigned."""
+        """Return the sum of each list, ignoring nulls; null without elements."""
     def ln(self) -> Expression:
         """Return the natural logarithm; NaN for negative numbers."""
     def log(self, base: float = ...) -> Expression:
@@ -346,9 +346,9 @@ class Expression:
     def log2(self) -> Expression:
         """Return the logarithm to base 2; NaN for negative numbers."""
     def lower(self) -> Expression:
-        """Turn text to lower case."""
+        """Convert text to lower case."""
     def lpad(self, length: int | Expression, pad: str | Expression) -> Expression:
-        """Pad on the left to ``length`` characters; what is longer is cut, as in SQL."""
+        """Pad on the left to ``length`` characters; longer text is cut, as in SQL."""
     def lstrip(self) -> Expression:
         """Remove white space at the beginning."""
     def map_get(self, key: Any) -> Expression:
@@ -379,9 +379,9 @@ class Expression:
         nfd_unicode: bool = False,
         white_space: bool = False,
     ) -> Expression:
-        """Make texts that mean the same equal, for deduplication; every step is off unless asked for."""
+        """Normalize texts for deduplication; every step is off by default."""
     def not_nan(self) -> Expression:
-        """Say whether a number is not NaN; null for null."""
+        """Check whether a number is not NaN; null for null."""
     def pdf_pages(
         self,
         *,
@@ -418,15 +418,15 @@ class Expression:
     def radians(self) -> Expression:
         """Convert degrees to radians."""
     def regexp(self, pattern: str | Expression) -> Expression:
-        """Say whether a regular expression matches anywhere in the text."""
+        """Check whether a regular expression matches anywhere in the text."""
     def regexp_count(self, pattern: str | Expression) -> Expression:
         """Count the matches of a regular expression that do not overlap."""
     def regexp_extract(self, pattern: str | Expression, index: int = 0) -> Expression:
-        """Take the first match of a regular expression, or its group ``index``; null where there is none."""
+        """Take the first match of a regular expression, or its group ``index``; null without a match."""
     def regexp_extract_all(self, pattern: str | Expression, index: int = 0) -> Expression:
         """Take every match of a regular expression, or its group ``index``, as a list."""
     def regexp_match(self, pattern: str | Expression) -> Expression:
-        """Say whether a regular expression matches anywhere in the text."""
+        """Check whether a regular expression matches anywhere in the text."""
     def regexp_replace(self, pattern: str | Expression, replacement: str | Expression) -> Expression:
         r"""Replace every match of a regular expression; ``\1`` or ``$1`` stands for a group, ``\0`` for the whole match."""
     def regexp_split(self, pattern: str | Expression) -> Expression:
@@ -442,13 +442,13 @@ class Expression:
     def resize(self, w: int, h: int) -> Expression:
         """Scale images to ``w`` by ``h`` pixels, whatever their proportions."""
     def reverse(self) -> Expression:
-        """Put the characters in reverse order."""
+        """Reverse the order of the characters."""
     def right(self, nchars: int | Expression) -> Expression:
         """Take the last ``nchars`` characters."""
     def round(self, decimals: int = 0) -> Expression:
         """Round to ``decimals`` places, halves away from zero; negative decimals round to tens, hundreds and so on."""
     def rpad(self, length: int | Expression, pad: str | Expression) -> Expression:
-        """Pad on the right to ``length`` characters; what is longer is cut, as in SQL."""
+        """Pad on the right to ``length`` characters; longer text is cut, as in SQL."""
     def rstrip(self) -> Expression:
         """Remove white space at the end."""
     def sec(self) -> Expression:
@@ -474,7 +474,7 @@ class Expression:
     def sqrt(self) -> Expression:
         """Return the square root; NaN for negative numbers."""
     def startswith(self, prefix: str | Expression) -> Expression:
-        """Say whether text starts with ``prefix``."""
+        """Check whether text starts with ``prefix``."""
     def strftime(self, format: str | None = None) -> Expression:
         """Write dates and timestamps as text, in ISO 8601 if no format is given."""
     def strip(self) -> Expression:
@@ -490,7 +490,7 @@ class Expression:
     def time(self) -> Expression:
         """Return the time of day of a timestamp."""
     def title(self) -> Expression:
-        """Turn the first letter of each word to upper case and the others to lower case."""
+        """Capitalize the first letter of each word only."""
     def to_date(self, format: str) -> Expression:
         """Parse text as a date; text that does not fit the format is an error."""
     def to_datetime(self, format: str, timezone: str | None = None) -> Expression:
@@ -532,7 +532,7 @@ class Expression:
     ) -> Expression:
         """Write bytes, text or files to ``location`` and return where each is: a folder, or a column with a path a row."""
     def upper(self) -> Expression:
-        """Turn text to upper case."""
+        """Convert text to upper case."""
     def video_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.VideoFile`` of each path or URL, or of bytes."""
     def video_frames(

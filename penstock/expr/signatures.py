@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.errors import TypeMismatchError
+from penstock.expr.arrays import broadcast, on_arrays
 from penstock.expr.registry import Resolve, Value, kernel
 from penstock.types import DataType, supertype
 
@@ -43,7 +44,7 @@ class Kind:
 
 
 def is_vector(dtype: DataType) -> bool:
-    """Say whether values are lists of numbers, of one length or not."""
+    """Check whether values are lists of numbers, of one length or not."""
     return (dtype.is_list() or dtype.is_embedding()) and (dtype.inner.is_numeric() or dtype.inner.is_null())
 
 
@@ -129,6 +130,25 @@ def strict(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
         return compute
 
     return register
+
+
+def text_kernel(
+    name: str, *parameters: Kind, returns: DataType, whole: Callable[..., pa.Array], row: Callable[..., Any]
+) -> None:
+    """Register a kernel of text whose parameters are mostly constants.
+
+    ``whole(texts, *constants)`` computes a column at once. Where a parameter is a column itself, ``row(text, *values)``
+    computes each row, and a null among its values makes it null.
+    """
+
+    @strict(name, takes(TEXT, *parameters, returns=returns))
+    def compute(texts: Value, *values: Value, **options: Any) -> Any:
+        if all(isinstance(value, pa.Scalar) for value in values):
+            constants = [value.as_py() for value in values]
+            return on_arrays(lambda array: whole(array, *constants, **options))(texts)
+        rows = zip(*(array.to_pylist() for array in broadcast(texts, *values)), strict=True)
+        results = [None if None in items else row(*items, **options) for items in rows]
+        return pa.array(results, returns.arrow)
 
 
 def dtypes_of(*values: Value) -> list[DataType]:

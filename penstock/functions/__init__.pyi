@@ -60,8 +60,6 @@ from penstock.functions.json import (
 from penstock.functions.lists import (
     explode as explode,
     list_append as list_append,
-    list_bool_and as list_bool_and,
-    list_bool_or as list_bool_or,
     list_contains as list_contains,
     list_count as list_count,
     list_distinct as list_distinct,
@@ -70,11 +68,7 @@ from penstock.functions.lists import (
     list_join as list_join,
     list_length as list_length,
     list_map as list_map,
-    list_max as list_max,
-    list_mean as list_mean,
-    list_min as list_min,
     list_sort as list_sort,
-    list_sum as list_sum,
     to_list as to_list,
 )
 from penstock.functions.nested import (
@@ -90,30 +84,23 @@ from penstock.functions.nested import (
     unnest as unnest,
 )
 from penstock.functions.numeric import (
-    abs as abs,
     arctan2 as arctan2,
     atan2 as atan2,
     bitwise_and as bitwise_and,
     bitwise_or as bitwise_or,
     bitwise_xor as bitwise_xor,
-    ceil as ceil,
     clip as clip,
     fill_nan as fill_nan,
-    floor as floor,
     greatest as greatest,
     hypot as hypot,
-    is_inf as is_inf,
-    is_nan as is_nan,
     least as least,
     log as log,
-    negate as negate,
     not_nan as not_nan,
     pow as pow,
     power as power,
     round as round,
     shift_left as shift_left,
     shift_right as shift_right,
-    sign as sign,
 )
 from penstock.functions.patterns import (
     contains as contains,
@@ -148,26 +135,16 @@ from penstock.functions.temporal import (
     trunc as trunc,
 )
 from penstock.functions.text import (
-    capitalize as capitalize,
     concat as concat,
     concat_ws as concat_ws,
     find as find,
     format as format,
     left as left,
-    length as length,
-    length_bytes as length_bytes,
-    lower as lower,
     lpad as lpad,
-    lstrip as lstrip,
     repeat as repeat,
-    reverse as reverse,
     right as right,
     rpad as rpad,
-    rstrip as rstrip,
-    strip as strip,
     substr as substr,
-    title as title,
-    upper as upper,
 )
 from penstock.functions.tokens import tokenize_decode as tokenize_decode, tokenize_encode as tokenize_encode
 from penstock.functions.url import download as download, upload as upload
@@ -183,6 +160,9 @@ from penstock.functions.video import (
     video_keyframes as video_keyframes,
     video_metadata as video_metadata,
 )
+
+def abs(expr: Expression) -> Expression:
+    """Return the absolute value."""
 
 def acos(expr: Expression) -> Expression:
     """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
@@ -211,8 +191,14 @@ def asin(expr: Expression) -> Expression:
 def atan(expr: Expression) -> Expression:
     """Return the angle in radians whose tangent is the number; the same as ``arctan``."""
 
+def capitalize(expr: Expression) -> Expression:
+    """Capitalize the first letter only."""
+
 def cbrt(expr: Expression) -> Expression:
     """Return the cube root."""
+
+def ceil(expr: Expression) -> Expression:
+    """Round up to a whole number, in the type of the number."""
 
 def cos(expr: Expression) -> Expression:
     """Return the cosine of an angle in radians."""
@@ -244,8 +230,41 @@ def exp(expr: Expression) -> Expression:
 def expm1(expr: Expression) -> Expression:
     """Return ``exp(x) - 1``, exact for small numbers."""
 
+def floor(expr: Expression) -> Expression:
+    """Round down to a whole number, in the type of the number."""
+
 def hour(expr: Expression) -> Expression:
     """Return the hour, from 0 to 23."""
+
+def is_inf(expr: Expression) -> Expression:
+    """Check whether a number is infinite; null for null."""
+
+def is_nan(expr: Expression) -> Expression:
+    """Check whether a number is NaN; null for null."""
+
+def length(expr: Expression) -> Expression:
+    """Count the characters of text, the bytes of binary, or the elements of a list, as int64."""
+
+def length_bytes(expr: Expression) -> Expression:
+    """Count the bytes of text in UTF-8, or of binary."""
+
+def list_bool_and(list_expr: Expression) -> Expression:
+    """Check whether all elements are true of each list, ignoring nulls; null without elements."""
+
+def list_bool_or(list_expr: Expression) -> Expression:
+    """Check whether any element is true of each list, ignoring nulls; null without elements."""
+
+def list_max(list_expr: Expression) -> Expression:
+    """Return the largest element of each list, ignoring nulls; null without elements."""
+
+def list_mean(list_expr: Expression) -> Expression:
+    """Return the mean of each list, ignoring nulls; null without elements."""
+
+def list_min(list_expr: Expression) -> Expression:
+    """Return the smallest element of each list, ignoring nulls; null without elements."""
+
+def list_sum(list_expr: Expression) -> Expression:
+    """Return the sum of each list, ignoring nulls; null without elements."""
 
 def ln(expr: Expression) -> Expression:
     """Return the natural logarithm; NaN for negative numbers."""
@@ -258,6 +277,12 @@ def log1p(expr: Expression) -> Expression:
 
 def log2(expr: Expression) -> Expression:
     """Return the logarithm to base 2; NaN for negative numbers."""
+
+def lower(expr: Expression) -> Expression:
+    """Convert text to lower case."""
+
+def lstrip(expr: Expression) -> Expression:
+    """Remove white space at the beginning."""
 
 def microsecond(expr: Expression) -> Expression:
     """Return the fraction of the second in microseconds."""
@@ -274,17 +299,29 @@ def month(expr: Expression) -> Expression:
 def nanosecond(expr: Expression) -> Expression:
     """Return the fraction of the second in nanoseconds."""
 
+def negate(expr: Expression) -> Expression:
+    """Return the negative."""
+
 def quarter(expr: Expression) -> Expression:
     """Return the quarter of the year, from 1 to 4."""
 
 def radians(expr: Expression) -> Expression:
     """Convert degrees to radians."""
 
+def reverse(expr: Expression) -> Expression:
+    """Reverse the order of the characters."""
+
+def rstrip(expr: Expression) -> Expression:
+    """Remove white space at the end."""
+
 def sec(expr: Expression) -> Expression:
     """Return the secant of an angle in radians."""
 
 def second(expr: Expression) -> Expression:
     """Return the second, from 0 to 59."""
+
+def sign(expr: Expression) -> Expression:
+    """Return -1, 0 or 1, in the type of the number."""
 
 def sin(expr: Expression) -> Expression:
     """Return the sine of an angle in radians."""
@@ -295,11 +332,17 @@ def sinh(expr: Expression) -> Expression:
 def sqrt(expr: Expression) -> Expression:
     """Return the square root; NaN for negative numbers."""
 
+def strip(expr: Expression) -> Expression:
+    """Remove white space at both ends."""
+
 def tan(expr: Expression) -> Expression:
     """Return the tangent of an angle in radians."""
 
 def tanh(expr: Expression) -> Expression:
     """Return the hyperbolic tangent."""
+
+def title(expr: Expression) -> Expression:
+    """Capitalize the first letter of each word only."""
 
 def total_days(expr: Expression) -> Expression:
     """Return a duration in whole days, rounded towards zero."""
@@ -321,6 +364,9 @@ def total_nanoseconds(expr: Expression) -> Expression:
 
 def total_seconds(expr: Expression) -> Expression:
     """Return a duration in whole seconds, rounded towards zero."""
+
+def upper(expr: Expression) -> Expression:
+    """Convert text to upper case."""
 
 def week_of_year(expr: Expression) -> Expression:
     """Return the ISO 8601 week of the year, from 1 to 53."""

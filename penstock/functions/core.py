@@ -40,7 +40,7 @@ def try_cast(expr: Expression, dtype: DataType | str | type) -> Expression:
 
 
 def is_null(expr: Expression) -> Expression:
-    """Say whether each value is null.
+    """Check whether each value is null.
 
     >>> ps.from_pydict({"a": [1, None]}).select(is_null(ps.col("a"))).to_pydict()
     {'a': [False, True]}
@@ -49,7 +49,7 @@ def is_null(expr: Expression) -> Expression:
 
 
 def not_null(expr: Expression) -> Expression:
-    """Say whether each value is something.
+    """Check whether each value is something.
 
     >>> ps.from_pydict({"a": [1, None]}).select(not_null(ps.col("a"))).to_pydict()
     {'a': [True, False]}
@@ -67,7 +67,7 @@ def fill_null(expr: Expression, fill_value: Any) -> Expression:
 
 
 def is_in(expr: Expression, other: Iterable[Any]) -> Expression:
-    """Say whether each value is one of ``other``; null for null, as in SQL.
+    """Check whether each value is one of ``other``; null for null, as in SQL.
 
     >>> ps.from_pydict({"a": [1, 2]}).select(is_in(ps.col("a"), [2, 3])).to_pydict()
     {'a': [False, True]}
@@ -76,7 +76,7 @@ def is_in(expr: Expression, other: Iterable[Any]) -> Expression:
 
 
 def between(expr: Expression, lower: Any, upper: Any) -> Expression:
-    """Say whether each value lies from ``lower`` to ``upper``, both included.
+    """Check whether each value lies from ``lower`` to ``upper``, both included.
 
     >>> ps.from_pydict({"a": [1, 5]}).select(between(ps.col("a"), 1, 3)).to_pydict()
     {'a': [True, False]}

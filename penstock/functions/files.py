@@ -112,7 +112,7 @@ def file_size(expr: Expression) -> Expression:
 
 @method
 def file_exists(expr: Expression) -> Expression:
-    """Say whether there is such a file.
+    """Check whether there is such a file.
 
     >>> ps.from_pydict({"path": ["/no/such/file"]}).select(file_exists(ps.col("path"))).to_pydict()
     {'path': [False]}

@@ -1,4 +1,4 @@
-"""Functions of whole lists. They work on the elements of all rows at once, and never row by row."""
+"""Whole lists. Kernels compute the elements of all rows at once, never row by row."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from penstock.expr.signatures import (
     strict,
     takes,
 )
+from penstock.functions.families import Unary, unary
 from penstock.types import DataType
 
 NUMBERS = Kind("a list of numbers", lambda d: LIST.accepts(d) and (d.inner.is_numeric() or d.inner.is_null()))
@@ -86,11 +87,11 @@ def explode(lists: Expression) -> Expression:
     return call("explode", lists)
 
 
-def _misplaced(*dtypes: DataType) -> DataType:
+def _refuse(*dtypes: DataType) -> DataType:
     raise InvalidArgumentError("explode changes the number of rows; use it alone in select or with_column")
 
 
-kernel("explode", _misplaced)(pc.list_flatten)
+kernel("explode", _refuse)(pc.list_flatten)
 
 
 @method
@@ -193,7 +194,7 @@ def _list_distinct(lists: pa.Array) -> pa.Array:
 
 @method
 def list_flatten(list_expr: Expression) -> Expression:
-    """Join the inner lists of each list of lists; inner nulls are left out.
+    """Join the inner lists of each list of lists, ignoring null lists.
 
     >>> ps.from_pydict({"a": [[[1], None, [2, 3]]]}).select(list_flatten(ps.col("a"))).to_pydict()
     {'a': [[1, 2, 3]]}
@@ -215,7 +216,7 @@ def _list_flatten(lists: pa.Array) -> pa.Array:
 
 @method
 def list_join(list_expr: Expression, delimiter: str | Expression) -> Expression:
-    """Join the texts of each list, leaving out nulls.
+    """Join the texts of each list, ignoring nulls.
 
     >>> ps.from_pydict({"a": [["x", None, "y"]]}).select(list_join(ps.col("a"), "-")).to_pydict()
     {'a': ['x-y']}
@@ -233,12 +234,12 @@ def _list_join(lists: pa.Array, delimiters: pa.Array) -> pa.Array:
     return pc.binary_join(to_lists(elements.cast(pa.string()), lengths, validity(lists)), delimiters)
 
 
-# --- asking about them ------------------------------------------------------------------------------------------------
+# --- searching and counting -------------------------------------------------------------------------------------------
 
 
 @method
 def list_length(list_expr: Expression) -> Expression:
-    """Count the elements of each list, nulls among them.
+    """Count the elements of each list, including nulls.
 
     >>> ps.from_pydict({"a": [[1, None], []]}).select(list_length(ps.col("a"))).to_pydict()
     {'a': [2, 0]}
@@ -254,7 +255,7 @@ def list_count(list_expr: Expression, mode: Literal["all", "valid", "null"] = "v
     {'a': [1, 0]}
     """
     if mode not in ("all", "valid", "null"):
-        raise InvalidArgumentError(f"list_count: mode is 'all', 'valid' or 'null', got {mode!r}")
+        raise InvalidArgumentError(f"list_count: mode={mode!r} is not known; use 'all', 'valid' or 'null'")
     return call("list_count", list_expr, mode=mode)
 
 
@@ -270,7 +271,7 @@ def _list_count(lists: pa.Array, *, mode: str) -> pa.Array:
 
 @method
 def list_contains(list_expr: Expression, item: Any) -> Expression:
-    """Say whether each list has an element equal to ``item``.
+    """Check whether each list has an element equal to ``item``.
 
     >>> ps.from_pydict({"a": [[1, 2], [3]]}).select(list_contains(ps.col("a"), 2)).to_pydict()
     {'a': [True, False]}
@@ -300,66 +301,6 @@ def _list_contains(lists: pa.Array, items: pa.Array) -> pa.Array:
 # --- reducing ---------------------------------------------------------------------------------------------------------
 
 
-@method
-def list_sum(list_expr: Expression) -> Expression:
-    """Add up each list, leaving out nulls; null if nothing is left. Integers give int64, or uint64 if unsigned.
-
-    >>> ps.from_pydict({"a": [[1, 2, None], []]}).select(list_sum(ps.col("a"))).to_pydict()
-    {'a': [3, None]}
-    """
-    return call("list_sum", list_expr)
-
-
-@method
-def list_mean(list_expr: Expression) -> Expression:
-    """Return the mean of each list, leaving out nulls; null if nothing is left.
-
-    >>> ps.from_pydict({"a": [[1, 2, None], []]}).select(list_mean(ps.col("a"))).to_pydict()
-    {'a': [1.5, None]}
-    """
-    return call("list_mean", list_expr)
-
-
-@method
-def list_min(list_expr: Expression) -> Expression:
-    """Return the smallest element of each list, leaving out nulls; null if nothing is left.
-
-    >>> ps.from_pydict({"a": [[2, 1, None], []]}).select(list_min(ps.col("a"))).to_pydict()
-    {'a': [1, None]}
-    """
-    return call("list_min", list_expr)
-
-
-@method
-def list_max(list_expr: Expression) -> Expression:
-    """Return the largest element of each list, leaving out nulls; null if nothing is left.
-
-    >>> ps.from_pydict({"a": [[2, 1, None], []]}).select(list_max(ps.col("a"))).to_pydict()
-    {'a': [2, None]}
-    """
-    return call("list_max", list_expr)
-
-
-@method
-def list_bool_and(list_expr: Expression) -> Expression:
-    """Say whether all elements of each list hold, leaving out nulls; null if nothing is left.
-
-    >>> ps.from_pydict({"a": [[True, False], [True]]}).select(list_bool_and(ps.col("a"))).to_pydict()
-    {'a': [False, True]}
-    """
-    return call("list_bool_and", list_expr)
-
-
-@method
-def list_bool_or(list_expr: Expression) -> Expression:
-    """Say whether some element of each list holds, leaving out nulls; null if nothing is left.
-
-    >>> ps.from_pydict({"a": [[True, False], [False]]}).select(list_bool_or(ps.col("a"))).to_pydict()
-    {'a': [True, False]}
-    """
-    return call("list_bool_or", list_expr)
-
-
 def _sum_type(dtype: DataType) -> DataType:
     inner = element_type(dtype)
     if inner.is_integer():
@@ -367,10 +308,9 @@ def _sum_type(dtype: DataType) -> DataType:
     return inner if inner.is_decimal() else FLOAT64
 
 
-def _reduce(name: str, aggregate: str, kind: Kind, returns: Any) -> None:
-    @strict(name, takes(kind, returns=returns))
+def _reduction(name: str, aggregate: str, kind: Kind, returns: Any, doc: str, given: list[Any], result: Any) -> Unary:
     @on_arrays
-    def _kernel(lists: pa.Array) -> pa.Array:
+    def kernel(lists: pa.Array) -> pa.Array:
         dtype = DataType(lists.type)
         result_type = (returns if isinstance(returns, DataType) else returns(dtype)).arrow
         elements, lengths = elements_of(lists)
@@ -383,14 +323,18 @@ def _reduce(name: str, aggregate: str, kind: Kind, returns: Any) -> None:
         slots[_one(reduced.column("row")).to_numpy()] = np.arange(len(values))
         return values.take(masked(slots, slots >= 0))
 
+    doc = f"{doc} of each list, ignoring nulls; null without elements."
+    return unary(__name__, name, kernel, kind, returns, doc, given, result, takes_list=True)
+
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-_reduce("list_sum", "sum", NUMBERS, _sum_type)
-_reduce("list_mean", "mean", NUMBERS, FLOAT64)
-_reduce("list_min", "min", ORDERED, element_type)
-_reduce("list_max", "max", ORDERED, element_type)
-_reduce("list_bool_and", "all", BOOLEANS, BOOL)
-_reduce("list_bool_or", "any", BOOLEANS, BOOL)
+list_sum = _reduction("list_sum", "sum", NUMBERS, _sum_type, "Return the sum", [1, 2, None], 3)
+list_mean = _reduction("list_mean", "mean", NUMBERS, FLOAT64, "Return the mean", [1, 2, None], 1.5)
+list_min = _reduction("list_min", "min", ORDERED, element_type, "Return the smallest element", [2, 1, None], 1)
+list_max = _reduction("list_max", "max", ORDERED, element_type, "Return the largest element", [2, 1, None], 2)
+_ALL, _ANY = "Check whether all elements are true", "Check whether any element is true"
+list_bool_and = _reduction("list_bool_and", "all", BOOLEANS, BOOL, _ALL, [True, False], False)
+list_bool_or = _reduction("list_bool_or", "any", BOOLEANS, BOOL, _ANY, [True, False], True)

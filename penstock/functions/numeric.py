@@ -1,4 +1,4 @@
-"""Functions of numbers: rounding, roots, logarithms, trigonometry, bounds, bits."""
+"""Numbers: sign, rounding, bounds, powers, NaN and bits. Functions of one real number are in ``real``."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from penstock.expr.signatures import (
     strict,
     takes,
 )
+from penstock.functions.families import Unary, unary, unary_call
 from penstock.types import DataType
 
 
@@ -43,65 +44,22 @@ def _working(value: Value) -> Value:
 # --- sign and rounding ------------------------------------------------------------------------------------------------
 
 
-@method
-def abs(expr: Expression) -> Expression:
-    """Return the absolute value.
+def _rounding(name: str, compute: Callable[[Value], Value], doc: str, given: float, result: float) -> Unary:
+    def kernel(value: Value) -> Value:
+        return value if pa.types.is_integer(value.type) else pc.cast(compute(_working(value)), value.type)
 
-    >>> ps.from_pydict({"x": [-2]}).select(abs(ps.col("x"))).to_pydict()
-    {'x': [2]}
-    """
-    return call("abs", expr)
+    return unary(__name__, name, kernel, NUMBER, same_type, f"{doc}, in the type of the number.", given, result)
 
 
-@method
-def negate(expr: Expression) -> Expression:
-    """Return the negative.
-
-    >>> ps.from_pydict({"x": [2]}).select(negate(ps.col("x"))).to_pydict()
-    {'x': [-2]}
-    """
-    return call("negate", expr)
+def _sign(value: Value) -> Value:
+    return pc.cast(pc.sign(_working(value)), value.type)
 
 
-@method
-def sign(expr: Expression) -> Expression:
-    """Return -1, 0 or 1, in the type of the number.
-
-    >>> ps.from_pydict({"x": [-2, 0, 5]}).select(sign(ps.col("x"))).to_pydict()
-    {'x': [-1, 0, 1]}
-    """
-    return call("sign", expr)
-
-
-@method
-def ceil(expr: Expression) -> Expression:
-    """Round up to a whole number, in the type of the number.
-
-    >>> ps.from_pydict({"x": [1.2]}).select(ceil(ps.col("x"))).to_pydict()
-    {'x': [2.0]}
-    """
-    return call("ceil", expr)
-
-
-@method
-def floor(expr: Expression) -> Expression:
-    """Round down to a whole number, in the type of the number.
-
-    >>> ps.from_pydict({"x": [1.8]}).select(floor(ps.col("x"))).to_pydict()
-    {'x': [1.0]}
-    """
-    return call("floor", expr)
-
-
-def _keeping_type(compute: Callable[[Value], Value]) -> Callable[[Value], Value]:
-    return lambda value: pc.cast(compute(_working(value)), value.type)
-
-
-strict("sign", takes(NUMBER, returns=same_type))(_keeping_type(pc.sign))
-for _name, _compute in {"ceil": pc.ceil, "floor": pc.floor}.items():
-    strict(_name, takes(NUMBER, returns=same_type))(
-        lambda value, _compute=_compute: value if pa.types.is_integer(value.type) else _keeping_type(_compute)(value)
-    )
+abs = unary_call(__name__, "abs", "abs", "Return the absolute value.", -2, 2)
+negate = unary_call(__name__, "negate", "negate", "Return the negative.", 2, -2)
+sign = unary(__name__, "sign", _sign, NUMBER, same_type, "Return -1, 0 or 1, in the type of the number.", -2, -1)
+ceil = _rounding("ceil", pc.ceil, "Round up to a whole number", 1.2, 2.0)
+floor = _rounding("floor", pc.floor, "Round down to a whole number", 1.8, 1.0)
 
 
 @method
@@ -126,7 +84,7 @@ def _round(value: Value, *, decimals: int) -> Value:
 
 @method
 def clip(expr: Expression, min: Any = None, max: Any = None) -> Expression:
-    """Keep numbers between ``min`` and ``max``; a bound that is None or null is no bound.
+    """Limit numbers to the range between ``min`` and ``max``; None or null sets no bound.
 
     >>> ps.from_pydict({"x": [-5, 5, 15]}).select(clip(ps.col("x"), 0, 10)).to_pydict()
     {'x': [0, 5, 10]}
@@ -146,7 +104,7 @@ def _clip(value: Value, lowest: Value, highest: Value) -> Value:
 
 
 def greatest(*exprs: Any) -> Expression:
-    """Return the largest of several values, leaving out nulls.
+    """Return the largest of several values, ignoring nulls.
 
     >>> ps.from_pydict({"x": [1, 5], "y": [3, None]}).select(greatest(ps.col("x"), ps.col("y"))).to_pydict()
     {'x': [3, 5]}
@@ -155,7 +113,7 @@ def greatest(*exprs: Any) -> Expression:
 
 
 def least(*exprs: Any) -> Expression:
-    """Return the smallest of several values, leaving out nulls.
+    """Return the smallest of several values, ignoring nulls.
 
     >>> ps.from_pydict({"x": [1, 5], "y": [3, None]}).select(least(ps.col("x"), ps.col("y"))).to_pydict()
     {'x': [1, 5]}
@@ -268,19 +226,17 @@ def _hypot(a: pa.Array, b: pa.Array) -> pa.Array:
 # --- NaN and infinity -------------------------------------------------------------------------------------------------
 
 
-@method
-def is_nan(expr: Expression) -> Expression:
-    """Say whether a number is NaN; null for null.
+def _test(name: str, compute: Callable[[Value], Value], doc: str) -> Unary:
+    return unary(__name__, name, lambda value: compute(_real(value)), NUMBER, BOOL, doc, 1.0, False)
 
-    >>> ps.from_pydict({"x": [1.0, float("nan")]}).select(is_nan(ps.col("x"))).to_pydict()
-    {'x': [False, True]}
-    """
-    return call("is_nan", expr)
+
+is_nan = _test("is_nan", pc.is_nan, "Check whether a number is NaN; null for null.")
+is_inf = _test("is_inf", pc.is_inf, "Check whether a number is infinite; null for null.")
 
 
 @method
 def not_nan(expr: Expression) -> Expression:
-    """Say whether a number is not NaN; null for null.
+    """Check whether a number is not NaN; null for null.
 
     >>> ps.from_pydict({"x": [1.0, float("nan")]}).select(not_nan(ps.col("x"))).to_pydict()
     {'x': [True, False]}
@@ -289,22 +245,8 @@ def not_nan(expr: Expression) -> Expression:
 
 
 @method
-def is_inf(expr: Expression) -> Expression:
-    """Say whether a number is infinite; null for null.
-
-    >>> ps.from_pydict({"x": [1.0, float("inf")]}).select(is_inf(ps.col("x"))).to_pydict()
-    {'x': [False, True]}
-    """
-    return call("is_inf", expr)
-
-
-strict("is_nan", takes(NUMBER, returns=BOOL))(lambda value: pc.is_nan(_real(value)))
-strict("is_inf", takes(NUMBER, returns=BOOL))(lambda value: pc.is_inf(_real(value)))
-
-
-@method
 def fill_nan(expr: Expression, fill_value: Any) -> Expression:
-    """Put ``fill_value`` where there is NaN; null stays null.
+    """Replace NaN by ``fill_value``; null stays null.
 
     >>> ps.from_pydict({"x": [1.0, float("nan")]}).select(fill_nan(ps.col("x"), 0.0)).to_pydict()
     {'x': [1.0, 0.0]}
@@ -379,5 +321,5 @@ def _shifted(compute: Callable[..., Value]) -> Callable[..., Value]:
 
 for _name, _compute in {"and": pc.bit_wise_and, "or": pc.bit_wise_or, "xor": pc.bit_wise_xor}.items():
     strict(f"bitwise_{_name}", takes(INTEGER, INTEGER, returns=number_type))(_of_integers(_compute))
-strict("shift_left", takes(INTEGER, INTEGER, returns=same_type))(_shifted(pc.shift_left))
-strict("shift_right", takes(INTEGER, INTEGER, returns=same_type))(_shifted(pc.shift_right))
+for _name, _compute in {"shift_left": pc.shift_left, "shift_right": pc.shift_right}.items():
+    strict(_name, takes(INTEGER, INTEGER, returns=same_type))(_shifted(_compute))

@@ -1,7 +1,7 @@
-"""Functions that look for something in text: plain substrings, SQL's LIKE, and regular expressions.
+"""Searches in text: plain substrings, SQL's LIKE, and regular expressions.
 
-A constant pattern is matched by RE2, which knows no look-around and no back-references but takes linear time. Where
-the pattern is a column, each row has its own and Python's ``re`` matches it.
+RE2 matches a constant pattern. It takes linear time, but has no look-around and no back-references. Python's ``re``
+matches patterns that come from a column.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.arrays import constant_or_rows
 from penstock.expr.column import Expression, call, method
 from penstock.expr.registry import Value
-from penstock.expr.signatures import BOOL, INT64, STRING, TEXT, strict, takes
+from penstock.expr.signatures import BOOL, INT64, STRING, TEXT, strict, takes, text_kernel
 from penstock.types import DataType
 
 STRINGS = DataType.list(STRING)
@@ -29,7 +28,7 @@ def _regexp(function: str, expr: Expression, pattern: str | Expression, *more: A
         try:
             pc.match_substring_regex(pa.scalar(""), pattern=pattern)
         except pa.ArrowInvalid as exc:
-            raise InvalidArgumentError(f"{function}: {pattern!r} is no regular expression: {exc}") from None
+            raise InvalidArgumentError(f"{function}: {pattern!r} is not a regular expression: {exc}") from None
     return call(function, expr, pattern, *more, **options)
 
 
@@ -38,7 +37,7 @@ def _regexp(function: str, expr: Expression, pattern: str | Expression, *more: A
 
 @method
 def contains(expr: Expression, substr: str | Expression) -> Expression:
-    """Say whether text contains ``substr``.
+    """Check whether text contains ``substr``.
 
     >>> ps.from_pydict({"t": ["abc", "x"]}).select(contains(ps.col("t"), "b")).to_pydict()
     {'t': [True, False]}
@@ -48,7 +47,7 @@ def contains(expr: Expression, substr: str | Expression) -> Expression:
 
 @method
 def startswith(expr: Expression, prefix: str | Expression) -> Expression:
-    """Say whether text starts with ``prefix``.
+    """Check whether text starts with ``prefix``.
 
     >>> ps.from_pydict({"t": ["abc", "x"]}).select(startswith(ps.col("t"), "a")).to_pydict()
     {'t': [True, False]}
@@ -58,7 +57,7 @@ def startswith(expr: Expression, prefix: str | Expression) -> Expression:
 
 @method
 def endswith(expr: Expression, suffix: str | Expression) -> Expression:
-    """Say whether text ends with ``suffix``.
+    """Check whether text ends with ``suffix``.
 
     >>> ps.from_pydict({"t": ["abc", "x"]}).select(endswith(ps.col("t"), "c")).to_pydict()
     {'t': [True, False]}
@@ -71,7 +70,7 @@ for _name, _whole, _row in (
     ("startswith", pc.starts_with, str.startswith),
     ("endswith", pc.ends_with, str.endswith),
 ):
-    strict(_name, takes(TEXT, TEXT, returns=BOOL))(constant_or_rows(_whole, _row, pa.bool_()))
+    text_kernel(_name, TEXT, returns=BOOL, whole=_whole, row=_row)
 
 
 @method
@@ -84,9 +83,7 @@ def replace(expr: Expression, search: str | Expression, replacement: str | Expre
     return call("replace", expr, search, replacement)
 
 
-strict("replace", takes(TEXT, TEXT, TEXT, returns=STRING))(
-    constant_or_rows(pc.replace_substring, str.replace, pa.string())
-)
+text_kernel("replace", TEXT, TEXT, returns=STRING, whole=pc.replace_substring, row=str.replace)
 
 
 @method
@@ -101,7 +98,7 @@ def split(expr: Expression, split_on: str | Expression) -> Expression:
     return call("split", expr, split_on)
 
 
-strict("split", takes(TEXT, TEXT, returns=STRINGS))(constant_or_rows(pc.split_pattern, str.split, STRINGS.arrow))
+text_kernel("split", TEXT, returns=STRINGS, whole=pc.split_pattern, row=str.split)
 
 
 @method
@@ -130,7 +127,7 @@ def normalize(
     nfd_unicode: bool = False,
     white_space: bool = False,
 ) -> Expression:
-    """Make texts that mean the same equal, for deduplication; every step is off unless asked for.
+    """Normalize texts for deduplication; every step is off by default.
 
     ``remove_punct`` removes ASCII punctuation, ``nfd_unicode`` decomposes characters, ``white_space`` makes every run
     of white space one blank and removes it at both ends.
@@ -191,7 +188,7 @@ def _like_row(text: str, pattern: str, *, ignore_case: bool) -> bool:
     return re.fullmatch(regexp, text, re.DOTALL | (re.IGNORECASE if ignore_case else 0)) is not None
 
 
-strict("like", takes(TEXT, TEXT, returns=BOOL))(constant_or_rows(pc.match_like, _like_row, pa.bool_()))
+text_kernel("like", TEXT, returns=BOOL, whole=pc.match_like, row=_like_row)
 
 
 # --- regular expressions ----------------------------------------------------------------------------------------------
@@ -199,7 +196,7 @@ strict("like", takes(TEXT, TEXT, returns=BOOL))(constant_or_rows(pc.match_like, 
 
 @method
 def regexp(expr: Expression, pattern: str | Expression) -> Expression:
-    """Say whether a regular expression matches anywhere in the text.
+    """Check whether a regular expression matches anywhere in the text.
 
     >>> ps.from_pydict({"t": ["a1", "b"]}).select(regexp(ps.col("t"), "[0-9]")).to_pydict()
     {'t': [True, False]}
@@ -209,7 +206,7 @@ def regexp(expr: Expression, pattern: str | Expression) -> Expression:
 
 @method
 def regexp_match(expr: Expression, pattern: str | Expression) -> Expression:
-    """Say whether a regular expression matches anywhere in the text.
+    """Check whether a regular expression matches anywhere in the text.
 
     >>> ps.from_pydict({"t": ["a1", "b"]}).select(regexp_match(ps.col("t"), "[0-9]")).to_pydict()
     {'t': [True, False]}
@@ -217,9 +214,11 @@ def regexp_match(expr: Expression, pattern: str | Expression) -> Expression:
     return _regexp("regexp_match", expr, pattern)
 
 
-strict("regexp_match", takes(TEXT, TEXT, returns=BOOL))(
-    constant_or_rows(pc.match_substring_regex, lambda text, pattern: re.search(pattern, text) is not None, pa.bool_())
-)
+def _match_row(text: str, pattern: str) -> bool:
+    return re.search(pattern, text) is not None
+
+
+text_kernel("regexp_match", TEXT, returns=BOOL, whole=pc.match_substring_regex, row=_match_row)
 
 
 @method
@@ -232,12 +231,12 @@ def regexp_count(expr: Expression, pattern: str | Expression) -> Expression:
     return _regexp("regexp_count", expr, pattern)
 
 
-strict("regexp_count", takes(TEXT, TEXT, returns=INT64))(
-    constant_or_rows(
-        lambda text, pattern: pc.cast(pc.count_substring_regex(text, pattern=pattern), pa.int64()),
-        lambda text, pattern: sum(1 for _ in re.finditer(pattern, text)),
-        pa.int64(),
-    )
+text_kernel(
+    "regexp_count",
+    TEXT,
+    returns=INT64,
+    whole=lambda text, pattern: pc.cast(pc.count_substring_regex(text, pattern=pattern), pa.int64()),
+    row=lambda text, pattern: sum(1 for _ in re.finditer(pattern, text)),
 )
 
 
@@ -251,11 +250,6 @@ def regexp_split(expr: Expression, pattern: str | Expression) -> Expression:
     return _regexp("regexp_split", expr, pattern)
 
 
-strict("regexp_split", takes(TEXT, TEXT, returns=STRINGS))(
-    constant_or_rows(pc.split_pattern_regex, lambda text, pattern: _split_row(text, pattern), STRINGS.arrow)
-)
-
-
 def _split_row(text: str, pattern: str) -> list[str]:
     """Split like Arrow: without the groups that ``re.split`` would put between the parts."""
     ends = [0, *(match.end() for match in re.finditer(pattern, text))]
@@ -263,9 +257,12 @@ def _split_row(text: str, pattern: str) -> list[str]:
     return [text[end:start] for end, start in zip(ends, starts, strict=True)]
 
 
+text_kernel("regexp_split", TEXT, returns=STRINGS, whole=pc.split_pattern_regex, row=_split_row)
+
+
 @method
 def regexp_extract(expr: Expression, pattern: str | Expression, index: int = 0) -> Expression:
-    r"""Take the first match of a regular expression, or its group ``index``; null where there is none.
+    r"""Take the first match of a regular expression, or its group ``index``; null without a match.
 
     >>> ps.from_pydict({"t": ["a-12"]}).select(regexp_extract(ps.col("t"), r"(\w)-(\d+)", 2)).to_pydict()
     {'t': ['12']}
@@ -279,10 +276,10 @@ def _with_group(function: str, pattern: str | Expression, index: int) -> str | E
         try:
             num_groups = re.compile(pattern).groups
         except re.error:
-            return pattern  # RE2 may know better; it has its say afterwards
+            return pattern  # RE2 may accept it; _regexp asks it next
         if not 0 <= index <= num_groups:
             raise InvalidArgumentError(
-                f"{function}: {pattern!r} has {num_groups} groups, index={index} is none of them"
+                f"{function}: {pattern!r} has {num_groups} groups, index={index} is not among them"
             )
     return pattern
 
@@ -299,15 +296,15 @@ def _extract(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
     matches = pc.match_substring_regex(text, pattern=pattern)
     replaced = pc.replace_substring_regex(text, pattern=whole, replacement=rf"\{index or 1}", max_replacements=1)
     group = pc.if_else(matches, replaced, pa.scalar(None, pa.string()))
-    unsure = pc.fill_null(pc.equal(group, ""), False)
-    if index and unsure.true_count:
-        # An empty group may be one that took no part in the match, which is null; only ``re`` can tell.
-        sure = [_extract_row(row, pattern, index=index) for row in text.filter(unsure).to_pylist()]
-        group = pc.replace_with_mask(group, unsure, pa.array(sure, pa.string()))
+    is_empty = pc.fill_null(pc.equal(group, ""), False)
+    if index and is_empty.true_count:
+        # An empty group may be null: a group that took no part in the match. Only ``re`` distinguishes the two.
+        exact = [_extract_row(row, pattern, index=index) for row in text.filter(is_empty).to_pylist()]
+        group = pc.replace_with_mask(group, is_empty, pa.array(exact, pa.string()))
     return group
 
 
-strict("regexp_extract", takes(TEXT, TEXT, returns=STRING))(constant_or_rows(_extract, _extract_row, pa.string()))
+text_kernel("regexp_extract", TEXT, returns=STRING, whole=_extract, row=_extract_row)
 
 
 @method
@@ -329,9 +326,7 @@ def _extract_all(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
     return pa.array(rows, STRINGS.arrow)
 
 
-strict("regexp_extract_all", takes(TEXT, TEXT, returns=STRINGS))(
-    constant_or_rows(_extract_all, _extract_all_row, STRINGS.arrow)
-)
+text_kernel("regexp_extract_all", TEXT, returns=STRINGS, whole=_extract_all, row=_extract_all_row)
 
 
 @method
@@ -376,6 +371,4 @@ def _replace_row(text: str, pattern: str, replacement: str) -> str:
     return re.sub(pattern, template, text)
 
 
-strict("regexp_replace", takes(TEXT, TEXT, TEXT, returns=STRING))(
-    constant_or_rows(_replace_all, _replace_row, pa.string())
-)
+text_kernel("regexp_replace", TEXT, TEXT, returns=STRING, whole=_replace_all, row=_replace_row)

@@ -1,16 +1,17 @@
-"""Functions of text: case, length, parts, padding, templates. Patterns are in ``patterns``."""
+"""Text: case, length, parts, padding and templates. Searches are in ``patterns``."""
 
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidArgumentError, TypeMismatchError
-from penstock.expr.arrays import constant_or_rows, filled, masked, text_bytes, validity
+from penstock.errors import InvalidArgumentError
+from penstock.expr.arrays import filled, masked, text_bytes, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, col, method
 from penstock.expr.registry import Value, kernel
@@ -18,132 +19,40 @@ from penstock.expr.signatures import (
     ANY,
     INT64,
     INTEGER,
+    LIST,
     STRING,
     TEXT,
     TEXT_OR_BYTES,
+    Kind,
     common_type,
     dtypes_of,
     strict,
     takes,
+    text_kernel,
 )
+from penstock.functions.families import Unary, unary
 from penstock.types import DataType
 
-# --- case -------------------------------------------------------------------------------------------------------------
+# --- case and white space ---------------------------------------------------------------------------------------------
 
 
-@method
-def upper(expr: Expression) -> Expression:
-    """Turn text to upper case.
-
-    >>> ps.from_pydict({"t": ["ab"]}).select(upper(ps.col("t"))).to_pydict()
-    {'t': ['AB']}
-    """
-    return call("upper", expr)
+def _text(name: str, kernel: Any, doc: str, given: str, result: str) -> Unary:
+    return unary(__name__, name, kernel, TEXT, STRING, doc, given, result)
 
 
-@method
-def lower(expr: Expression) -> Expression:
-    """Turn text to lower case.
-
-    >>> ps.from_pydict({"t": ["AB"]}).select(lower(ps.col("t"))).to_pydict()
-    {'t': ['ab']}
-    """
-    return call("lower", expr)
-
-
-@method
-def capitalize(expr: Expression) -> Expression:
-    """Turn the first letter to upper case and the others to lower case.
-
-    >>> ps.from_pydict({"t": ["hELLO world"]}).select(capitalize(ps.col("t"))).to_pydict()
-    {'t': ['Hello world']}
-    """
-    return call("capitalize", expr)
-
-
-@method
-def title(expr: Expression) -> Expression:
-    """Turn the first letter of each word to upper case and the others to lower case.
-
-    >>> ps.from_pydict({"t": ["hello WORLD"]}).select(title(ps.col("t"))).to_pydict()
-    {'t': ['Hello World']}
-    """
-    return call("title", expr)
-
-
-@method
-def reverse(expr: Expression) -> Expression:
-    """Put the characters in reverse order.
-
-    >>> ps.from_pydict({"t": ["abc"]}).select(reverse(ps.col("t"))).to_pydict()
-    {'t': ['cba']}
-    """
-    return call("reverse", expr)
-
-
-@method
-def strip(expr: Expression) -> Expression:
-    """Remove white space at both ends.
-
-    >>> ps.from_pydict({"t": [" a "]}).select(strip(ps.col("t"))).to_pydict()
-    {'t': ['a']}
-    """
-    return call("strip", expr)
-
-
-@method
-def lstrip(expr: Expression) -> Expression:
-    """Remove white space at the beginning.
-
-    >>> ps.from_pydict({"t": [" a "]}).select(lstrip(ps.col("t"))).to_pydict()
-    {'t': ['a ']}
-    """
-    return call("lstrip", expr)
-
-
-@method
-def rstrip(expr: Expression) -> Expression:
-    """Remove white space at the end.
-
-    >>> ps.from_pydict({"t": [" a "]}).select(rstrip(ps.col("t"))).to_pydict()
-    {'t': [' a']}
-    """
-    return call("rstrip", expr)
-
-
-for _name, _compute in {
-    "upper": pc.utf8_upper,
-    "lower": pc.utf8_lower,
-    "capitalize": pc.utf8_capitalize,
-    "title": pc.utf8_title,
-    "reverse": pc.utf8_reverse,
-    "strip": pc.utf8_trim_whitespace,
-    "lstrip": pc.utf8_ltrim_whitespace,
-    "rstrip": pc.utf8_rtrim_whitespace,
-}.items():
-    strict(_name, takes(TEXT, returns=STRING))(_compute)
+upper = _text("upper", pc.utf8_upper, "Convert text to upper case.", "ab", "AB")
+lower = _text("lower", pc.utf8_lower, "Convert text to lower case.", "AB", "ab")
+capitalize = _text("capitalize", pc.utf8_capitalize, "Capitalize the first letter only.", "hELLO world", "Hello world")
+title = _text("title", pc.utf8_title, "Capitalize the first letter of each word only.", "hello WORLD", "Hello World")
+reverse = _text("reverse", pc.utf8_reverse, "Reverse the order of the characters.", "abc", "cba")
+strip = _text("strip", pc.utf8_trim_whitespace, "Remove white space at both ends.", " a ", "a")
+lstrip = _text("lstrip", pc.utf8_ltrim_whitespace, "Remove white space at the beginning.", " a ", "a ")
+rstrip = _text("rstrip", pc.utf8_rtrim_whitespace, "Remove white space at the end.", " a ", " a")
 
 
 # --- length -----------------------------------------------------------------------------------------------------------
 
 
-@method
-def length(expr: Expression) -> Expression:
-    """Count the characters of text, the bytes of binary, or the elements of a list, as int64.
-
-    >>> ps.from_pydict({"t": ["héé"]}).select(length(ps.col("t"))).to_pydict()
-    {'t': [3]}
-    """
-    return call("length", expr)
-
-
-def _length_type(dtype: DataType) -> DataType:
-    if dtype.is_null() or dtype.is_string() or dtype.is_binary() or dtype.is_list() or dtype.is_embedding():
-        return INT64
-    raise TypeMismatchError(f'expected a string, binary or list, got {dtype}; convert it with .cast("string")')
-
-
-@strict("length", _length_type)
 def _length(value: Value) -> Value:
     dtype = DataType(value.type)
     if dtype.is_embedding():
@@ -152,19 +61,19 @@ def _length(value: Value) -> Value:
     return pc.cast(compute(value), pa.int64())
 
 
-@method
-def length_bytes(expr: Expression) -> Expression:
-    """Count the bytes of text in UTF-8, or of binary.
-
-    >>> ps.from_pydict({"t": ["é"]}).select(length_bytes(ps.col("t"))).to_pydict()
-    {'t': [2]}
-    """
-    return call("length_bytes", expr)
-
-
-@strict("length_bytes", takes(TEXT_OR_BYTES, returns=INT64))
 def _length_bytes(value: Value) -> Value:
     return pc.cast(pc.binary_length(value), pa.int64())
+
+
+_COUNTABLE = Kind(
+    "a string, binary or list",
+    lambda dtype: dtype.is_string() or dtype.is_binary() or LIST.accepts(dtype),
+    'convert it with .cast("string")',
+)
+_LENGTH = "Count the characters of text, the bytes of binary, or the elements of a list, as int64."
+length = unary(__name__, "length", _length, _COUNTABLE, INT64, _LENGTH, "héé", 3)
+_LENGTH_BYTES = "Count the bytes of text in UTF-8, or of binary."
+length_bytes = unary(__name__, "length_bytes", _length_bytes, TEXT_OR_BYTES, INT64, _LENGTH_BYTES, "é", 2)
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -193,7 +102,7 @@ def _substr_all(text: pa.Array, start: int, length: int | None = None) -> pa.Arr
     return tail if length is None else pc.utf8_slice_codeunits(tail, start=0, stop=max(length, 0))
 
 
-strict("substr", takes(TEXT, INTEGER, INTEGER, returns=STRING))(constant_or_rows(_substr_all, _substr_row, pa.string()))
+text_kernel("substr", INTEGER, INTEGER, returns=STRING, whole=_substr_all, row=_substr_row)
 
 
 @method
@@ -216,12 +125,12 @@ def right(expr: Expression, nchars: int | Expression) -> Expression:
     return call("right", expr, nchars)
 
 
-strict("right", takes(TEXT, INTEGER, returns=STRING))(
-    constant_or_rows(
-        lambda text, n: pc.utf8_slice_codeunits(text, start=-n) if n > 0 else pc.utf8_slice_codeunits(text, 0, 0),
-        lambda text, n: text[-n:] if n > 0 else "",
-        pa.string(),
-    )
+text_kernel(
+    "right",
+    INTEGER,
+    returns=STRING,
+    whole=lambda text, n: pc.utf8_slice_codeunits(text, *((-n,) if n > 0 else (0, 0))),
+    row=lambda text, n: text[-n:] if n > 0 else "",
 )
 
 
@@ -244,9 +153,7 @@ def _find_all(text: pa.Array, substr: str) -> pa.Array:
     return masked(np.where(position < 0, -1, characters), validity(text))
 
 
-strict("find", takes(TEXT, TEXT, returns=INT64))(
-    constant_or_rows(_find_all, lambda text, substr: text.find(substr), pa.int64())
-)
+text_kernel("find", TEXT, returns=INT64, whole=_find_all, row=str.find)
 
 
 # --- padding and repetition -------------------------------------------------------------------------------------------
@@ -254,7 +161,7 @@ strict("find", takes(TEXT, TEXT, returns=INT64))(
 
 @method
 def lpad(expr: Expression, length: int | Expression, pad: str | Expression) -> Expression:
-    """Pad on the left to ``length`` characters; what is longer is cut, as in SQL.
+    """Pad on the left to ``length`` characters; longer text is cut, as in SQL.
 
     >>> ps.from_pydict({"t": ["7"]}).select(lpad(ps.col("t"), 3, "0")).to_pydict()
     {'t': ['007']}
@@ -264,7 +171,7 @@ def lpad(expr: Expression, length: int | Expression, pad: str | Expression) -> E
 
 @method
 def rpad(expr: Expression, length: int | Expression, pad: str | Expression) -> Expression:
-    """Pad on the right to ``length`` characters; what is longer is cut, as in SQL.
+    """Pad on the right to ``length`` characters; longer text is cut, as in SQL.
 
     >>> ps.from_pydict({"t": ["a"]}).select(rpad(ps.col("t"), 3, ".")).to_pydict()
     {'t': ['a..']}
@@ -277,25 +184,17 @@ def _padding(text: str, length: int, pad: str) -> str:
     return (pad * (missing // len(pad) + 1))[:missing] if pad else ""
 
 
-def _lpad_row(text: str, length: int, pad: str) -> str:
-    return _padding(text, length, pad) + text[: max(length, 0)]
-
-
-def _rpad_row(text: str, length: int, pad: str) -> str:
-    return text[: max(length, 0)] + _padding(text, length, pad)
-
-
-def _padded(compute: Any, row: Any) -> Any:
+def _register_padding(name: str, compute: Any, row: Callable[[str, int, str], str]) -> None:
     def whole(text: pa.Array, length: int, pad: str) -> pa.Array:
         if len(pad) == 1:
             return pc.utf8_slice_codeunits(compute(text, width=max(length, 0), padding=pad), 0, max(length, 0))
         return pa.array([None if value is None else row(value, length, pad) for value in text.to_pylist()], pa.string())
 
-    return constant_or_rows(whole, row, pa.string())
+    text_kernel(name, INTEGER, TEXT, returns=STRING, whole=whole, row=row)
 
 
-strict("lpad", takes(TEXT, INTEGER, TEXT, returns=STRING))(_padded(pc.utf8_lpad, _lpad_row))
-strict("rpad", takes(TEXT, INTEGER, TEXT, returns=STRING))(_padded(pc.utf8_rpad, _rpad_row))
+_register_padding("lpad", pc.utf8_lpad, lambda text, n, pad: _padding(text, n, pad) + text[: max(n, 0)])
+_register_padding("rpad", pc.utf8_rpad, lambda text, n, pad: text[: max(n, 0)] + _padding(text, n, pad))
 
 
 @method
@@ -338,7 +237,7 @@ def format(f_string: str, *args: Expression | str) -> Expression:
     except StopIteration:
         raise InvalidArgumentError(f"format: {f_string!r} has more {{}} than the {len(args)} arguments given") from None
     except ValueError as exc:
-        raise InvalidArgumentError(f"format: {f_string!r} is no template: {exc}; write {{{{ for a brace") from None
+        raise InvalidArgumentError(f"format: {f_string!r} is not a template: {exc}; write {{{{ for a brace") from None
     if (num_unused := len(list(rest))) > 0:
         raise InvalidArgumentError(f"format: {f_string!r} uses {len(args) - num_unused} of {len(args)} arguments")
     return call("format", *fields, texts=texts)
@@ -354,7 +253,7 @@ def _format(*values: Value, texts: tuple[str, ...]) -> Value:
 
 @method
 def concat(left: Expression | str | bytes, *right: Expression | str | bytes) -> Expression:
-    """Put texts, or binaries, one after the other; null if one of them is.
+    """Concatenate texts or binaries; the result is null if one of them is null.
 
     >>> ps.from_pydict({"t": ["a", None]}).select(concat(ps.col("t"), "!")).to_pydict()
     {'t': ['a!', None]}
@@ -369,7 +268,7 @@ def _concat(*values: Value) -> Value:
 
 
 def concat_ws(sep: str, *exprs: Expression | str) -> Expression:
-    """Join texts with a separator, leaving out those that are null; null only if all are.
+    """Join texts with a separator and skip nulls; the result is null only if all are null.
 
     >>> df = ps.from_pydict({"a": ["x", None], "b": ["y", "z"]})
     >>> df.select(concat_ws("-", ps.col("a"), ps.col("b"))).to_pydict()

@@ -104,7 +104,7 @@ def _from_masked(values: Any, dtype: DataType | None, what: str) -> pa.Array:
 
 
 def is_pandas(values: Any) -> bool:
-    """Say whether an object is one of pandas', which is not imported for that."""
+    """Check whether an object is one of pandas', which is not imported for that."""
     return type(values).__module__.partition(".")[0] == "pandas"
 
 

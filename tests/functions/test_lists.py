@@ -199,7 +199,7 @@ def test_wrong_type_is_reported_when_built(expression: Expression, message: str)
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(InvalidArgumentError, match="mode is 'all', 'valid' or 'null'"):
+    with pytest.raises(InvalidArgumentError, match="use 'all', 'valid' or 'null'"):
         f.list_count(a, "some")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="two fields would be called 'x'"):
         f.to_struct("x", x=i)
