@@ -144,10 +144,10 @@ def test_a_file_of_prices_is_looked_at_when_it_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"prices='.*prices\.json' cannot be read: .*No such file"):
         ps.set_config(prices=path)
     path.write_text('{"openai": {}}')
-    with pytest.raises(InvalidArgumentError, match=r"is no file of prices .* its form is"), ps.config(prices=path):
+    with pytest.raises(InvalidArgumentError, match=r"is not a file of prices .* write"), ps.config(prices=path):
         pass
     path.write_text('{"dollars_per_million_tokens": {"openai": {"mine": null}}}')
-    with pytest.raises(InvalidArgumentError, match=r"prices\.json', openai, mine: price=\{\} is no price"):
+    with pytest.raises(InvalidArgumentError, match=r"prices\.json', openai, mine: price=\{\} is not a price"):
         ps.set_config(prices=str(path))
     done = run_with({"PENSTOCK_PRICES": str(path)})
     assert done.returncode != 0

@@ -18,7 +18,6 @@ from penstock.ai.remembering import Found
 from penstock.ai.samples import asking_row
 from penstock.ai.structured.formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
-from penstock.cost.accounts import begin_row, current_account
 from penstock.cost.prices import cost_of
 from penstock.errors import ContentFilteredError, InvalidAnswerError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
@@ -228,13 +227,11 @@ class AsyncPrompts:
         self._form = form
         self._usual = form.request(Message(()))
         self._is_plain = form.output is None and not form.has_usage
-        account = current_account()
-        self._tells_rows_apart = account is not None and account.keeps_calls
 
     @property
     def prepare(self) -> Prepared | None:
         """What is given the rows of a task before they are asked; None where no answers are kept."""
-        if self._tells_rows_apart or not getattr(self._model, "is_remembering", False):
+        if not getattr(self._model, "is_remembering", False):
             return None
         if self._form.num_answers is not None:
             return UnknownAnswers(self._ask_rest)
@@ -266,8 +263,6 @@ class AsyncPrompts:
         return await self._settled(request, generations(await model.generate(request, found), 1, self._model)[0])
 
     async def answer(self, *values: Any, options: Mapping[str, Any] | None = None) -> Any:
-        if self._tells_rows_apart:
-            begin_row()
         message = await read_message(values)
         if message is None:
             return None

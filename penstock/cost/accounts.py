@@ -1,12 +1,11 @@
-"""The account of a query: what its model calls used and cost.
+"""The account of a query: the tokens and dollars that its model calls used.
 
-A caller (``cost/budget.py``) writes into the account in force. A runner (``engine/runners/``) puts an account in
-force in its workers and adds up what they wrote. Neither knows the other. Without an account nothing is counted.
+``cost/budget.py`` records calls in the current account. A runner makes an account current in its workers and adds up
+what they recorded. Without an account nothing is counted.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
@@ -19,12 +18,10 @@ NANO = 1_000_000_000  # dollars are added up in whole billionths, so that sums a
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One call to a model, as it was paid for; ``is_kept``: it was taken from a ledger, and is not paid again.
+    """One call to a model, recorded for a sample.
 
-    Made where each call is kept, for a sample.
-
-    ``row`` is the same for the calls that one row makes. ``parts`` are the weights of the inputs that went together, as
-    texts do that are embedded. ``max_at_once`` is how many calls the limits of the model let be under way.
+    ``inputs`` are the weights of the inputs that were sent together, as texts to embed are, and ``max_inputs`` how many
+    may be. ``max_at_once`` is the number of concurrent calls that the limiter allowed.
     """
 
     provider: str
@@ -34,65 +31,63 @@ class CallRecord:
     cached_tokens: int = 0
     nanodollars: int | None = None  # None: the price is not known
     latency_s: float | None = None
-    is_kept: bool = False
-    row: int | None = None
-    parts: tuple[int, ...] = ()
-    max_parts: int | None = None  # as many may go together
+    inputs: tuple[int, ...] = ()
+    max_inputs: int | None = None
     max_at_once: int | None = None
     caps: tuple[int | None, float | None, float | None] = (None, None, None)
-    is_for_batch: bool = False  # the sample made it, by itself, in place of one by batch, whose price it has
+    is_for_batch: bool = False  # made alone for the sample in place of a call by batch, at the price of that one
 
 
 @dataclass(slots=True)
 class ModelUse:
-    """The calls to one model added up. Tokens and dollars are those of calls that were made."""
+    """The calls to one model added up. Tokens and dollars exclude calls that a ledger answered."""
 
     provider: str
     model: str
     num_calls: int = 0
-    num_kept: int = 0  # taken from a ledger
+    num_cached: int = 0  # answered by a ledger
     num_unpriced: int = 0
-    num_unsure: int = 0  # broken off: counted at what they were expected to cost
+    num_unsure: int = 0  # broken off: counted at the estimated cost
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     nanodollars: int = 0
 
-    def join(self, other: ModelUse) -> None:
+    def add(self, other: ModelUse) -> None:
         for each in fields(self)[2:]:
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
     @property
     def dollars(self) -> float | None:
-        """What the calls cost, None where the price is not known."""
+        """The cost of the calls, or None if the price is not known."""
         return None if self.num_unpriced else self.nanodollars / NANO
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What was written into an account, to be carried to another."""
+    """Records of one account, to be added to another."""
 
     uses: tuple[ModelUse, ...] = ()
     calls: tuple[CallRecord, ...] = ()
 
 
 class Account:
-    """What a query has used, by model. With ``keeps_calls`` each call is kept, too. Safe on any thread.
+    """The usage and cost of a query, by model. With ``is_sample`` it also records each call. Thread-safe.
 
     >>> account = Account()
     >>> account.count(("openai", "gpt-5-mini"), 1_000, 50, 0, nanodollars=350_000)
-    >>> account.count_kept(("openai", "gpt-5-mini"))
-    >>> account.num_calls, account.num_kept, account.dollars
+    >>> account.count_cached(("openai", "gpt-5-mini"))
+    >>> account.num_calls, account.num_cached, account.dollars
     (1, 1, 0.00035)
     """
 
     def __init__(
-        self, budget: float | None = None, keeps_calls: bool = False, name: str = "", before: tuple[int, int] = (0, 0)
+        self, budget: float | None = None, is_sample: bool = False, name: str = "", before: tuple[int, int] = (0, 0)
     ) -> None:
         self.name = name or uuid.uuid4().hex
         self.budget = budget  # dollars
-        self.before = before  # calls and billionths of dollars that were spent of the budget elsewhere
-        self.keeps_calls = keeps_calls
+        self.before = before  # calls and nanodollars that were spent of the budget elsewhere
+        self.is_sample = is_sample
         self.calls: list[CallRecord] = []
         self._uses: dict[tuple[str, str], ModelUse] = {}
         self._lock = threading.Lock()
@@ -106,7 +101,7 @@ class Account:
         nanodollars: int | None,
         is_unsure: bool = False,
     ) -> None:
-        """Add a call to a model, by provider and name. Plain arguments: this is done for every call."""
+        """Add a call to a model, named by provider and model. Runs for every call, so the arguments are plain."""
         with self._lock:
             use = self._uses.get(model)
             if use is None:
@@ -121,18 +116,18 @@ class Account:
             else:
                 use.nanodollars += nanodollars
 
-    def count_kept(self, model: tuple[str, str], num_kept: int = 1) -> None:
+    def count_cached(self, model: tuple[str, str], num_cached: int = 1) -> None:
         """Add calls that a ledger answered."""
         with self._lock:
-            self._uses.setdefault(model, ModelUse(*model)).num_kept += num_kept
+            self._uses.setdefault(model, ModelUse(*model)).num_cached += num_cached
 
-    def keep(self, call: CallRecord) -> None:
-        """Keep a call that was counted, where calls are kept."""
+    def record(self, call: CallRecord) -> None:
+        """Record a call of a sample, besides counting it."""
         with self._lock:
             self.calls.append(call)
 
     def take(self) -> Entries | None:
-        """Return what was written since the last time, None if nothing was; it is for another account then."""
+        """Remove and return the records since the last call, or None if there are none."""
         if not self._uses:
             return None
         with self._lock:
@@ -141,11 +136,11 @@ class Account:
         return Entries(tuple(uses.values()), tuple(calls))
 
     def enter(self, entries: Entries) -> None:
-        """Add what another account took down."""
+        """Add the records of another account."""
         with self._lock:
             for use in entries.uses:
                 key = use.provider, use.model
-                self._uses.setdefault(key, ModelUse(*key)).join(use)
+                self._uses.setdefault(key, ModelUse(*key)).add(use)
             self.calls += entries.calls
 
     @property
@@ -159,12 +154,12 @@ class Account:
 
     @property
     def nanodollars(self) -> int:
-        """What calls cost whose price is known."""
+        """The cost of the calls whose price is known."""
         return sum(use.nanodollars for use in self.models)
 
     @property
-    def num_kept(self) -> int:
-        return sum(use.num_kept for use in self.models)
+    def num_cached(self) -> int:
+        return sum(use.num_cached for use in self.models)
 
     @property
     def input_tokens(self) -> int:
@@ -176,26 +171,23 @@ class Account:
 
     @property
     def dollars(self) -> float | None:
-        """What all calls cost, None where a price is not known."""
+        """The cost of all calls, or None if a price is not known."""
         return total(use.dollars for use in self.models)
 
 
 def total(amounts: Iterable[float | None]) -> float | None:
-    """Return a sum, None where a part of it is not known."""
+    """Return a sum, or None if one of the amounts is not known."""
     known = list(amounts)
     return None if None in known else sum(amount for amount in known if amount is not None)
 
 
 _account: ContextVar[Account | None] = ContextVar("penstock_account", default=None)
-_inherited: Account | None = None  # of the driver that this process works for
-
-_row: ContextVar[int | None] = ContextVar("penstock_row", default=None)
-_rows = itertools.count()
+_inherited: Account | None = None  # in a worker process: counts for the driver
 
 
 @contextmanager
 def accounting(account: Account) -> Iterator[Account]:
-    """Have the calls of the queries within written into an account."""
+    """Record the calls of the queries within in an account."""
     token = _account.set(account)
     try:
         yield account
@@ -204,51 +196,42 @@ def accounting(account: Account) -> Iterator[Account]:
 
 
 def current_account() -> Account | None:
-    """Return the account that calls made here are written into."""
+    """Return the account that records the calls made here."""
     return _account.get() or _inherited
 
 
 def is_sampling() -> bool:
-    """Whether calls are made for a sample, which nobody waits a day for."""
+    """Return whether calls are made for a sample, which must not wait a day for a batch."""
     account = current_account()
-    return account is not None and account.keeps_calls
+    return account is not None and account.is_sample
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What a worker must know of an account to keep a part of it."""
+class AccountTerms:
+    """The part of an account that a worker needs to record its own calls."""
 
     name: str
     budget: float | None
-    keeps_calls: bool
+    is_sample: bool
     before: tuple[int, int] = (0, 0)
 
     @staticmethod
-    def here() -> Terms | None:
+    def here() -> AccountTerms | None:
         account = current_account()
         if account is None:
             return None
-        return Terms(account.name, account.budget, account.keeps_calls, (account.num_calls, account.nanodollars))
+        return AccountTerms(account.name, account.budget, account.is_sample, (account.num_calls, account.nanodollars))
 
 
-def inherit_account(terms: Terms | None) -> None:
-    """Have the calls of this process, which works for another, written down for that one."""
+def inherit_account(terms: AccountTerms | None) -> None:
+    """Record the calls of this worker process for the account of its driver."""
     global _inherited
     if terms is None:
         _inherited = None
     elif _inherited is None or _inherited.name != terms.name:
-        _inherited = Account(terms.budget, terms.keeps_calls, terms.name, terms.before)
+        _inherited = Account(terms.budget, terms.is_sample, terms.name, terms.before)
 
 
 def taken_entries() -> Entries | None:
-    """Return what a worker has to bring home since the last time."""
+    """Return the records of this worker process since the last call, for its driver."""
     return None if _inherited is None else _inherited.take()
-
-
-def begin_row() -> None:
-    """Say that the calls made from here on, in this context, are those of another row."""
-    _row.set(next(_rows))
-
-
-def current_row() -> int | None:
-    return _row.get()

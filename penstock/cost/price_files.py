@@ -1,4 +1,4 @@
-"""Files of prices of models: dollars for a million tokens, by provider and model, as JSON."""
+"""JSON files of model prices: dollars for a million tokens, by provider and model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = ("input", "output", "cached")
 
 
 def read_prices(path: str) -> dict[str, Any]:
-    """Return the prices that a file has, once it is seen to have them in the right form."""
+    """Read and check a file of prices."""
     import orjson
 
     try:
@@ -26,28 +26,28 @@ def read_prices(path: str) -> dict[str, Any]:
         raise InvalidArgumentError(f"prices={path!r} cannot be read: {exc}") from exc
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as exc:
         raise InvalidArgumentError(
-            f"prices={path!r} is no file of prices ({type(exc).__name__}: {exc}); its form is "
+            f"prices={path!r} is not a file of prices ({type(exc).__name__}: {exc}); write "
             f'{{"{FIELD}": {{"openai": {{"my-model": {{"input": 0.25, "output": 2.0}}}}}}}}.'
         ) from exc
     return dict(prices)
 
 
 def check_price(place: str, price: Any) -> None:
-    """Refuse what is no price: a dict of dollars for a million tokens, with ``input`` at least."""
+    """Raise unless ``price`` is None or a dict of dollars for a million tokens, with ``input`` at least."""
     if price is None:
         return
     if not isinstance(price, Mapping) or "input" not in price:
         raise InvalidArgumentError(
-            f"{place}: price={price!r} is no price; give dollars for a million tokens, such as "
+            f"{place}: price={price!r} is not a price; give dollars for a million tokens, such as "
             "price={'input': 0.25, 'output': 2.0}, with 'cached' where that is cheaper."
         )
     for kind, dollars in price.items():
         if kind not in KINDS:
             raise InvalidArgumentError(
-                f"{place}: price has {kind!r}; it takes {', '.join(KINDS)}.{did_you_mean(str(kind), KINDS)}"
+                f"{place}: price has {kind!r}; the keys are {', '.join(KINDS)}.{did_you_mean(str(kind), KINDS)}"
             )
         is_number = isinstance(dollars, int | float) and not isinstance(dollars, bool)
         if not is_number or not 0 <= dollars < math.inf:
             raise InvalidArgumentError(
-                f"{place}: price {kind}={dollars!r} is no number of dollars for a million tokens."
+                f"{place}: price {kind}={dollars!r} is not a number of dollars for a million tokens."
             )

@@ -1,7 +1,7 @@
-"""What calls cost: by the prices in ``prices.json``, which has their date, and by those that the user gives.
+"""Prices of models in dollars for a million tokens, from ``prices.json`` and from the user.
 
-A file of the same form, named by ``ps.set_config(prices=...)`` or PENSTOCK_PRICES, goes before ours; a call's own
-``price=`` goes before both. The model ``*`` of a provider is any that is not named.
+A file of the same structure, named by ``ps.set_config(prices=...)`` or PENSTOCK_PRICES, takes precedence over ours; the
+``price=`` of a call takes precedence over both. The model ``*`` of a provider stands for all models that are not named.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from penstock.cost.price_files import FIELD, read_prices
 from penstock.errors import InvalidArgumentError
 
 BATCH_SHARE = 0.5
+"""The share of the price that calls by batch cost, at OpenAI as at Anthropic."""
+
 PRICES = Path(__file__).with_name("prices.json")
 _VERSION = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|latest|\d{3})$")  # gpt-4.1-2025-04-14, claude-...-20250929
 
@@ -34,9 +36,7 @@ def cost_of(
     price: Price | None = None,
     is_batch: bool = False,
 ) -> float | None:
-    """Return the dollars that a call cost, or None where the model's price is not known.
-
-    Batch APIs cost half (``BATCH_SHARE``), at OpenAI as at Anthropic.
+    """Return the cost of a call in dollars, or None if the price of the model is not known.
 
     >>> cost_of("openai", "gpt-5-mini-2025-08-07", input_tokens=1_000_000, output_tokens=0)
     0.25
@@ -49,7 +49,7 @@ def cost_of(
 
 
 def millionths(price: Price, input_tokens: int, output_tokens: int, cached_tokens: int) -> float:
-    """Return what tokens cost, in millionths of a dollar."""
+    """Return the cost of tokens in millionths of a dollar."""
     cached = min(cached_tokens, input_tokens)
     return (
         (input_tokens - cached) * price["input"]
@@ -59,7 +59,7 @@ def millionths(price: Price, input_tokens: int, output_tokens: int, cached_token
 
 
 def price_of(provider: str, model: str | None) -> Price | None:
-    """Return the dollars for a million tokens of a model, whatever date its name ends with."""
+    """Return the price of a model, ignoring a date at the end of its name; None if it is not known."""
     if model is None:
         return None
     own = get_config().prices
@@ -67,12 +67,12 @@ def price_of(provider: str, model: str | None) -> Price | None:
 
 
 def prices_date() -> str:
-    """Return the day of which our prices are."""
+    """Return the date of our list of prices."""
     return str(_file(str(PRICES), 0)["date"])
 
 
 def unknown_price(provider: str, model: str) -> InvalidArgumentError:
-    """Return the error of a budget for a model whose price nobody gave."""
+    """Return the error for a budget with a model whose price is not known."""
     return InvalidArgumentError(
         f"budget= needs the price of {model!r} (provider {provider!r}), which the prices of {prices_date()} do not "
         "have. Give dollars for a million tokens in the call, such as price={'input': 0.25, 'output': 2.0}, or in a "
@@ -94,7 +94,7 @@ def _found(provider: str, model: str, own: str, changed_at: int) -> Price | None
 
 @functools.lru_cache(maxsize=8)
 def _file(path: str, changed_at: int) -> dict[str, Any]:
-    """Return the prices of a file as it was when it was last changed."""
+    """Return the prices of a file as of its last change."""
     return read_prices(path)
 
 

@@ -478,7 +478,7 @@ class DataFrame(WriteVerbs):
         >>> cost.sampled_rows, cost.calls, cost.dollars_low <= cost.dollars <= cost.dollars_high
         (20, 1000.0, True)
         """
-        from penstock.cost.estimates.planning import plan_cost
+        from penstock.cost.estimates.plan_cost import plan_cost
 
         return plan_cost(self._plan, sample)
 

@@ -56,7 +56,7 @@ def test_one_batch_where_all_can_be_paid_for(server: ModelServer) -> None:
 @pytest.mark.parametrize("options", [{}, {"max_tokens": 150}], ids=str)
 def test_a_budget_is_used_up_and_never_passed(server: ModelServer, options: dict[str, Any]) -> None:
     budget = 200.5 * CALL
-    with spending(budget) as account, pytest.raises(BudgetSpentError, match="is spent: 200 calls were made"):
+    with spending(budget) as account, pytest.raises(BudgetSpentError, match="is spent: 200 calls cost"):
         asked(400, on_error="log", **options).collect()
     assert account.num_calls == sum(sizes(server)) == 200
     assert account.dollars is not None
@@ -78,7 +78,7 @@ def test_what_has_gathered_is_submitted_while_others_wait_for_money(
 ) -> None:
     """Not after the lull, which has no end here."""
     monkeypatch.setattr("penstock.ai.remote.batch.gathering.lull_s", lambda poll_interval_s, longest_gap_s: 1e6)
-    with spending(2.5 * CALL), pytest.raises(BudgetSpentError, match="2 calls were made"):
+    with spending(2.5 * CALL), pytest.raises(BudgetSpentError, match="2 calls cost"):
         asked(5, max_tokens=OUTPUT_TOKENS).collect()
     assert sizes(server) == [2]
 
@@ -86,7 +86,7 @@ def test_what_has_gathered_is_submitted_while_others_wait_for_money(
 def test_embeddings_are_paid_for(server: ModelServer) -> None:
     texts = ps.from_pydict({"t": [f"{number:04}" * 1000 for number in range(100)]})  # of 1,000 tokens
     vectors = texts.select(embed_text(ps.col("t"), provider="openai", dimensions=4, price={"input": 2.0}, **POLLS))
-    with spending(0.0305) as account, pytest.raises(BudgetSpentError, match="30 calls were made"):
+    with spending(0.0305) as account, pytest.raises(BudgetSpentError, match="30 calls cost"):
         vectors.collect()
     assert (account.num_calls, account.input_tokens) == (30, 30_000)
     assert sum(sizes(server)) == 30

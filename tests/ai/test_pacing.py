@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.ai.remote.limits.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
-from penstock.ai.remote.limits.quota import Reservation
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
+from penstock.cost.usage import Reservation
 from tests.ai.simulation import FixedWindow, Server, Slots, TokenBucket, Troubled, Unlimited, noisy, simulate
 
 JITTER = (0.0, 0.01, 0.02)

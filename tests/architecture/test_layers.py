@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("expr", "cache"),
     ("plan",),
     ("udf", "io", "engine", "observe"),
-    ("ai", "cost.budget", "media"),
+    ("ai", "media"),
     ("engine.runners",),
     ("functions", "cost.estimates", "frame", "jobs", "llm", "testing"),
     ("__init__", "cli", "__main__"),

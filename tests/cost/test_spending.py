@@ -12,9 +12,9 @@ from pydantic import BaseModel
 
 import penstock as ps
 from penstock.ai.provider import Prompter, Request, Task
-from penstock.ai.remote.usage import Usage
 from penstock.cost.accounts import NANO, Account
-from penstock.cost.budget import SCOUTS, Charge, Purse, Till, spending
+from penstock.cost.budget import SCOUTS, Billing, Budget, Charge, spending
+from penstock.cost.usage import Usage
 from penstock.errors import AuthenticationError, BudgetSpentError, InvalidArgumentError
 from penstock.functions import classify_text, embed_text, prompt
 from penstock.testing import ModelServer, faults
@@ -139,7 +139,7 @@ def test_what_a_ledger_has_costs_nothing(server: ModelServer, tmp_path: Path) ->
         with spending() as account:
             asked(8).collect()
             texts.to_arrow()
-    assert (account.num_calls, account.num_kept, account.output_tokens) == (3, 7, 3 * OUTPUT_TOKENS)
+    assert (account.num_calls, account.num_cached, account.output_tokens) == (3, 7, 3 * OUTPUT_TOKENS)
 
 
 # --- budgets ----------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_what_a_ledger_has_costs_nothing(server: ModelServer, tmp_path: Path) ->
 def test_a_budget_is_used_up_and_never_passed(server: ModelServer, options: dict[str, Any]) -> None:
     server.change(latency=0.005)
     budget = 120.5 * CALL
-    with spending(budget) as account, pytest.raises(BudgetSpentError, match="is spent: 120 calls were made") as caught:
+    with spending(budget) as account, pytest.raises(BudgetSpentError, match="is spent: 120 calls cost") as caught:
         asked(1000, on_error="log", **options).collect()
     assert account.dollars is not None
     assert account.dollars <= budget
@@ -169,18 +169,21 @@ def test_answers_of_any_length_pass_a_budget_by_little(server: ModelServer) -> N
 
 def test_what_is_done_is_kept_and_the_rest_is_asked_for_later(server: ModelServer, tmp_path: Path) -> None:
     with ps.config(cache_dir=str(tmp_path / "cache")):
-        with spending(50.5 * CALL), pytest.raises(BudgetSpentError, match="resume=True and a larger budget"):
+        with (
+            spending(50.5 * CALL),
+            pytest.raises(BudgetSpentError, match="resume=True, or cache_dir, keeps finished calls"),
+        ):
             asked(80).write_parquet(str(tmp_path / "out"))
         assert not list((tmp_path / "out").glob("*.parquet"))
         with spending(50 * CALL) as account:
             asked(80).write_parquet(str(tmp_path / "out"))
-    assert (account.num_calls, account.num_kept) == (30, 50)
+    assert (account.num_calls, account.num_cached) == (30, 50)
     assert server.num_requests == 80
     assert ps.read_parquet(str(tmp_path / "out")).count_rows() == 80
 
 
 def test_without_a_ledger_the_error_says_how_to_keep_answers(server: ModelServer) -> None:
-    with spending(5.5 * CALL), pytest.raises(BudgetSpentError, match="cache_dir, keeps what is done"):
+    with spending(5.5 * CALL), pytest.raises(BudgetSpentError, match="cache_dir, keeps finished calls"):
         asked(80, max_tokens=120).collect()
 
 
@@ -266,7 +269,7 @@ def test_a_key_that_is_refused_is_said_and_no_budget(server: ModelServer) -> Non
 
 @pytest.mark.parametrize("amount", [0, -1, True, "5", float("nan"), float("inf")])
 def test_what_is_no_amount_is_refused(amount: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="is no amount: give dollars"), spending(amount):
+    with pytest.raises(InvalidArgumentError, match="is not an amount: give dollars"), spending(amount):
         pass
 
 
@@ -295,11 +298,11 @@ def test_the_price_of_a_call_goes_before_all(server: ModelServer) -> None:
 @pytest.mark.parametrize(
     ("price", "told"),
     [
-        (3, "is no price; give dollars for a million tokens"),
-        ({"output": 2}, "is no price"),
+        (3, "is not a price; give dollars for a million tokens"),
+        ({"output": 2}, "is not a price"),
         ({"input": 2, "ouput": 2}, "Did you mean 'output'"),
-        ({"input": -1}, "input=-1 is no number"),
-        ({"input": "1"}, "input='1' is no number"),
+        ({"input": -1}, "input=-1 is not a number"),
+        ({"input": "1"}, "input='1' is not a number"),
     ],
 )
 def test_what_is_no_price_is_refused(server: ModelServer, price: Any, told: str) -> None:
@@ -328,46 +331,46 @@ def test_a_file_that_loses_its_prices_is_refused_when_they_are_needed(server: Mo
             asked(1, price=None).collect()
 
 
-# --- the purse --------------------------------------------------------------------------------------------------------
+# --- reservations -----------------------------------------------------------------------------------------------------
 
 
 def test_who_is_cancelled_while_waiting_leaves_the_room_to_others() -> None:
     async def run() -> None:
         account = Account(budget=1.0)
-        till = Till(account, "openai", "mine", {"input": 0.0, "output": 600_000.0})  # a call may cost 60 cents
+        billing = Billing(account, "openai", "mine", {"input": 0.0, "output": 600_000.0})  # a call may cost 60 cents
         body = {"max_tokens": 1}
-        first = await till.reserve(body, 0)
-        second, third = (asyncio.create_task(till.reserve(body, 0)) for _ in range(2))
+        first = await billing.reserve(body, 0)
+        second, third = (asyncio.create_task(billing.reserve(body, 0)) for _ in range(2))
         await asyncio.sleep(0)
         second.cancel()
-        first.answered({"usage": {"input_tokens": 0, "output_tokens": 0}}, 0.1)
-        till.settle(first)
-        till.settle(await third)
+        first.answered(Usage(0, 0), 0.1)
+        billing.settle(first)
+        billing.settle(await third)
         assert second.cancelled()
 
     asyncio.run(run())
 
 
-def test_a_purse_learns_what_calls_cost() -> None:
+def test_billing_learns_what_calls_cost() -> None:
     async def run() -> int:
         account = Account(budget=1.0)
-        till = Till(account, "openai", "mine", {"input": 1.0, "output": 1000.0})
+        billing = Billing(account, "openai", "mine", {"input": 1.0, "output": 1000.0})
         for _ in range(30):
-            charge = await till.reserve({"max_tokens": 100}, 10)
+            charge = await billing.reserve({"max_tokens": 100}, 10)
             charge.usage = Usage(10, 5)
-            till.settle(charge)
-        return (await till.reserve({"max_tokens": 100}, 10)).reserved
+            billing.settle(charge)
+        return (await billing.reserve({"max_tokens": 100}, 10)).reserved
 
     assert asyncio.run(run()) == round((10 * 1.0 + 5 * 1000.0) / 1e6 * NANO)
 
 
-def test_a_purse_is_settled_once(server: ModelServer) -> None:
+def test_a_charge_is_settled_once(server: ModelServer) -> None:
     async def run() -> None:
-        purse = Purse(1.0)
-        till = Till(Account(), "openai", "mine", PRICE)
-        charge = Charge(till, 1)
-        await purse.reserve(charge)
-        purse.settle(charge, 5, is_call=True)
+        budget = Budget(1.0)
+        billing = Billing(Account(), "openai", "mine", PRICE)
+        charge = Charge(billing, 1)
+        await budget.reserve(charge)
+        budget.settle(charge, 5, is_call=True)
         assert not charge.is_reserved
 
     asyncio.run(run())

@@ -15,9 +15,9 @@ from penstock.ai.remembering import VectorMemory, configured_ledger
 from penstock.ai.remote.clients import made_client, opened_asker
 from penstock.ai.remote.dimensions import counted_vectors, kept_dimensions, probed
 from penstock.ai.remote.http import ApiClient, estimated_tokens
-from penstock.ai.remote.usage import Usage, usage_in
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
 from penstock.cache.keys import KEY_NBYTES
+from penstock.cost.usage import Usage, usage_in
 
 if TYPE_CHECKING:
     from penstock.ai.remote.batch.asker import BatchAsker
@@ -102,8 +102,8 @@ class ApiEmbedder(Embedder):
 
     def load(self) -> None:
         self._client.open()
-        if self._client.till is not None:
-            self._client.till.max_parts = self.max_items
+        if self._client.billing is not None:
+            self._client.billing.max_inputs = self.max_items
         if (ledger := configured_ledger(self._settings.cache)) is not None:
             call = self._wire.call([])
             self.memory = VectorMemory(
@@ -117,8 +117,8 @@ class ApiEmbedder(Embedder):
 
     def note_kept(self, texts: Sequence[str]) -> None:
         """Take note of texts whose vectors were remembered."""
-        if self._client.till is not None:
-            self._client.till.keep_inputs([estimated_tokens(text) for text in texts])
+        if self._client.billing is not None:
+            self._client.billing.count_cached_inputs([estimated_tokens(text) for text in texts])
 
     async def close(self) -> None:
         if self._asker is not None:
@@ -144,17 +144,17 @@ class ApiEmbedder(Embedder):
         So a text that is refused fails alone, at the cost of no further batch, and each is known by itself afterwards.
         """
         key = secrets.token_bytes(KEY_NBYTES) if self.memory is None else self.memory.key(text)
-        call, till = self._wire.call([text]), self._client.till
-        if till is None:
+        call, billing = self._wire.call([text]), self._client.billing
+        if billing is None:
             return (await asker.ask(key, call))[0]
         began, tokens = time.monotonic(), estimated_tokens(text)
-        charge = await till.reserve_in_batch(call.body, tokens, asker.hurry, [tokens])
+        charge = await billing.reserve(call.body, tokens, [tokens], asker.hurry)
         try:
             vector, usage = await asker.ask(key, call)
-            charge.took(usage, time.monotonic() - began)
+            charge.answered(usage, time.monotonic() - began)
             return vector
         finally:
-            till.settle(charge)
+            billing.settle(charge)
 
     def _one(self, body: Mapping[str, Any]) -> NDArray:
         vector: NDArray = counted_vectors(self._wire.read(body), 1, self.dimensions)[0]

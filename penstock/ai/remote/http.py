@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
@@ -19,8 +20,9 @@ from penstock.ai.remote.limits.pacing import PATIENCE_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint, count_of, field_or_none
 from penstock.cost.accounts import is_sampling
-from penstock.cost.budget import Charge, Till
+from penstock.cost.budget import Billing, Charge
 from penstock.cost.prices import BATCH_SHARE, Price, price_of, unknown_price
+from penstock.cost.usage import usage_in
 from penstock.errors import (
     InvalidAnswerError,
     PenstockError,
@@ -49,11 +51,11 @@ _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered th
 class ApiClient:
     """Asks one model of one server. Made anywhere, opened and used on one event loop.
 
-    Where calls are counted, ``till`` is where they are paid for.
+    Where calls are counted, ``billing`` counts them and pays for them.
     """
 
     is_model = True  # calls take tokens, which cost something
-    till: Till | None = None
+    billing: Billing | None = None
 
     def __init__(self, endpoint: Endpoint, model: str, settings: CallSettings) -> None:
         self._endpoint = endpoint
@@ -84,7 +86,8 @@ class ApiClient:
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
         if self.is_model:
             is_for_batch = self._settings.batch is not None and is_sampling()
-            self.till = Till.open(endpoint.provider, self._model, self._price, self._settings.caps, is_for_batch)
+            caps = astuple(self._settings.caps)
+            self.billing = Billing.open(endpoint.provider, self._model, self._price, caps, is_for_batch)
         self._session = _Session.shared()  # last, as whoever fails before has nothing to close
 
     @property
@@ -119,16 +122,16 @@ class ApiClient:
         for ``PATIENCE_S``: the one says to come back, the other that a server starts again.
         """
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
-        if self.till is None:
+        if self.billing is None:
             return await self._until_answered(lambda: self._ask_once(call.path, data, read, tokens))
-        till = self.till
+        billing = self.billing
 
         async def pay_once() -> tuple[Answer, float]:
-            charge = await till.reserve(call.body, tokens, parts)
+            charge = await billing.reserve(call.body, tokens, parts)
             try:
                 return await self._ask_once(call.path, data, read, tokens, charge)
             finally:
-                till.settle(charge)
+                billing.settle(charge)
 
         return await self._until_answered(pay_once)
 
@@ -178,7 +181,7 @@ class ApiClient:
         started = time.perf_counter()
         if charge is not None:
             charge.sent()
-            charge.max_at_once = self._limiter.state().limit if charge.till.keeps_calls else None
+            charge.max_at_once = self._limiter.state().limit if charge.billing.is_sample else None
         try:
             with self._session.deadlines.within(self._settings.timeout_s):
                 response = await self._send(path, data)
@@ -190,13 +193,13 @@ class ApiClient:
             headers = response.headers
             self._note_reached()
             if charge is not None:
-                charge.refused(raw)  # unless it turns out to be answered
+                charge.failed()  # unless it turns out to be answered
             if not 200 <= response.status < 300:
                 raise self._refusal(response.status, raw, headers)
             body = self._body(raw)
             used_tokens = tokens_used(body)
             if charge is not None:
-                charge.answered(body, time.perf_counter() - started)
+                charge.answered(usage_in(body), time.perf_counter() - started)
             answer = self._understood(body, read)
             outcome = "ok"
             return answer, time.perf_counter() - started
@@ -210,7 +213,7 @@ class ApiClient:
             outcome = "unavailable"
             lost = self._lost(exc)
             if charge is not None and isinstance(lost, _NobodyThereError | _StrangerError):
-                charge.never_arrived()
+                charge.failed()
             raise lost from exc
         finally:
             permit.settle(outcome, used_tokens=used_tokens, headers=headers)

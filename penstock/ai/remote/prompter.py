@@ -24,11 +24,11 @@ from penstock.ai.remembering import (
 )
 from penstock.ai.remote.clients import made_client, opened_asker
 from penstock.ai.remote.http import estimated_tokens
-from penstock.ai.remote.usage import usage_in, usage_of
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint, Wire
 from penstock.ai.samples import RowIds
 from penstock.cache.keys import KEY_NBYTES
 from penstock.cost.accounts import current_account
+from penstock.cost.usage import Usage, usage_in
 from penstock.errors import InvalidAnswerError
 
 if TYPE_CHECKING:
@@ -190,16 +190,16 @@ class ApiPrompter(Prompter):
         self, asker: BatchAsker[dict[str, Any]], key: bytes, call: ApiCall, tokens: int
     ) -> tuple[dict[str, Any], float]:
         """Return the answer to a call that is made by a batch, and how long that took."""
-        began, till = time.monotonic(), self._client.till
-        if till is None:
+        began, billing = time.monotonic(), self._client.billing
+        if billing is None:
             return await asker.ask(key, call), time.monotonic() - began
-        charge = await till.reserve_in_batch(call.body, tokens, asker.hurry)
+        charge = await billing.reserve(call.body, tokens, on_wait=asker.hurry)
         try:
             body = await asker.ask(key, call)
-            charge.answered(body, time.monotonic() - began)
+            charge.answered(usage_in(body), time.monotonic() - began)
             return body, time.monotonic() - began
         finally:
-            till.settle(charge)
+            billing.settle(charge)
 
     def _checked(self, body: Mapping[str, Any]) -> dict[str, Any]:
         self._read(body)
@@ -225,8 +225,8 @@ class ApiPrompter(Prompter):
         kept = orjson.loads(raw)
         is_packed = type(kept) is list
         answers = unpacked(kept) if is_packed else self._read(kept)
-        if self._client.till is not None:
-            self._client.till.keep(usage_of(answers[0]) if is_packed else usage_in(kept))
+        if self._client.billing is not None:
+            self._client.billing.count_cached(_usage_of(answers[0]) if is_packed else usage_in(kept))
         return answers
 
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
@@ -234,6 +234,11 @@ class ApiPrompter(Prompter):
         if not answers:
             raise InvalidAnswerError("the answer holds no text and no reason why")
         return answers
+
+
+def _usage_of(answer: Generation) -> Usage | None:
+    given = answer.input_tokens
+    return None if given is None else Usage(given, answer.output_tokens or 0, answer.cached_tokens or 0)
 
 
 def worth_keeping(body: dict[str, Any], echoed: Iterable[str]) -> dict[str, Any]:

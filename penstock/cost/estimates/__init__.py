@@ -1,1 +1,1 @@
-"""What a query will cost, found out on a sample of its rows: ``DataFrame.plan_cost``."""
+"""The estimated cost of a query, from a sample of its rows: ``DataFrame.plan_cost``."""

@@ -1,4 +1,4 @@
-"""What ``plan_cost`` gives: figures for programs, and a table for people."""
+"""The result of ``plan_cost``: figures for programs, and a table for people."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.cost.estimates.projecting import NOTHING, ModelEstimate, Range
+from penstock.cost.estimates.projection import NOTHING, Interval, ModelEstimate
 from penstock.frame.display.html import plain_table_html
 from penstock.observe.text import format_count, format_seconds
 
 HEADER = ("model", "calls", "tokens in", "tokens out", "dollars")
 SUMMED = ("calls", "tokens_in", "tokens_out", "dollars")
 PER_ROWS = 1_000
-"""What the figures are for where nobody knows how many rows there are."""
+"""The number of rows that the figures are for if the number of all rows is not known."""
 
 
 @dataclass(frozen=True, repr=False)
 class CostEstimate:
-    """What a query will take, projected from a sample. ``low`` and ``high`` are the ends of a 90 % interval.
+    """The cost of a query, estimated from a sample. ``low`` and ``high`` are the ends of a 90 % interval.
 
-    The figures are those of all ``total_rows``, or, where that is None because nobody knows, of 1,000 rows.
-    ``sample_dollars`` is what the sample itself cost now. What is not known is None: dollars where a price is not, and
-    what calls take that all rows may make while no row of the sample made one, and seconds where calls go by batches.
+    The figures are for all ``total_rows``, or for 1,000 rows if their number is not known (None). ``sample_dollars`` is
+    what the sample itself cost. A figure is None if it is not known: dollars without a price, the cost of calls if no
+    row of the sample made one, and seconds if calls are made by batches.
     """
 
     total_rows: int | None
@@ -51,14 +51,14 @@ class CostEstimate:
         total_rows: int | None,
         sampled_rows: int,
         models: Sequence[ModelEstimate],
-        seconds: Range | None,
+        seconds: Interval | None,
         sample_dollars: float | None,
         notes: Sequence[str] = (),
         unseen_calls: float = 0.0,
     ) -> CostEstimate:
         """Return the estimate with the figures of all models added up.
 
-        ``unseen_calls`` may be made where no row of the sample made one: of what they cost nothing is known.
+        ``unseen_calls`` is the most calls that rows may make although no row of the sample made one, at unknown cost.
         """
         figures: dict[str, Any] = {}
         for name in ("calls", "tokens_in", "tokens_out", "dollars", "seconds"):
@@ -73,7 +73,7 @@ class CostEstimate:
 
     @property
     def num_rows(self) -> int:
-        """The rows that the figures are for."""
+        """The number of rows that the figures are for."""
         return PER_ROWS if self.total_rows is None else self.total_rows
 
     def __repr__(self) -> str:
@@ -104,14 +104,14 @@ class CostEstimate:
         return rows
 
     def _lines(self) -> list[str]:
-        """Return what stands above and below the table."""
+        """Return the lines above and below the table."""
         if self.total_rows is None:
-            whole = f"For each {PER_ROWS:,} rows (how many there are is not known)"
+            whole = f"For each {PER_ROWS:,} rows (the number of all rows is not known)"
         else:
             whole = f"For {format_count(self.total_rows, 'row')}"
         lines = [f"{whole}, by a sample of {self.sampled_rows:,} (in brackets: the 90 % interval)"]
         if not self.models and self.dollars is None:
-            lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no row of it asked a model: not known"]
+            lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no row of it called a model: not known"]
         elif not self.models:
             lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no calls to remote models, $0"]
         lines.append(self._time())
@@ -127,8 +127,8 @@ class CostEstimate:
         return f"Time, roughly: {middle} ({low} to {high})"
 
 
-def _sum(ranges: Iterable[Range | None]) -> Range | None:
-    """Return the sum, None where a part of it is not known."""
+def _sum(ranges: Iterable[Interval | None]) -> Interval | None:
+    """Return the sum, or None if a part of it is not known."""
     whole = NOTHING
     for each in ranges:
         if each is None:
@@ -137,22 +137,22 @@ def _sum(ranges: Iterable[Range | None]) -> Range | None:
     return whole
 
 
-def _row(name: str, *figures: Range | None) -> tuple[str, ...]:
+def _row(name: str, *figures: Interval | None) -> tuple[str, ...]:
     *counts, dollars = figures
     shown = [_shown(each, compact) for each in counts]
     return name, *shown, _shown(dollars, _dollars)
 
 
-def _shown(figure: Range | None, form: Callable[[float], str]) -> str:
-    """Return a figure with its interval, where that says more."""
+def _shown(figure: Interval | None, format_one: Callable[[float], str]) -> str:
+    """Return a figure, with its interval if that differs."""
     if figure is None:
         return "not known"
-    middle, low, high = form(figure.middle), form(figure.low), form(figure.high)
+    middle, low, high = format_one(figure.middle), format_one(figure.low), format_one(figure.high)
     return middle if middle == low == high else f"{middle} ({low} to {high})"
 
 
 def compact(number: float) -> str:
-    """Return a number in three digits or so.
+    """Format a number with about three digits.
 
     >>> compact(950), compact(12_345), compact(999_999), compact(52_100_000), compact(0.4)
     ('950', '12.3k', '1.00M', '52.1M', '0.4')
@@ -167,7 +167,7 @@ def compact(number: float) -> str:
 
 
 def _dollars(amount: float) -> str:
-    """Return an amount, to the cent where that says enough.
+    """Format an amount, to the cent if that is precise enough.
 
     >>> _dollars(1234.5), _dollars(0.0123), _dollars(0)
     ('$1,234.50', '$0.0123', '$0')

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.cache.ledger.open_ledgers import inherit_job_folder, job_folder
 from penstock.config import get_config, set_config
-from penstock.cost.accounts import Terms, inherit_account
+from penstock.cost.accounts import AccountTerms, inherit_account
 from penstock.engine.pools.threads import OpenHandler
 from penstock.engine.pools.worker_restart import Revival
 from penstock.engine.steps import ReadHandler, Steps, TransformHandler
@@ -74,7 +74,7 @@ class Surroundings:
     storage_options: Mapping[str, Mapping[str, Any]]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     job_folder: str = ""
-    account: Terms | None = None
+    account: AccountTerms | None = None
 
     @staticmethod
     def here() -> Surroundings:
@@ -85,7 +85,7 @@ class Surroundings:
             remembered(),
             known_secrets(),
             job_folder(),
-            Terms.here(),
+            AccountTerms.here(),
         )
 
     def take_over(self) -> None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.ai.remote.limits.concurrency import Concurrency
-from penstock.ai.remote.limits.quota import Meter, Quota, Reservation
+from penstock.ai.remote.limits.quota import Meter, Quota
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
 from penstock.ai.remote.limits.send_rate import SendRate
+from penstock.cost.usage import Reservation
 
 Outcome = Literal["ok", "refused", "unavailable", "other"]
 """``refused`` is a 429; ``unavailable`` 5xx, a time-out or a dropped connection; ``other`` says nothing of the load."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import deque
-
 from penstock.ai.remote.limits.rate_headers import Window
 
 SLACK_S = 0.03
-NUM_ACTUALS = 256
 LONGEST_BLIND_WAIT_S = 60.0
 """Headers that say 'nothing left' are believed for so long; then one request asks again."""
 
@@ -68,23 +64,3 @@ class Quota:
         if 0 < self._left <= self._floor:
             self._next_at = max(self._next_at, now - SLACK_S) + (self._until - now) * units / self._left
         self._left = max(0.0, self._left - units)
-
-
-class Reservation:
-    """How many tokens to set aside for a request: its input, and as much more as 95 % of the last answers needed."""
-
-    def __init__(self) -> None:
-        self._extras: deque[int] = deque()
-        self._sorted: list[int] = []
-
-    def estimate(self, tokens: int) -> int:
-        if not self._sorted:
-            return tokens
-        return max(0, tokens + self._sorted[min(len(self._sorted) - 1, int(0.95 * len(self._sorted)))])
-
-    def learn(self, tokens: int, used: int) -> None:
-        extra = used - tokens
-        self._extras.append(extra)
-        insort(self._sorted, extra)
-        if len(self._extras) > NUM_ACTUALS:
-            del self._sorted[bisect_left(self._sorted, self._extras.popleft())]

@@ -213,17 +213,22 @@ class SharedActor:
 
     def started(self) -> Any:
         if self._actor is None:
-            options = {"max_concurrency": self._num_tasks, **self._options}
+            # One call more for each stage, so that it can be closed while its tasks run.
+            options = {"max_concurrency": self._num_tasks + self._num_members, **self._options}
             self._actor = ray.remote(AsyncWorker).options(**options).remote(*self._packed_opens)
         return self._actor
 
-    def leave(self, stage: int, owes_answers: bool) -> None:
-        """End a stage: what it still runs is cancelled, or killed with the actor if it was the last."""
+    def leave(self, stage: int, running: Sequence[Any]) -> None:
+        """Cancel the running tasks of a stage and close it; kill the actor if the stage is its last.
+
+        An actor that is killed while it works may send requests for a moment longer, and nothing counts their cost.
+        ``running`` are the answers of the cancelled tasks.
+        """
         self._num_members -= 1
         if self._actor is None:
             return
-        if self._num_members or not owes_answers:
-            ray.wait([self._actor.close.remote(stage)], timeout=CLOSE_TIMEOUT_S)
+        ended = [self._actor.close.remote(stage), *running]
+        ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
         if not self._num_members:
             ray.kill(self._actor)
 
@@ -240,7 +245,7 @@ class Seat:
         return self._actor.started()
 
     def dismiss(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
-        self._actor.leave(self._stage, bool(running))
+        self._actor.leave(self._stage, list(running))
 
 
 def packed(open_handler: Callable[..., Any]) -> Any:
@@ -318,13 +323,13 @@ class RayPool:
 
     def _receive(self, ref: Any, batch: Any, then: Then, future: Any) -> None:
         self._awaited.pop(ref)
-        if self._is_closed:
-            return
         try:
             failure = future.exception()
             answer = Answer(error=translated(failure)) if failure is not None else future.result()
             if answer.spent is not None and self._account is not None:
                 self._account.enter(answer.spent)
+            if self._is_closed:
+                return
             then(answer, Bundle(batch, answer.num_rows, answer.nbytes) if answer.has_output else None)
         except BaseException as exc:  # Ray drops what its callbacks raise; an error here may be one that cannot travel
             self._emit(Report(None, None, is_done=True, error=exc))

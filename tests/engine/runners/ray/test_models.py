@@ -128,7 +128,7 @@ def test_a_budget_holds_on_ray_and_what_was_spent_comes_home(server: ModelServer
     with spending(0.0605) as account:
         questions(30).select(answer).collect()
         assert (account.num_calls, account.output_tokens, account.dollars) == (30, 3000, 0.03)
-        with pytest.raises(BudgetSpentError, match=r"budget of \$0.0605 is spent: 60 calls were made") as caught:
+        with pytest.raises(BudgetSpentError, match=r"budget of \$0.0605 is spent: 60 calls cost") as caught:
             questions(200).select(answer).collect()
     assert caught.value.num_calls == server.num_requests == 60
     with spending(1.0), pytest.raises(InvalidArgumentError, match="price of 'mine'"):

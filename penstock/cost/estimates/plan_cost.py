@@ -1,0 +1,118 @@
+"""Run a sample of a query, count its calls, and project them to all rows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock.config import get_config
+from penstock.cost.accounts import Account, accounting
+from penstock.cost.estimates.estimate import PER_ROWS, CostEstimate
+from penstock.cost.estimates.projection import NOTHING, Interval, ModelEstimate, project_calls
+from penstock.cost.estimates.sample import Sample, free_parts, sampled
+from penstock.cost.prices import prices_date
+from penstock.engine.runners import run
+from penstock.errors import InvalidArgumentError
+from penstock.expr.udf import BatchSpec, UdfSpec
+from penstock.plan.nodes import Plan, SetOperation, called_functions, has_async_call, walk_plan
+from penstock.protocols import Priced
+
+MIN_MEASURED_S = 0.25
+"""A run must take this much longer than that of a single row to measure the time of rows."""
+
+MAX_ROWS = 1_000_000
+
+
+def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
+    """Return the estimated cost of a plan; see ``DataFrame.plan_cost``."""
+    if isinstance(sample, bool) or not hasattr(sample, "__index__") or int(sample) < 1:
+        raise InvalidArgumentError(f"plan_cost: sample={sample!r} must be a whole number of rows, 1 or more.")
+    part = sampled(plan, int(sample))
+    num_rows = PER_ROWS if part.total_rows is None else part.total_rows
+    account = Account(is_sample=True)
+    with accounting(account):
+        if has_async_call(part.plan):
+            _drain(part.plan)
+    models = project_calls(account.calls, part.num_rows, num_rows)
+    work = sum((working_time(each, int(sample), num_rows) for each in free_parts(plan)), NOTHING)
+    seconds = _longest([work, *(model.seconds for model in models)])
+    unseen = 0.0
+    if not models and any(map(_is_model_call, called_functions(part.plan))) and 0 < part.num_rows < num_rows:
+        unseen = min(1.0, 3 / part.num_rows) * num_rows  # "rule of three": the 95 % bound of a share never seen
+    notes = _notes(part, account, models, unseen)
+    return CostEstimate.of(part.total_rows, part.num_rows, models, seconds, account.dollars, notes, unseen)
+
+
+def _is_model_call(spec: UdfSpec | BatchSpec) -> bool:
+    return any(isinstance(argument, Priced) for argument in spec.target.init_args)
+
+
+def _longest(times: Iterable[Interval | None]) -> Interval | None:
+    """Return the duration of concurrent work, or None if one of the durations is not known."""
+    known = list(times)
+    ends = [(each.middle, each.low, each.high) for each in known if each is not None]
+    return None if None in known else Interval(*map(max, zip(*ends, strict=True)))
+
+
+def working_time(plan: Plan, sample: int, num_rows: int) -> Interval:
+    """Return the rough time that this machine works on rows, by running more and more of them until it is measurable.
+
+    The start-up time, such as that of loading a model, is measured with a single row.
+    """
+    one = sampled(plan, 1)
+    if not one.num_rows:
+        return NOTHING
+    start_s = _drain(one.plan)
+    if start_s < MIN_MEASURED_S:
+        start_s = _drain(one.plan)  # now that everything is imported
+    while True:
+        part = sampled(plan, sample)
+        rows_s = max(0.0, _drain(part.plan) - start_s)
+        if rows_s >= MIN_MEASURED_S or part.num_rows < sample or sample >= MAX_ROWS:
+            break
+        sample *= 8
+    high = rows_s / part.num_rows * num_rows
+    low = high / get_config().thread_count
+    return Interval(start_s + math.sqrt(low * high), start_s + low, start_s + high)
+
+
+def _drain(plan: Plan) -> float:
+    """Run a plan to its end; return the seconds that it took."""
+    started = time.perf_counter()
+    for _ in run(plan):
+        pass
+    return time.perf_counter() - started
+
+
+def _notes(part: Sample, account: Account, models: Sequence[ModelEstimate], unseen: float) -> tuple[str, ...]:
+    """Return the notes that a reader of the figures needs."""
+    unpriced = [model.model for model in models if model.dollars is None]
+    per_row = max((model.calls.middle for model in models), default=0.0) / max(part.total_rows or PER_ROWS, 1)
+    is_first_rows = part.num_rows and not part.is_spread and part.total_rows is None
+    has_other_async = any(spec.target.is_async and not _is_model_call(spec) for spec in called_functions(part.plan))
+    has_set_operation = any(isinstance(node, SetOperation) for node in walk_plan(part.plan))
+    notes = (
+        (not part.num_rows, "There are no rows: no call was made."),
+        (is_first_rows, "The sample is the first rows, which may differ from the others."),
+        (unseen, f"Up to {unseen:,.0f} calls may be made all the same: take a larger sample=."),
+        (has_other_async, "Async functions and downloads are not in the time, nor in the dollars."),
+        (part.num_rows == 1, "One row does not show how rows differ: there is no interval."),
+        (part.has_late_limit, "A limit after the calls may end the query before all rows are read: this is the most."),
+        (has_set_operation, "Equal rows are merged on the way, and a sample shows few of them: this is the most."),
+        (
+            account.num_cached,
+            f"{account.num_cached:,} answers of the sample came from the cache; they count as if paid again.",
+        ),
+        (
+            per_row > 1.5,
+            f"Each row makes about {per_row:.3g} calls; how much that differs is not in the intervals.",
+        ),
+        (
+            unpriced,
+            f"The price of {', '.join(unpriced)} is not known: give price= in the call, or ps.set_config(prices=...)",
+        ),
+        (models and not unpriced, f"List prices of {prices_date()}, unless you gave others"),
+    )
+    return tuple(text for applies, text in notes if applies)
