@@ -86,7 +86,7 @@ def test_escape_in_like() -> None:
 
 @pytest.mark.parametrize("function", [f.regexp, f.regexp_count, f.regexp_split, f.regexp_extract, f.regexp_extract_all])
 def test_bad_regular_expression_is_reported_when_built(function: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="is no regular expression"):
+    with pytest.raises(InvalidArgumentError, match="is not a regular expression"):
         function(t, "(")
 
 

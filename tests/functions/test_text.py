@@ -105,7 +105,7 @@ def test_concat_of_binary() -> None:
     [
         ("{} {}", (t,), "has more {} than the 1 arguments"),
         ("{}", (t, n), "uses 1 of 2 arguments"),
-        ("{", (), "is no template"),
+        ("{", (), "is not a template"),
     ],
 )
 def test_bad_template(template: str, args: tuple[Any, ...], message: str) -> None:
