@@ -85,10 +85,9 @@ class Source(Protocol):
 
 @runtime_checkable
 class VersionedSource(Protocol):
-    """A source that can say whether what it reads is still the same, so that a job may go on with it another day.
+    """A source that knows the versions of its inputs, so that a later run of a job can tell which of them changed.
 
-    It may also have a method ``options`` that returns how it is read, a mapping by the names of the reader's arguments;
-    without it the source's class counts. Of a source without ``versions`` it is all that can be pickled of it.
+    A source without it counts by all that can be pickled of it.
     """
 
     def versions(self) -> Mapping[str, str]:
@@ -96,6 +95,15 @@ class VersionedSource(Protocol):
 
         Names and versions are shown to users and kept: they hold no credentials. May block; called once a run.
         """
+        ...
+
+
+@runtime_checkable
+class SourceOptions(Protocol):
+    """A source that names the options it was made with; a source without it counts by the code of its class."""
+
+    def options(self) -> Mapping[str, Any]:
+        """Return how the source is read, by the names of the reader's arguments."""
         ...
 
 

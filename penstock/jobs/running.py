@@ -138,11 +138,11 @@ class Job:
                 self._begin()
                 return None
             raise JobChangedError(_refusal(self._sink.root, differences))
-        stale, redo = self._description.stale_reads(known, differences, self._account), []
-        is_read_alike = self._description.is_read_alike(known)
-        if differences or not is_read_alike:
+        stale, redo = self._description.stale_reads(known, self._account), []
+        has_same_reads = self._description.has_same_reads(known)
+        if differences or not has_same_reads:
             stale |= self._lost_reads()
-        if (self._account.reads or is_read_alike) and not differences and not stale:
+        if (self._account.reads or has_same_reads) and not differences and not stale:
             self._description.keep_era(known)
         if resume == "errors":
             redo = [failure for failure in self._account.failures if failure.origin is not None]

@@ -25,7 +25,7 @@ from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.nodes import Literal, PythonValue
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.plan.identity.code_keys import keyed
+from penstock.plan.identity.code_keys import code_identity
 from penstock.plan.stages import CallBatch, CallUdf, Stage
 from penstock.protocols import Ledger
 from penstock.types.content import ContentHash
@@ -65,7 +65,7 @@ def _key(spec: UdfSpec | BatchSpec, constants: Any) -> bytes:
             f"{spec.name!r} has cache=True, but there is no place to store its results; set "
             'ps.set_config(cache_dir="...") or PENSTOCK_CACHE_DIR, or write with resume=True.'
         )
-    found = keyed((spec, constants))
+    found = code_identity((spec, constants))
     if found.opaque:
         log.warning(
             "%r has cache=True and uses %s, whose content is unknown: results are cached as if all objects of "

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
 from penstock.io.file_versions import UNKNOWN
-from penstock.plan.identity.code_keys import keyed
+from penstock.plan.identity.code_keys import code_identity
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, to_arrow_array
 
@@ -61,7 +61,7 @@ class TorchSource:
         return Schema.from_pydict({COLUMN: self._dtype})
 
     def versions(self) -> Mapping[str, str]:
-        found = keyed(self._dataset)
+        found = code_identity(self._dataset)
         count = "" if self._num_rows is None else f"{self._num_rows} items, "
         told = UNKNOWN if found.opaque else f"digest {found.digest.hex()}"
         return {type(self._dataset).__name__: f"{count}{told}"}

@@ -1,12 +1,14 @@
-"""Keys of functions, classes and values: the same in every process for what does the same, another for what does not.
+"""Identify functions, classes and values by content, with the same result in every process.
 
-A function of the user's is known by its bytecode and all that it refers to: constants, defaults, closure, attributes,
-and the globals it reads, where the user's own functions and classes count by their code in turn. What comes from a
-library is known by its name and the library's version. No line number, file name, address or ``hash()`` is in a key.
+The identity of a function of the user is its bytecode, its defaults, the values of its closure and of the globals that
+it reads as they are when the query starts, and the user's functions and classes that it refers to, by their code in
+turn. ``version=`` on a function replaces all of that. Functions and classes of libraries count by name and version. An
+object that pickle refuses, such as a client, a lock or an open file, counts by its type only, and so does an object of
+a library that holds one.
 
-What a function changes itself, such as a list that it appends to, is its state and does not count. What it reads
-through other ways, such as files or ``getattr`` with a computed name, is not seen. Bytecode differs between minor
-versions of Python, and so do the keys.
+Line numbers, file names, addresses and ``hash()`` are never part of it. Bytecode differs between minor versions of
+Python, and so do identities. What a function reads in other ways, such as files or environment variables, is not seen;
+a module that is imported inside the function counts by its source text.
 """
 
 from __future__ import annotations
@@ -15,13 +17,11 @@ import dataclasses
 import enum
 import functools
 import marshal
+import re
 import types
 import typing
 import warnings
-from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,20 +29,21 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.plan.identity.code_objects import (
-    Imported,
+    call_signature,
+    global_paths,
+    imported_modules,
+    instructions,
     is_reachable,
     is_users,
-    module_files,
-    parts_of,
-    source_of,
+    resolve,
+    users_source,
     version_of,
 )
-from penstock.plan.identity.code_state import attributes_changed, owner_of, state_of
-from penstock.plan.identity.values import arrow, atom, hashed, is_pydantic, reduced, tensor_bytes
+from penstock.plan.identity.values import arrow, atom, hashed, is_pydantic, readable, reduced, tensor_bytes
 from penstock.storage.secret import Secret
 from penstock.types import DataType, Schema
 
-_VERSION = "1"  # raise it when what is equal should get another key
+_VERSION = "2"  # raise it to invalidate all keys
 
 _ATOMS = (int, str, float, bytes, bool, complex, type(None), type(Ellipsis), type(NotImplemented))
 _PLAIN = frozenset((int, str, float, bytes, bool, type(None)))
@@ -59,76 +60,55 @@ _NOT_OF_CLASS = frozenset(
         *("__annotate_func__", "__annotations_cache__"),
     ]
 )
+_SECRET_NAME = re.compile("key|token|secret|passw|credential", re.IGNORECASE)  # such values are kept as digests
+_CODE = (types.FunctionType, type, types.ModuleType, types.MethodType, *_BUILTIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
-    """A list, dict or object that a function captures, with the digest of its content and the function's name."""
+class CodeIdentity:
+    """The identity of a function, class or value.
 
-    value: Any
-    digest: bytes
-    function: str
-
-
-_left_out: ContextVar[list[Captured] | None] = ContextVar("penstock_left_out", default=None)
-
-
-@contextmanager
-def mutable_values_left_out() -> Iterator[list[Captured]]:
-    """Have keys made within not depend on lists, dicts and objects that functions capture, but for their types.
-
-    For two keys made in one process: there, such a value may be state that changed since, and the script did not.
-    Yields the list to which those values are added, in the same order for the same script.
+    ``uses`` lists what the user's functions in it refer to, by description, for messages about what changed:
+    ``{"the code of function score": "digest ...", "the global THRESHOLD of function score": 3}``. ``opaque`` are the
+    types of the objects that count by their type only.
     """
-    left_out: list[Captured] = []
-    token = _left_out.set(left_out)
-    try:
-        yield left_out
-    finally:
-        _left_out.reset(token)
-
-
-@dataclass(frozen=True, slots=True)
-class CodeKey:
-    """A key, and the types of the things in it that could only be told by their type, such as open connections."""
 
     digest: bytes
+    uses: Mapping[str, Any]
     opaque: tuple[str, ...] = ()
 
 
 def code_key(thing: Any) -> bytes:
-    """Return 16 bytes that tell what a function, class or value is.
+    """Return 16 bytes that identify a function, class or value.
 
     >>> code_key(lambda x: x + 1) == code_key(lambda x: x + 1), code_key(lambda x: x + 1) == code_key(lambda x: x + 2)
     (True, False)
     >>> code_key({"a", "b"}) == code_key({"b", "a"}), code_key(1) == code_key(True)
     (True, False)
     """
-    return keyed(thing).digest
+    return code_identity(thing).digest
 
 
-def keyed(thing: Any) -> CodeKey:
-    """Return the key of a thing with what in it is opaque.
+def code_identity(thing: Any) -> CodeIdentity:
+    """Return the identity of a function, class or value.
 
     >>> import threading
-    >>> keyed([1, threading.Lock()]).opaque
+    >>> code_identity([1, threading.Lock()]).opaque
     ('_thread.lock',)
     """
-    walk = _Walk(str(getattr(thing, "name", None) or getattr(thing, "__name__", "")))
+    walk = _Walk()
     digest = hashed(_VERSION, walk.digest(thing))
-    return CodeKey(digest, tuple(sorted(set(walk.opaque))))
+    return CodeIdentity(digest, walk.uses, tuple(sorted(set(walk.opaque))))
 
 
 class _Walk:
-    """One pass over a thing and all that it refers to. What is met again while it is under way counts by how far up."""
+    """One pass over a thing and all that it refers to. A reference to an enclosing thing counts by its distance."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name  # of what is walked over
+    def __init__(self) -> None:
+        self.uses: dict[str, Any] = {}
         self.opaque: list[str] = []
-        self._done: dict[int, tuple[Any, bytes]] = {}  # holds the things, so that no other gets the same id
-        self._above: list[int] = []
-        self._modules: dict[str, bytes] = {}
-        self._methods: dict[int, str] = {}  # of instances: the one that is called, where that is not ``__call__``
+        self._done: dict[int, tuple[Any, bytes]] = {}  # holds the things, so that their ids are not used again
+        self._enclosing: list[int] = []
 
     def digest(self, value: Any) -> bytes:
         if isinstance(value, _ATOMS) and type(value) in _ATOMS:
@@ -136,13 +116,13 @@ class _Walk:
         known = self._done.get(id(value))
         if known is not None:
             return known[1]
-        if id(value) in self._above:
-            return hashed(f"cycle {len(self._above) - self._above.index(id(value))}")
-        self._above.append(id(value))
+        if id(value) in self._enclosing:
+            return hashed(f"cycle {len(self._enclosing) - self._enclosing.index(id(value))}")
+        self._enclosing.append(id(value))
         try:
             found = self._compound(value)
         finally:
-            self._above.pop()
+            self._enclosing.pop()
         self._done[id(value)] = value, found
         return found
 
@@ -150,14 +130,14 @@ class _Walk:
         return hashed(tag, *map(self.digest, values))
 
     def _mapping(self, tag: str, items: Iterable[tuple[Any, Any]]) -> bytes:
-        """Return the digest of names with values, in whatever order they come."""
-        pairs = ((self.digest(name), value) for name, value in items)
-        return hashed(tag, *(part for name, value in sorted(pairs, key=_first) for part in (name, self.digest(value))))
+        """Return the digest of names with values, in any order."""
+        pairs = sorted(((self.digest(name), value) for name, value in items), key=lambda pair: pair[0])
+        return hashed(tag, *(part for name, value in pairs for part in (name, self.digest(value))))
 
     def _compound(self, value: Any) -> bytes:
-        if not isinstance(value, type) and callable(stands_for := getattr(type(value), "__penstock_key__", None)):
-            return self._all(f"{type(value).__qualname__}", stands_for(value))
-        if callable(value) and (named := self._of_library(value)):
+        if not isinstance(value, type) and callable(identity := getattr(type(value), "__penstock_key__", None)):
+            return self._all(f"{type(value).__qualname__}", identity(value))
+        if callable(value) and (named := self._named(value)):
             return named
         match value:
             case types.FunctionType():
@@ -165,11 +145,11 @@ class _Walk:
             case type():
                 return self._class(value)
             case types.CodeType():
-                return self._code(value, {}, frozenset())
+                return self._code(value, {}, "")
             case types.ModuleType():
-                return self._module(value)
+                name = value.__name__
+                return hashed("module", name.encode(), version_of(name).encode(), users_source(name))
             case types.MethodType():
-                self._methods.setdefault(id(value.__self__), value.__func__.__name__)
                 return self._all("method", value.__func__, value.__self__)
             case functools.partial():
                 return self._all("partial", value.func, value.args, value.keywords)
@@ -194,11 +174,13 @@ class _Walk:
                 return self._all("typevar", value.__name__)
         return self._data(value)
 
+    # --- values ---
+
     def _data(self, value: Any) -> bytes:
         kind = type(value)
         if kind is list or kind is tuple:
             if len(value) > 64 and all(type(each) in _PLAIN for each in value):
-                return hashed(f"plain {kind.__name__}", marshal.dumps(value, 2))  # of version 2: without references
+                return hashed(f"plain {kind.__name__}", marshal.dumps(value, 2))  # version 2 has no references
             return self._all(kind.__name__, *value)
         if kind is dict or kind is types.MappingProxyType:
             return self._mapping("dict", value.items())
@@ -215,12 +197,9 @@ class _Walk:
         if isinstance(value, pa.Array | pa.ChunkedArray | pa.Scalar | pa.RecordBatch | pa.Table):
             return arrow(value)
         if is_pydantic(kind):
-            return self._all(
-                "pydantic", kind, self._lasting(value, value.__dict__), getattr(value, "__pydantic_extra__", None)
-            )
+            return self._all("pydantic", kind, value.__dict__, getattr(value, "__pydantic_extra__", None))
         if dataclasses.is_dataclass(kind):
-            fields = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(kind)}
-            return self._all("dataclass", kind, *self._lasting(value, fields).values())
+            return self._all("dataclass", kind, *(getattr(value, each.name, None) for each in dataclasses.fields(kind)))
         if (tensor := tensor_bytes(value)) is not None:
             return self._all("tensor", kind, str(value.dtype), tensor)
         return self._object(value)
@@ -232,175 +211,137 @@ class _Walk:
         return hashed("array", str(array.dtype.descr).encode(), str(array.shape).encode(), data.data)
 
     def _object(self, value: Any) -> bytes:
-        """Return the digest of what pickle would take of an object; of its type where pickle would refuse it.
+        """Return the digest of what pickle stores of an object; of its type if pickle refuses it.
 
         An object of a library that holds something opaque is opaque itself: most are clients, whose state says nothing
         about what they do.
         """
-        num_opaque = len(self.opaque)
-        kind = type(value)
+        num_opaque, num_uses, kind = len(self.opaque), len(self.uses), type(value)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 taken: Any = reduced(value)
             if isinstance(taken, str):
                 return self._all("named", kind, taken)
-            make, args, *rest = taken[:5]
-            state = [self._lasting(value, each) for each in rest[:1]]
-            found = self._all("object", make, args, *state, *(each and list(each) for each in rest[1:]))  # items, pairs
+            make, args, *state = taken[:5]
+            found = self._all("object", make, args, *state[:1], *(each and list(each) for each in state[1:]))
         except Exception:
             found = b""
         module = _module_name(kind)
         if found and (len(self.opaque) == num_opaque or is_users(module)):
             return found
         del self.opaque[num_opaque:]
+        self.uses = dict(list(self.uses.items())[:num_uses])
         self.opaque.append(f"{module}.{kind.__qualname__}")
         try:
             return self._all("opaque", kind)
-        except Exception:  # a class that breaks when its attributes are read
+        except Exception:  # a class that fails when its attributes are read
             return self._all("opaque", module, kind.__qualname__)
 
-    def _lasting(self, value: Any, state: Any) -> Any:
-        """Return what an object is made of, without the attributes that a call of it changes: they are its state."""
-        method = self._methods.get(id(value), "__call__")
-        changed = attributes_changed(type(value), method) if is_users(_module_name(type(value))) else None
-        if not changed:
-            return state
-        if isinstance(state, tuple):  # attributes and slots
-            return tuple(self._lasting(value, each) for each in state)
-        return {name: each for name, each in state.items() if name not in changed} if isinstance(state, dict) else state
+    # --- functions and classes ---
 
-    def _of_library(self, value: Any) -> bytes | None:
-        """Return the digest of a function that a library has under a name, however it is made: in Python, C or Cython.
+    def _named(self, value: Any) -> bytes | None:
+        """Return the digest of a function or class that a library has under a name; None if there is none.
 
-        Also of a method of an object that the library keeps, such as ``random.random``, whatever that object's state.
+        A Python function is looked up in the module of its code, because ``functools.wraps`` copies ``__module__``. A
+        method of an object that a library keeps, such as ``random.random``, counts without the state of that object.
         """
-        if isinstance(value, type | types.FunctionType):
-            return None  # told by where its code stands
-        for module in (_module_name(value), _module_name(type(getattr(value, "__self__", None)))):
-            for attribute in ("__qualname__", "__name__"):
-                name = getattr(value, attribute, None)
+        if isinstance(value, types.FunctionType):
+            modules = [value.__globals__.get("__name__") or ""]
+        elif isinstance(value, type):
+            modules = [_module_name(value)]
+        else:
+            modules = [_module_name(value), _module_name(type(getattr(value, "__self__", None)))]
+        names = [getattr(value, "__qualname__", None), getattr(value, "__name__", None)]
+        for module in modules:
+            for name in names:
                 if module and isinstance(name, str) and not is_users(module) and is_reachable(value, module, name):
                     return self._all("library", module, name, version_of(module))
         return None
 
-    def _named(self, thing: Any, module: str) -> bytes | None:
-        """Return the digest of what a library has under a name."""
-        if is_users(module) or not is_reachable(thing, module, thing.__qualname__):
-            return None
-        return self._all("library", module, thing.__qualname__, version_of(module))
-
     def _function(self, function: types.FunctionType) -> bytes:
-        # By where its code stands: what wraps a function of the user's says that it is that function.
-        if named := self._named(function, function.__globals__.get("__name__") or ""):
-            return named
-        cells = dict(zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True))
-        state = state_of(function.__code__, ChainMap(cells, function.__globals__))
-        closure = ((name, self._captured(value)) for name, value in cells.items() if (name,) not in state)
-        notes = {name: value for name, value in vars(function).items() if not name.startswith("__")}
+        name, code = function.__name__, function.__code__
+        arguments = code.co_varnames[: code.co_argcount]
+        positional = function.__defaults__ or ()
+        defaults = dict(zip(arguments[len(arguments) - len(positional) :], positional, strict=True))
+        attributes = {each: value for each, value in vars(function).items() if not each.startswith("__")}
+        closure = dict(zip(code.co_freevars, map(_content, function.__closure__ or ()), strict=True))
+        self._note(f"the code of function {name}", code, lambda code: hashed("code", *self._operations(code)))
         return hashed(
             "function",
-            self._code(function.__code__, function.__globals__, state),
-            self._all("defaults", function.__defaults__, function.__kwdefaults__),
-            self._mapping("closure", closure),
-            self._mapping("attributes", notes.items()),
+            self._code(code, function.__globals__, name),
+            self._used(f"the default {{}} of function {name}", defaults | (function.__kwdefaults__ or {})),
+            self._used(f"the closure variable {{}} of function {name}", closure),
+            self._used(f"the attribute {{}} of function {name}", attributes),
         )
 
-    def _code(self, code: types.CodeType, scope: Mapping[str, Any], state: frozenset[tuple[str, ...]]) -> bytes:
-        """Return the digest of code whose globals are ``scope``, without those that are its ``state``."""
-        parts = parts_of(code)
-        digests = [str(parts.call).encode(), parts.handlers]
-        for opcode, operand in parts.steps:
-            inner = isinstance(operand, types.CodeType)
-            digests += bytes([opcode]), self._code(operand, scope, state) if inner else self.digest(operand)
-        for path in sorted(parts.paths):
-            if path[0] not in scope or path[:1] in state:
-                continue
-            owner, value = owner_of(path, scope)
-            if owner not in state:
-                digests += str(path).encode(), self.digest(self._captured(value))
-        for each in sorted(parts.imports, key=str):
-            digests.append(self._import(each, scope.get("__package__") or ""))
-        return hashed("code", *digests)
-
-    def _captured(self, value: Any) -> Any:
-        """Return what a function holds on to, or only its type where that may have changed in this process."""
-        left_out = _left_out.get()
-        is_mutable = isinstance(value, list | dict | set | bytearray) or (
-            hasattr(value, "__dict__") and not callable(value) and not isinstance(value, types.ModuleType | enum.Enum)
+    def _code(self, code: types.CodeType, scope: Mapping[str, Any], function: str) -> bytes:
+        """Return the digest of code and of what it refers to; ``scope`` are its globals."""
+        paths = sorted(path for path in global_paths(code) if path[0] in scope)
+        inner = [each for _, each in instructions(code) if isinstance(each, types.CodeType)]
+        imports = sorted(set(imported_modules(code, scope.get("__package__") or "")))
+        return hashed(
+            "code",
+            *self._operations(code),
+            *(self._code(each, scope, function) for each in inner),
+            self._used(f"the global {{}} of function {function}", dict(resolve(path, scope) for path in paths)),
+            *map(users_source, imports),
         )
-        if left_out is None or not is_mutable:
-            return value
-        known = next((each.digest for each in left_out if each.value is value), None)
-        left_out.append(Captured(value, known or _content_digest(value), self._name))
-        return type(value)
 
-    def _module(self, module: types.ModuleType) -> bytes:
-        if is_users(module.__name__) and (path := source_of(module)) and module.__name__ != "__main__":
-            return self._source(module.__name__, path)
-        return self._all("module", module.__name__, version_of(module.__name__))
+    def _operations(self, code: types.CodeType) -> Iterable[bytes]:
+        """Yield what code does, without the values of its globals."""
+        yield str(call_signature(code)).encode() + code.co_exceptiontable
+        for opcode, operand in instructions(code):
+            yield bytes([opcode])
+            if isinstance(operand, types.CodeType):
+                yield from self._operations(operand)
+            else:
+                yield self.digest(operand)
 
-    def _import(self, imported: Imported, package: str) -> bytes:
-        files = module_files(imported, package)
-        return hashed("import", *(self._source(name, path) for name, path in sorted(files.items())))
+    def _used(self, description: str, values: Mapping[str, Any]) -> bytes:
+        """Return the digest of what a function refers to by name, and list it in ``uses``."""
+        for name, value in values.items():
+            if not isinstance(value, _CODE) and not hasattr(type(value), "__penstock_key__"):
+                self._note(description.format(name), value, self.digest)
+        return self._mapping("used", values.items())
 
-    def _source(self, name: str, path: str) -> bytes:
-        """Return the digest of a whole module of the user's, and of those that it imports in its turn."""
-        if name not in self._modules:
-            self._modules[name] = b""  # also for modules that import each other
-            try:
-                with open(path, "rb") as file:
-                    code = compile(file.read(), "", "exec", dont_inherit=True)
-            except (OSError, SyntaxError, ValueError):
-                return b""
-            is_package = path.endswith("__init__.py")
-            scope = {"__package__": name if is_package else name.rpartition(".")[0]}
-            self._modules[name] = self._code(code, scope, frozenset((each,) for each in scope))
-        return self._modules[name]
+    def _note(self, description: str, value: Any, digest: Callable[[Any], bytes]) -> None:
+        is_secret = _SECRET_NAME.search(description) is not None
+        shown = f"digest {digest(value).hex()}" if is_secret else readable(value, digest)
+        unique, number = description, 2
+        while self.uses.get(unique, shown) != shown:  # another function of the same name
+            unique, number = f"{description} ({number})", number + 1
+        self.uses[unique] = shown
 
     def _class(self, cls: type) -> bytes:
-        if not isinstance(cls.__module__, str):  # such as those of Cython, which are in no module
-            return hashed("class of no module", cls.__qualname__.encode())
-        if named := self._named(cls, cls.__module__):
-            return named
+        if not isinstance(cls.__module__, str):  # classes made by Cython may have none
+            return hashed("class without module", cls.__qualname__.encode())
         if is_pydantic(cls):
             return self._pydantic_class(cls)
-        kept = {name: value for name, value in vars(cls).items() if name not in _NOT_OF_CLASS}
+        attributes = {name: value for name, value in vars(cls).items() if name not in _NOT_OF_CLASS}
         fields = getattr(cls, "__dataclass_fields__", {})
         defaults = {name: (each.default, each.default_factory) for name, each in fields.items()}
         return hashed(
             f"class {cls.__name__}",
             *map(self.digest, cls.__bases__),
             self.digest(type(cls)),
-            self._mapping("attributes", kept.items()),
+            self._used(f"the attribute {{}} of class {cls.__name__}", attributes),
             self._mapping("defaults", defaults.items()),
         )
 
     def _pydantic_class(self, cls: Any) -> bytes:
-        """Return the digest of a pydantic model: its JSON schema, its fields' defaults and its own functions.
+        """Return the digest of a pydantic model: its JSON schema, the defaults of its fields and its own functions.
 
-        The rest of what such a class holds is made from those, and holds addresses.
+        The other attributes of such a class are derived from those, and hold addresses.
         """
         try:
             schema = cls.model_json_schema()
         except Exception:
-            schema = None  # for types that JSON does not have
+            schema = None  # a field has a type that JSON cannot express
         fields = {n: (str(f.annotation), f.default, f.default_factory) for n, f in cls.model_fields.items()}
         kinds = (types.FunctionType, classmethod, staticmethod, property)
         own = {n: v for n, v in vars(cls).items() if isinstance(v, kinds) and not n.startswith("__pydantic")}
         return self._all(f"pydantic {cls.__name__}", list(cls.__bases__), schema, fields, own)
-
-
-def _content_digest(value: Any) -> bytes:
-    token = _left_out.set(None)
-    try:
-        return keyed(value).digest
-    finally:
-        _left_out.reset(token)
-
-
-def _first(pair: tuple[bytes, Any]) -> bytes:
-    return pair[0]
 
 
 def _module_name(thing: Any) -> str:

@@ -1,58 +1,55 @@
-"""What a plan computes and from what, as data that can be kept as JSON and compared with another day's.
+"""Describe what a plan computes, and from which inputs, as JSON that is compared with the description of a later run.
 
-The same script gives the same fingerprint in every process. In it is all that may change the rows that come out; not in
-it is what only says how fast, where and how often: batch sizes, workers, retries, time limits, keys, the sink.
-``differences.py`` says in words how two of them differ.
+The same script has the same fingerprint in every process. It holds all that can change the rows of the result. It does
+not hold what only changes where, how fast or how often functions run: batch sizes, workers, retries, time limits, API
+keys, the sink. In every list of objects the first entry of an object is its name: see ``differences``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import decimal
-import hashlib
-import uuid
-from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
-from penstock.expr.nodes import ColumnRef, Expr, Literal, PythonValue, UdfCall, bottom_up, describe, walk
-from penstock.expr.udf import UdfSpec
-from penstock.plan.identity.code_keys import code_key, keyed
-from penstock.plan.identity.differences import changed_inputs, changes
+from penstock.expr.nodes import Expr, ListApply, Literal, PythonValue, UdfCall, bottom_up, describe, walk
+from penstock.expr.udf import BatchSpec, UdfSpec
+from penstock.plan.identity.code_keys import code_identity, code_key
+from penstock.plan.identity.values import readable
 from penstock.plan.nodes import Filter, MapBatches, Plan, Project, Scan, UdfProject, Unary, Write
-from penstock.protocols import Source, VersionedSource
-from penstock.storage.secret import Secret, hidden
-from penstock.types import DataType, Schema
-
-__all__ = ["changed_inputs", "changes", "fingerprint", "told_value"]
-
-FORMAT = 1  # raise it when fingerprints of older versions should not be compared with new ones
-MAX_TEXT = 200  # characters of a text that are kept; of a longer one its beginning and a digest
+from penstock.protocols import Source, SourceOptions, VersionedSource
+from penstock.storage.secret import hidden
+from penstock.types import Schema
 
 _STEPS = {"Project": "select", "MonotonicId": "monotonic id", "IntoBatches": "into batches"}
 
 
 def fingerprint(plan: Plan) -> dict[str, Any]:
-    """Return the fingerprint of a plan as the user built it, before it is optimized; that of a write is its rows'.
+    """Return the fingerprint of a plan as the user built it; the fingerprint of a write is that of its rows.
 
-    ``inputs`` are what is read, in the order of the plan: ``name``, ``options``, ``schema``, and ``versions``, which
-    may be of many files. ``steps`` are what is done with the rows, first to last; a concat has the steps of each of its
-    ``branches``. ``schema`` are the columns that come out, None where that is not known.
+    ``inputs`` are the sources in the order of the plan: ``name``, ``options``, ``columns``, and ``versions``, one for
+    each file. ``steps`` are the operations from first to last; a concat has the steps of each of its ``branches``.
+    ``columns`` are the types of the result, None if they are not known.
     """
     inputs: list[dict[str, Any]] = []
-    steps = _steps(plan.child if isinstance(plan, Write) else plan, inputs)
-    schema = plan.child.schema if isinstance(plan, Write) else plan.schema
-    return {"format": FORMAT, "inputs": inputs, "steps": steps, "schema": _schema(schema)}
+    rows = plan.child if isinstance(plan, Write) else plan
+    columns = _columns(rows.schema)
+    return {
+        "inputs": inputs,
+        "steps": _steps(rows, inputs),
+        "columns": columns,
+        "order of columns": list(columns or ()),
+    }
 
 
-def _schema(schema: Schema | None) -> dict[str, str] | None:
+def _columns(schema: Schema | None) -> dict[str, str] | None:
     return None if schema is None else {field.name: str(field.dtype) for field in schema}
 
 
+def _readable(value: Any) -> Any:
+    return readable(value, code_key)
+
+
 def _steps(plan: Plan, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the steps of a plan; a list and no recursion, because a plan may be deeper than Python's stack."""
+    """Return the steps of a plan. A loop, because a plan may be deeper than Python's stack."""
     nodes = [plan]
     while isinstance(nodes[-1], Unary):
         nodes.append(nodes[-1].child)
@@ -67,26 +64,25 @@ def _steps(plan: Plan, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _pushed_down(scan: Scan) -> dict[str, Any]:
     given = {"columns": scan.columns, "limit": scan.limit}
-    told = {name: told_value(value) for name, value in given.items() if value is not None}
-    return told if scan.predicate is None else {**told, "predicate": _expression(scan.predicate)}
+    found = {name: _readable(value) for name, value in given.items() if value is not None}
+    return found if scan.predicate is None else {**found, "predicate": _expression(scan.predicate)}
 
 
 def _step(plan: Plan) -> dict[str, Any]:
     head = {"step": _step_name(plan)}
     match plan:
         case Project(exprs=exprs):
-            return {**head, "columns": {expr.name: _expression(expr) for expr in exprs}}
+            return {**head, **{f"column {expr.name!r}": _expression(expr) for expr in exprs}}
         case Filter(predicate=predicate):
             return {**head, "predicate": _expression(predicate)}
         case UdfProject(call=call, column=column, keep=keep):
-            return {**head, "columns": {column: _expression(call)}, "keep": told_value(keep)}
+            return {**head, f"column {column!r}": _expression(call), "keep": _readable(keep)}
         case MapBatches(spec=spec):
             options = {"batch_format": spec.batch_format} if spec.verb == "map_batches" else {}
-            called = {"function": spec.name, "code": code_key(spec).hex(), "options": options}
-            return {"step": spec.verb, "call": called}
+            return {"step": spec.verb, "calls": [{"function": spec.name, **_code(spec), **options}]}
         case _:
             names = [field.name for field in dataclasses.fields(plan) if field.name not in ("schema", "child")]
-            return {**head, "options": {name: told_value(getattr(plan, name)) for name in names}}
+            return {**head, **{name: _readable(getattr(plan, name)) for name in names}}
 
 
 def _step_name(plan: Plan) -> str:
@@ -100,58 +96,57 @@ def _step_name(plan: Plan) -> str:
 def _input(source: Source) -> dict[str, Any]:
     is_ours = type(source).__module__.partition(".")[0] == __name__.partition(".")[0]
     return {
-        # Ours name the first file, or all numbers of a range: that is in the versions.
+        # Names of our sources contain the first file or the range of numbers, which the versions have as well.
         "name": source.name.partition("(")[0] if is_ours else source.name,
         "options": _options(source),
-        "schema": _schema(source.schema()),
+        "columns": _columns(source.schema()),
         "versions": dict(source.versions()) if isinstance(source, VersionedSource) else _state(source),
     }
 
 
 def _options(source: Source) -> dict[str, Any]:
-    told = getattr(source, "options", None)
-    if callable(told):
-        return {name: told_value(value) for name, value in told().items() if value not in (None, {}, ())}
-    return {"code": code_key(type(source)).hex()}
+    if isinstance(source, SourceOptions):
+        return {name: _readable(value) for name, value in source.options().items() if value not in (None, {}, ())}
+    return {"code": f"digest {code_key(type(source)).hex()}"}
 
 
 def _state(source: Source) -> dict[str, str]:
-    """Return what can be told of a source that does not say what it reads: that which it is made of."""
-    found = keyed(source)
-    return {source.name: "its content cannot be told" if found.opaque else f"digest {found.digest.hex()}"}
+    """Return the version of a source that does not say what it reads: a digest of its attributes."""
+    found = code_identity(source)
+    return {source.name: "unknown content" if found.opaque else f"digest {found.digest.hex()}"}
 
 
 # --- expressions ------------------------------------------------------------------------------------------------------
 
 
-def _expression(expr: Expr) -> Any:
-    """Return an expression: as text, with a digest of all of it, and the functions that it calls and constants."""
-    if isinstance(expr, ColumnRef):
-        return describe(expr)
+def _expression(expr: Expr) -> dict[str, Any]:
+    """Return an expression as text, with the functions that it calls, its constants and a digest of all of it."""
     calls = [_call(node) for node in walk(expr) if isinstance(node, UdfCall)]
-    constants = [told_value(node.scalar.as_py()) for node in walk(expr) if isinstance(node, Literal)]
-    told: dict[str, Any] = {"text": hidden(describe(expr)), "digest": _digest(expr)}
-    if calls:
-        told["calls"] = calls
-    if constants:
-        told["constants"] = constants
-    return told
+    constants = [_readable(node.scalar.as_py()) for node in walk(expr) if isinstance(node, Literal)]
+    return {
+        "expression": hidden(describe(expr)),
+        **({"calls": calls} if calls else {}),
+        **({"constants": constants} if constants else {}),
+        "digest": f"digest {_digest(expr)}",
+    }
 
 
 def _call(call: UdfCall) -> dict[str, Any]:
     spec = call.udf
-    told: dict[str, Any] = {"function": spec.name}
-    if spec.builtin.identity:
-        told["options"] = {name: told_value(value) for name, value in spec.builtin.identity}
-    else:
-        told["code"] = code_key(spec).hex()
-    arguments = {f"argument {number}": value for number, value in enumerate(call.args, 1)} | dict(call.kwargs)
-    given = {name: told_value(each.value) for name, each in arguments.items() if isinstance(each, PythonValue)}
-    return {**told, "arguments": given} if given else told
+    identity = {name: _readable(value) for name, value in spec.builtin.identity} or _code(spec)
+    arguments = {str(number): value for number, value in enumerate(call.args, 1)} | dict(call.kwargs)
+    given = {f"argument {n}": _readable(each.value) for n, each in arguments.items() if isinstance(each, PythonValue)}
+    return {"function": spec.name, **identity, **given}
+
+
+def _code(spec: UdfSpec | BatchSpec) -> dict[str, Any]:
+    found = code_identity(spec)
+    version = {"version": spec.version} if isinstance(spec, UdfSpec) and spec.version is not None else {}
+    return {**version, **found.uses, "digest": f"digest {found.digest.hex()}"}
 
 
 def _digest(expr: Expr) -> str:
-    """Return a digest of a whole expression; of shared parts each once, as there may be more paths than can be gone."""
+    """Return a digest of a whole expression. Shared parts are visited once: there may be exponentially many paths."""
     found: dict[int, bytes] = {}
     for node in bottom_up(expr):
         own = [
@@ -159,61 +154,14 @@ def _digest(expr: Expr) -> str:
             for value in (getattr(node, field.name) for field in dataclasses.fields(node))
             if not isinstance(value, Expr)
         ]
-        extra = [_digest(node.body)] if hasattr(node, "body") else []
-        parts = [type(node).__name__, own, extra, [found[id(child)] for child in node.children]]
+        body = [_digest(node.body)] if isinstance(node, ListApply) else []
+        parts = [type(node).__name__, own, body, [found[id(child)] for child in node.children]]
         found[id(node)] = code_key(parts)
     return found[id(expr)].hex()
 
 
 def _without_children(value: Any) -> Any:
-    """Return a field's value without the expressions in it, which count by their own digests."""
+    """Return the value of a field without the expressions in it, which count by their own digests."""
     if isinstance(value, tuple):
         return [_without_children(each) for each in value]
     return None if isinstance(value, Expr) else value
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
-def told_value(value: Any) -> Any:
-    """Return a value as JSON has it and people may read it: long ones by their beginning and a digest, no secrets.
-
-    >>> told_value({"stop": ("a", b"b"), "temperature": 0.5}), told_value("x" * 1000)[-45:]
-    ({'stop': ['a', "b'b'"], 'temperature': 0.5}, 'xxxxxxx… [1000 characters, digest 44f8354494]')
-    """
-    match value:
-        case None | bool() | int():
-            return value
-        case float():
-            return value if value == value and abs(value) != float("inf") else repr(value)
-        case str():
-            return _text(value)
-        case bytes():
-            return _text(repr(value)) if len(value) < MAX_TEXT else f"{len(value)} bytes, digest {_hex(value)}"
-        case Secret():
-            return "***"
-        case DataType() | pa.DataType():
-            return str(value)
-        case datetime.date() | datetime.time() | datetime.timedelta() | decimal.Decimal() | uuid.UUID():
-            return repr(value)
-        case list() | tuple() if len(value) <= MAX_TEXT:
-            return [told_value(each) for each in value]
-        case Mapping() if type(value).__module__.partition(".")[0] != "penstock" and len(value) <= MAX_TEXT:
-            return {str(name): told_value(each) for name, each in value.items()}
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            return {name: told_value(each) for name, each in fields.items()}
-        case _:
-            name = getattr(value, "__name__", None) or type(value).__name__
-            return f"{name}, digest {code_key(value).hex()[:10]}"
-
-
-def _text(value: str) -> str:
-    shown = hidden(value)
-    if len(shown) <= MAX_TEXT:
-        return shown
-    return f"{shown[: MAX_TEXT // 2]}… [{len(shown)} characters, digest {_hex(shown.encode('utf-8', 'replace'))}]"
-
-
-def _hex(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:10]

@@ -21,7 +21,7 @@ import pydantic
 import pytest
 
 import penstock as ps
-from penstock.plan.identity.code_keys import code_key, keyed, mutable_values_left_out
+from penstock.plan.identity.code_keys import code_identity, code_key
 from penstock.storage.secret import Secret
 
 
@@ -93,13 +93,6 @@ def test_functions_that_call_each_other() -> None:
     assert code_key(made(source)) != code_key(made(source.replace("+ 1", "+ 2")))
 
 
-def test_state_that_a_function_keeps_in_a_global_is_no_part_of_it() -> None:
-    f = made("calls = 0\ndef f(x):\n    global calls\n    calls += 1\n    return x\n")
-    before = code_key(f)
-    f(1)
-    assert code_key(f) == before
-
-
 CLASS = """
 class Parent:
     SCALE = 2
@@ -131,73 +124,6 @@ def test_an_instance_is_its_class_and_state() -> None:
     assert code_key(cls(1)) == code_key(cls(1)) != code_key(cls(2))
     assert code_key(cls(1)) != code_key(made(CLASS.replace("x / 2", "x / 3"))(1))
     assert code_key(cls(1).scaled) == code_key(cls(1).scaled) != code_key(cls(2).scaled)
-
-
-COUNTING = """
-import functools
-class Parent:
-    def count(self):
-        self.n += 1
-class f(Parent):
-    def __init__(self, scale):
-        self.n, self.scale, self.seen, self.calls = 0, scale, {}, []
-    def rescale(self, scale):
-        self.scale = scale
-    def score(self, x):
-        self.calls.append(x)
-        return x * self.scale
-    @functools.cached_property
-    def model(self):
-        return object()
-    @property
-    def lazy(self):
-        self.made = True
-    def __call__(self, x):
-        self.count()
-        self.model, self.lazy
-        self.seen[x] = self.seen.get(x, 0) + self.scale
-        return x * self.scale
-class slotted:
-    __slots__ = ("n", "scale")
-    def __init__(self, scale):
-        self.n, self.scale = 0, scale
-    def rescale(self, scale):
-        self.scale = scale
-    def __call__(self, x):
-        self.n += 1
-"""
-
-
-@dataclasses.dataclass
-class Counting:
-    scale: int
-    n: int = 0
-
-    def rescale(self, scale: int) -> None:
-        self.scale = scale
-
-    def __call__(self, x: int) -> None:
-        self.n += 1
-
-
-@pytest.mark.parametrize("kind", [made(COUNTING), made(COUNTING, "slotted"), Counting])
-def test_what_an_instance_changes_when_it_is_called_is_its_state(kind: Any) -> None:
-    instance = kind(2)
-    before = code_key(instance)
-    instance(1)
-    instance(3)
-    assert instance.n == 2
-    assert code_key(instance) == before
-    instance.rescale(3)  # which no call does
-    assert code_key(instance) != before
-
-
-def test_what_a_method_changes_is_its_state() -> None:
-    instance = made(COUNTING)(2)
-    before, of_instance = code_key(instance.score), code_key(instance)
-    instance.score(1)
-    assert code_key(instance.score) == before
-    assert code_key(instance) != of_instance
 
 
 DECORATED = """
@@ -251,15 +177,14 @@ def test_helpers_in_modules_of_the_user(tmp_path: Path, monkeypatch: pytest.Monk
     lazily = made(f"def f(x):\n    from {package.name}.scoring import score\n    return score(x)\n")
     before = code_key(lazily)
     assert f"{package.name}.scoring" not in sys.modules
-    (package / "scoring.py").write_text("# a comment\nfrom .deep import DEEP\n\ndef score(x):\n    return x + 1\n")
     assert code_key(lazily) == before
-    (package / "deep.py").write_text("DEEP = 2\n")
+    (package / "scoring.py").write_text("from .deep import DEEP\ndef score(x):\n    return x + 2\n")
     assert code_key(lazily) != before
 
     through = made(f"import {package.name}.scoring as s\nSCALE = 1\ndef f(x):\n    return s.score(x) * SCALE\n")
     before = code_key(through)
     scoring = sys.modules[f"{package.name}.scoring"]
-    exec("def score(x):\n    return x + 2\n", vars(scoring))
+    exec("def score(x):\n    return x + 3\n", vars(scoring))
     assert code_key(through) != before
 
 
@@ -334,19 +259,19 @@ class f(BaseModel):
 
 def test_a_secret_is_no_part_of_a_key() -> None:
     assert code_key(Secret("sk-one")) == code_key(Secret("sk-two"))
-    assert not keyed(Secret("sk-one")).opaque
+    assert not code_identity(Secret("sk-one")).opaque
 
 
 def test_what_cannot_be_told_is_named() -> None:
     with open(os.devnull) as file:
-        found = keyed({"lock": threading.Lock(), "file": file, "ok": 1})
+        found = code_identity({"lock": threading.Lock(), "file": file, "ok": 1})
         assert found.opaque == ("_io.TextIOWrapper", "_thread.lock")
         assert found.digest != code_key({"lock": threading.Lock(), "file": file, "ok": 2})
     executor = made(
         "import threading\nclass Client:\n    def __init__(self):\n        self.lock = threading.Lock()\nf = Client()"
     )
-    assert keyed(executor).opaque == ("_thread.lock",)
-    assert keyed(threading.Semaphore()).opaque == ("threading.Semaphore",)
+    assert code_identity(executor).opaque == ("_thread.lock",)
+    assert code_identity(threading.Semaphore()).opaque == ("threading.Semaphore",)
 
 
 SCRIPT = """
@@ -390,107 +315,7 @@ def test_keys_are_the_same_in_another_process(tmp_path: Path) -> None:
     assert len(set(found.pop().split())) == 11
 
 
-def test_what_a_function_changes_is_its_state() -> None:
-    calls: list[int] = []
-    totals = {"a": 0}
-    weights = {"a": 1}
-
-    def score(x: int) -> int:
-        calls.append(x)
-        totals["a"] += weights["a"]
-        return x
-
-    key = code_key(score)
-    calls.append(1)
-    totals["a"] = 5
-    assert code_key(score) == key
-    weights["a"] = 2
-    assert code_key(score) != key
-
-
-STORING = """
-import types
-import pyarrow.compute as pc
-FACTOR, CFG, ROWS = {factor}, {{"k": {factor}}}, {{}}
-obj, mod = types.SimpleNamespace(z=0, deep=types.SimpleNamespace(n=0)), types.ModuleType("mod")
-mod.seen, mod.n = [], 0
-counter = iter(range(10))
-def helper(x):
-    return x * {factor}
-def f(row, x=1):
-    {body}
-"""
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        'row["y"] = row["id"] * FACTOR',
-        'row["y"] = helper(x)',
-        'row["y"] = CFG.get("k")',
-        'row["y"] = CFG["k"]',
-        "row[FACTOR] += helper(x)",
-        'row["y"] = row["z"] = helper(x) if x else FACTOR',
-        "obj.z = helper(row)",
-        "obj.z = CFG",
-        "obj.z += FACTOR",
-        "row[x or FACTOR] = obj.deep.n = x",
-        'del row[CFG["k"]]',
-        "ROWS[helper(x)] = [y for y in CFG]",
-        "row.y = pc.add(x, FACTOR)",
-        "ROWS.update(CFG)",
-        "for ROWS[FACTOR] in row: pass",
-        "with row: ROWS[x], row[0] = helper(x), 1",
-    ],
-)
-def test_what_is_stored_is_no_state(body: str) -> None:
-    """Nor is what tells where: of ``a[b] = c`` only ``a`` is changed."""
-    one = code_key(made(STORING.format(factor=1, body=body)))
-    assert one == code_key(made(STORING.format(factor=1, body=body)))
-    assert one != code_key(made(STORING.format(factor=2, body=body)))
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "ROWS[x] = x",
-        "ROWS[x] = ROWS.get(x, 0) + 1",
-        "ROWS.setdefault(x, []).append(row)",
-        'ROWS["a" if x else "b"] = helper(x)',
-        "(ROWS if x else CFG)[x] = x",
-        "ROWS[(lambda: x)()] = 1",
-        "obj.z += 1",
-        "obj.deep.n += FACTOR",
-        "[obj.deep.__dict__.update(n=y) for y in (x,)]",
-        "mod.seen.append(x)",
-        "mod.n += 1",
-        "return next(counter)",
-        "return next(counter, None)",
-        "if x not in ROWS: ROWS[x] = CFG",
-    ],
-)
-def test_what_is_stored_into_is_state(body: str) -> None:
-    f = made(STORING.format(factor=1, body=body))
-    before = code_key(f)
-    f({}, 5)
-    assert code_key(f) == before
-
-
-def test_functions_classes_and_modules_are_no_state() -> None:
-    source = "import pyarrow.compute as pc\nclass C:\n    K = 1\ndef f(x):\n    C.n = x\n    return pc.add(x, 1)\n"
-    assert code_key(made(source)) != code_key(made(source.replace("K = 1", "K = 2")))
-    assert code_key(made(source)) != code_key(made(source.replace("pyarrow.compute", "numpy")))
-
-
-LIBRARY_FUNCTIONS = [
-    "pa.table",
-    "pa.array",
-    "pc.add",
-    "np.random.rand",
-    "np.add",
-    "random.random",
-    "pa.Table.from_pydict",
-]
+LIBRARY_FUNCTIONS = ["pa.table", "pc.add", "np.random.rand", "np.add", "random.random", "pa.Table.from_pydict"]
 
 
 @pytest.mark.parametrize("name", LIBRARY_FUNCTIONS)
@@ -507,9 +332,9 @@ LIBRARY_FUNCTIONS = [
 def test_functions_of_libraries_count_by_name_however_they_are_made(source: str, name: str) -> None:
     imports = "import random\nimport numpy as np\nimport pyarrow as pa\nimport pyarrow.compute as pc\n"
     f = made(imports + source.format(name=name))
-    before = keyed(f)
+    before = code_identity(f)
     np.random.rand(), random.random()  # the state of generators that libraries keep is no part of a function's key
-    assert keyed(f) == before
+    assert code_identity(f) == before
     assert before.opaque == ()
     assert code_key(made(imports + source.format(name="pa.chunked_array"))) != before.digest
 
@@ -524,21 +349,42 @@ def test_what_breaks_when_it_is_looked_at_is_known_by_its_type() -> None:
         def __reduce_ex__(self, protocol: Any) -> Any:
             raise TypeError("not to be pickled")
 
-    assert keyed(Thing()).opaque == (f"{__name__}.{Thing.__qualname__}",)
+    assert code_identity(Thing()).opaque == (f"{__name__}.{Thing.__qualname__}",)
 
 
-def test_values_that_may_be_state_can_be_left_out() -> None:
-    bad = {3, 7}
+USING = """
+import math
+THRESHOLD, CALLS, API_KEY = 3, [], "sk-1"
+def helper(x):
+    return x * math.pi
+def make(factor):
+    def f(x, y=1):
+        CALLS.append(x)
+        return helper(x) * factor + y > THRESHOLD and API_KEY
+    return f
+f = make(2)
+"""
 
-    def is_bad(x: int) -> bool:
-        return x in bad
 
-    with mutable_values_left_out() as captured:
-        key = code_key(is_bad)
-    bad.clear()
-    with mutable_values_left_out() as captured_then:
-        assert code_key(is_bad) == key
-    (before,), (after,) = captured, captured_then
-    assert before.value is after.value is bad
-    assert (before.function, before.digest, after.digest) == ("is_bad", code_key({3, 7}), code_key(set()))
-    assert code_key(is_bad) != key
+def test_what_a_function_uses_is_listed_with_its_values() -> None:
+    uses = dict(code_identity(made(USING)).uses)
+    assert uses.pop("the global API_KEY of function f").startswith("digest ")
+    codes = {name for name, value in uses.items() if name.startswith("the code of function ")}
+    assert codes == {"the code of function f", "the code of function helper"}
+    assert {name: value for name, value in uses.items() if name not in codes} == {
+        "the global THRESHOLD of function f": 3,
+        "the global CALLS of function f": [],
+        "the global math.pi of function helper": math.pi,
+        "the closure variable factor of function f": 2,
+        "the default y of function f": 1,
+    }
+
+
+def test_values_count_as_they_are_when_the_identity_is_taken() -> None:
+    f = made(USING)
+    before = code_identity(f)
+    f(1)
+    after = code_identity(f)
+    changed = {name for name in after.uses if after.uses[name] != before.uses[name]}
+    assert after.digest != before.digest
+    assert changed == {"the global CALLS of function f"}
