@@ -123,6 +123,13 @@ def test_the_code_of_a_function_counts() -> None:
     ]
 
 
+def test_a_version_replaces_the_code_of_a_function() -> None:
+    assert changes(scored(1, version="a"), scored(2, version="a")) == []
+    assert changes(scored(1, version="a"), scored(1, version="b")) == [
+        "select: column 's': score: version changed from 'a' to 'b'"
+    ]
+
+
 def mapped(number: int, verb: str = "map_batches", **options: Any) -> ps.DataFrame:
     def change(batch: Any) -> Any:
         return number or batch
