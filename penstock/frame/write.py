@@ -130,7 +130,7 @@ class WriteVerbs:
         All rows become visible in one transaction, at the end. ``mode`` says what to do with a table that exists:
         refuse (``create``), add to it (``append``), or replace it with its indexes and grants (``overwrite``).
         """
-        from penstock.io.tables.sql_sink import sql_sink
+        from penstock.io.tables.sql.sink import sql_sink
 
         sink = sql_sink(table_name, conn, mode=mode, schema=_frame(self).schema)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)

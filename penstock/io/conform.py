@@ -1,15 +1,15 @@
-"""Give a batch the schema it must have: reorder, fill in, cast; or say which column stands in the way."""
+"""Give a batch the schema it must have: reorder, fill in and cast its columns."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.errors import TypeMismatchError
+from penstock.errors import TypeMismatchError, WriteError
 from penstock.types import DataType, cast, supertype
 
 
 class ColumnMismatchError(Exception):
-    """A column cannot be given its type. The caller knows the file or the operator and says so to the user."""
+    """A column cannot be given its type. The caller adds the file or the operator for the user."""
 
     def __init__(self, column: str, found: pa.DataType | None, wanted: pa.DataType | None) -> None:
         super().__init__(column, found, wanted)
@@ -21,7 +21,7 @@ class ColumnMismatchError(Exception):
 def conform_batch(batch: pa.RecordBatch, schema: pa.Schema, is_strict: bool = False) -> pa.RecordBatch:
     """Return ``batch`` with exactly the columns and types of ``schema``; itself if it has them already.
 
-    A missing column becomes nulls and an extra one is dropped, unless ``is_strict``: then both are a mismatch.
+    A missing column becomes nulls and an extra one is dropped. With ``is_strict`` both are a mismatch.
     """
     if batch.schema.equals(schema):
         return batch
@@ -34,10 +34,29 @@ def conform_batch(batch: pa.RecordBatch, schema: pa.Schema, is_strict: bool = Fa
     return pa.RecordBatch.from_arrays([_conform_column(batch, field, is_strict) for field in schema], schema=schema)
 
 
+def conform_rows(batch: pa.RecordBatch, schema: pa.Schema, target: str) -> pa.RecordBatch:
+    """Return rows with exactly the schema that earlier batches for ``target`` have, or raise ``WriteError``."""
+    try:
+        return conform_batch(batch, schema, is_strict=True)
+    except ColumnMismatchError as exc:
+        raise mismatch_error(exc, target) from exc
+
+
+def mismatch_error(exc: ColumnMismatchError, target: str) -> WriteError:
+    if exc.found is None:
+        problem = f"column {exc.column!r} is missing from a batch, where earlier ones have it"
+    elif exc.wanted is None:
+        problem = f"a batch has the new column {exc.column!r}, which earlier ones do not have"
+    else:
+        found, wanted = DataType(exc.found), DataType(exc.wanted)
+        problem = f"column {exc.column!r} is {found} in a batch and cannot be made {wanted}, as before"
+    return WriteError(f"Cannot write to {target!r}: {problem}.")
+
+
 def widened_schema(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
     """Return ``schema`` with types that hold the values of ``other`` as well; itself if they do already.
 
-    A column that only one of them has stays as it is. Types with nothing in common are a mismatch.
+    A column that only one of them has does not change. Types without a common supertype are a mismatch.
 
     >>> widened_schema(pa.schema({"a": pa.int64()}), pa.schema({"a": pa.float64(), "b": pa.null()})).types
     [DataType(double)]

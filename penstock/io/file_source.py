@@ -1,6 +1,6 @@
-"""What all file formats share: a scan over files, with projection, filter, limit and columns taken from the path.
+"""Scan files of any format, with projection, filter, limit and columns taken from the path.
 
-A ``FileFormat`` says what columns a file has, in which parts it can be read, and reads one part; the rest is here.
+A ``FileFormat`` returns the columns and the parts of a file, and reads one part; the rest is here.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
-from penstock.io.batches import split_batch
-from penstock.io.conform import ColumnMismatchError, conform_batch, widened_schema
+from penstock.io.conform import ColumnMismatchError, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
 from penstock.io.file_versions import file_versions
 from penstock.io.files import DataFile, Paths, find_files
 from penstock.io.hive import partition_scalar, partition_type, partition_values
-from penstock.io.predicates import columns_needed
+from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.protocols import ReadRequest
-from penstock.types import DataType, Schema, normalize_batch
+from penstock.types import DataType, Schema
 
-FOOTER_THREADS = 8  # for asking several files for their columns, which takes round trips where they are remote
+FOOTER_THREADS = 8  # read the columns of several files at once, since remote ones take round trips
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class SkippedFiles:
-    """The corrupt files that a scan passed over, with the reasons; each process has its own count."""
+    """The corrupt files that a scan skipped, with the reasons; each process has its own count."""
 
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -46,61 +45,33 @@ class SkippedFiles:
 
 @dataclass(eq=False)
 class FileTask:
-    """One part of one file, and what to make of it."""
+    """One part of one file."""
 
     num_rows: int | None
     nbytes: int | None
     format: FileFormat
     file: DataFile
     part: FilePart
-    file_schema: pa.Schema  # what to take from the file
-    constants: Mapping[str, pa.Scalar]  # columns that are the same for the whole file
-    columns: tuple[str, ...]  # what to give, in order
-    predicate: pc.Expression | None
-    limit: int | None
+    selection: Selection
     skipped: SkippedFiles | None  # None: a corrupt file is an error
     origin: tuple[str, str]
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        left = self.limit
         try:
-            with closing(self.format.read(self.file, self.part, self.file_schema)) as batches:  # type: ignore[type-var]
-                for raw in batches:
-                    for batch in split_batch(self._completed(raw)):
-                        wanted = batch if left is None else batch.slice(0, left)
-                        if wanted.num_rows:
-                            yield wanted
-                        if left is not None:
-                            left -= wanted.num_rows
-                            if left <= 0:
-                                return
+            batches = self.format.read(self.file, self.part, self.selection.schema)
+            with closing(batches):  # type: ignore[type-var]
+                yield from self.selection.apply(batches, repr(str(self.file)))
         except CorruptFileError as exc:
             if self.skipped is None:
                 raise
             self.skipped.add(self.file, exc)
 
-    def _completed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        try:
-            batch = conform_batch(normalize_batch(batch), self.file_schema)
-        except ColumnMismatchError as exc:
-            raise ReadError(
-                f"Cannot read {str(self.file)!r}: column {exc.column!r} is {exc.found} there and does not become "
-                f"{exc.wanted}, its type in this scan; give schema={{{exc.column!r}: ...}} to choose another. "
-                f"{exc.__cause__}"
-            ) from exc
-        for name, value in self.constants.items():
-            batch = batch.append_column(pa.field(name, value.type), pa.repeat(value, batch.num_rows))
-        if self.predicate is not None:
-            batch = batch.filter(self.predicate)
-        return batch.select(list(self.columns))
-
 
 class FileSource:
-    """A ``Source`` over files of one format. The files are found when it is made, so a wrong path is reported there.
+    """A ``Source`` over files of one format. The constructor finds the files, so that it reports a wrong path.
 
-    The columns are those of the first file that is not empty, with types that suit the next files too where the format
-    can tell them cheaply; then changed by ``schema`` (types to use instead of those found, and columns to add). With
-    ``infer_schema=False`` it is ``schema`` alone.
+    The columns are those of the first file that is not empty; where the format makes it cheap, with types that suit the
+    next files too. ``schema`` replaces types and adds columns. With ``infer_schema=False`` it is the whole schema.
     """
 
     can_filter = True
@@ -119,7 +90,7 @@ class FileSource:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if schema is None and not infer_schema:
-            raise InvalidArgumentError("infer_schema=False needs schema={column: type, ...}, which then rules alone.")
+            raise InvalidArgumentError("infer_schema=False needs schema={column: type, ...} with every column.")
         self.format = format
         self.files = find_files(path, format.suffixes, storage_options)
         self.name = f"read_{format.name}({self.files[0]}{f' and {len(self.files) - 1} more' * (len(self.files) > 1)})"
@@ -138,7 +109,7 @@ class FileSource:
         return file_versions(self.files)
 
     def options(self) -> Mapping[str, Any]:
-        """Return how the files are read, without what only says where."""
+        """Return the options that determine the rows, without those that only locate the files."""
         return {
             "format": self.format,
             "columns": self._columns,
@@ -150,14 +121,16 @@ class FileSource:
         }
 
     def read_tasks(self, request: ReadRequest) -> Iterator[FileTask]:
+        return until_limit(self._tasks(request), request)
+
+    def _tasks(self, request: ReadRequest) -> Iterator[FileTask]:
         full = self._schema.to_arrow()
         columns = tuple(full.names) if request.columns is None else request.columns
         needed = columns_needed(full, columns, request.predicate)
         file_schema = pa.schema([f for f in full if f.name in needed and f.name in self._file_schema.names])
         if self._ignores_corrupt and not len(file_schema):
-            # Metadata counts rows that cannot be read; what is left out must not depend on the columns asked for.
+            # Metadata counts rows that cannot be read, and the skipped files must not depend on the columns selected.
             file_schema = pa.schema([f for f in full if f.name in self._file_schema.names])
-        found = 0
         times: Counter[str] = Counter()
         for file in self._files_for(request.predicate):
             name = str(file)
@@ -171,17 +144,10 @@ class FileSource:
                     format=self.format,
                     file=file,
                     part=part,
-                    file_schema=file_schema,
-                    constants=constants,
-                    columns=columns,
-                    predicate=request.predicate,
-                    limit=request.limit,
+                    selection=Selection(file_schema, columns, request.predicate, request.limit, constants),
                     skipped=self.skipped if self._ignores_corrupt else None,
-                    origin=(name, part.text + again),
+                    origin=(name, part.label + again),
                 )
-                found += 0 if self._ignores_corrupt else part.num_rows or 0
-                if request.limit is not None and request.predicate is None and found >= request.limit:
-                    return
 
     def _parts(self, file: DataFile, predicate: pc.Expression | None) -> Iterator[FilePart]:
         try:
@@ -197,12 +163,12 @@ class FileSource:
         full = Schema.from_pydict(fields)
         if self._columns is None:
             return full
-        # Who asks for the path's column wants it, whatever else is left out.
+        # file_path_column= adds its column to any choice of columns.
         return full.select(dict.fromkeys([*self._columns, *([self._path_column] if self._path_column else [])]))
 
     @cached_property
     def _file_schema(self) -> pa.Schema:
-        """The columns that come from the files' content."""
+        """The columns in the content of the files."""
         found = {f.name: f.type for f in self._inferred()} if self._infers else {}
         fields = {name: dtype for name, dtype in (found | self._hints).items() if name not in self._partition_types}
         if self._path_column in fields:
@@ -230,7 +196,7 @@ class FileSource:
         return pa.schema([])
 
     def _widened(self, schema: pa.Schema, files: Sequence[DataFile]) -> pa.Schema:
-        """Return ``schema`` with types that suit ``files`` too, as far as there are such."""
+        """Return ``schema`` with types that also suit ``files``, where there is a common type."""
         if not files:
             return schema
         with ThreadPoolExecutor(FOOTER_THREADS) as threads:
@@ -238,14 +204,14 @@ class FileSource:
         common = {column.name: column for column in schema}
         for other in others:
             for name, column in common.items():
-                with suppress(ColumnMismatchError):  # reported, with the file, if the column is read
+                with suppress(ColumnMismatchError):  # reading the column reports it, with the file
                     common[name] = widened_schema(pa.schema([column]), other).field(0)
         return pa.schema(list(common.values()))
 
     def _schema_if_readable(self, file: DataFile) -> pa.Schema | None:
         try:
             return self.format.infer_schema(file)
-        except ReadError:  # comes again, or is passed over, when the file is read
+        except ReadError:  # reading the file raises it again, or skips the file
             return None
 
     @cached_property
@@ -260,7 +226,7 @@ class FileSource:
 
     @property
     def _path_types(self) -> dict[str, pa.DataType]:
-        """The columns that come from the files' paths."""
+        """The columns in the paths of the files."""
         return self._partition_types | ({self._path_column: pa.string()} if self._path_column else {})
 
     def _constants(self, file: DataFile) -> dict[str, pa.Scalar]:
@@ -271,7 +237,7 @@ class FileSource:
         return constants
 
     def _files_for(self, predicate: pc.Expression | None) -> Sequence[DataFile]:
-        """Return the files whose path does not rule out that ``predicate`` is true."""
+        """Return the files, without those whose path rules out ``predicate``."""
         if predicate is None or not self._path_types:
             return self.files
         import pyarrow.dataset as ds

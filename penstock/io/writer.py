@@ -13,18 +13,18 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, did_you_mean
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
 from penstock.io.commit.dead_letters import error_files, stage_errors
 from penstock.io.commit.output import Output
 from penstock.io.commit.staging import FOLDER as STAGING_FOLDER, Staging, begin_writeback, new_run_id, writing
-from penstock.io.conform import ColumnMismatchError, conform_batch, widened_schema
+from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
+from penstock.io.modes import check_mode
 from penstock.io.partition import check_partition_column, split_by_partition
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
 from penstock.types.plain import arrow_array
 
-MODES = ("create", "append", "overwrite")
 FILE_NBYTES = 512 * 2**20  # of data in memory; on disk a file is smaller
 WRITEBACK_NBYTES = 16 * 2**20  # how much is handed to a file before the system is asked to put it on disk
 HELD_NBYTES = 64 * 2**20  # what the open files of one writer may hold back together
@@ -97,10 +97,7 @@ class FileSink:
     job: Output | None = None  # where a job that can be resumed has its files, instead of a run's own place
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise InvalidArgumentError(
-                f"mode={self.mode!r} is not known; use one of {', '.join(MODES)}.{did_you_mean(str(self.mode), MODES)}"
-            )
+        check_mode(self.mode)
         limit: Any = self.rows_per_file
         if limit is not None and not (isinstance(limit, int) and limit >= 1):
             raise InvalidArgumentError(f"rows_per_file={limit!r} must be a whole number of at least 1.")
@@ -249,7 +246,7 @@ class FileSink:
             for start, stop in ranges:
                 first, last = max(start - position, 0), min(stop - position, batch.num_rows)
                 if first < last:
-                    cut.write(_conformed(batch.slice(first, last - first), schema, self.root))
+                    cut.write(conform_rows(batch.slice(first, last - first), schema, self.root))
             position += batch.num_rows
         return cut.finish()
 
@@ -262,32 +259,13 @@ class FileSink:
         wide = StagedFile(self, f"{file['path']}.wide", schema)
         try:
             for batch in batches:
-                wide.write(_conformed(batch, schema, self.root))
+                wide.write(conform_rows(batch, schema, self.root))
             record = wide.finish()
         finally:
             with contextlib.suppress(Exception):  # closed already, or failed: then the file will be removed
                 wide.encoder.close()
         output.replace(file["path"], wide.name)
         return record | {"path": file["path"]}
-
-
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema, root: str) -> pa.RecordBatch:
-    """Return the batch with a schema that earlier batches have, or say which column stands in the way."""
-    try:
-        return conform_batch(batch, schema, is_strict=True)
-    except ColumnMismatchError as exc:
-        raise _mismatch(exc, root) from exc
-
-
-def _mismatch(exc: ColumnMismatchError, root: str) -> WriteError:
-    if exc.found is None:
-        problem = f"column {exc.column!r} is missing from a batch, where earlier ones have it"
-    elif exc.wanted is None:
-        problem = f"a batch has the new column {exc.column!r}, which earlier ones do not have"
-    else:
-        found, wanted = DataType(exc.found), DataType(exc.wanted)
-        problem = f"column {exc.column!r} is {found} in a batch and cannot be made {wanted}, as before"
-    return WriteError(f"Cannot write to {root!r}: {problem}.")
 
 
 class StagedFile:
@@ -341,7 +319,7 @@ class FileWriter:
             return []
         with writing(self._sink.root):
             records = self._widen(batch.schema)
-            batch = _conformed(batch, self._schema, self._sink.root)
+            batch = conform_rows(batch, self._schema, self._sink.root)
             parts = split_by_partition(batch, self._sink.partition_cols)
             records.extend(record for folder, rows in parts for record in self._write_rows(folder, rows))
             self._flush_large()
@@ -363,7 +341,7 @@ class FileWriter:
         try:
             wider = schema if self._schema is None else widened_schema(self._schema, schema)
         except ColumnMismatchError as exc:
-            raise _mismatch(exc, self._sink.root) from exc
+            raise mismatch_error(exc, self._sink.root) from exc
         if wider is self._schema:
             return []
         known, self._schema = self._content_schema, wider

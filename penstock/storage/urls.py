@@ -15,10 +15,8 @@ REMOTE = (*WEB, *KINDS, "hf")
 KNOWN_PLACES = "local paths, file://, http://, https://, s3://, gs://, az:// and hf://"
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
-_SECRET = re.compile(
-    r"(?i)(?<=[?&;])([^=&#;]*(?:sig(?:nature)?|token|secret|key|password|passwd|credential|auth)[^=&#;]*=)[^&#]*"
-)
-_USERINFO = re.compile(r"\b(?!abfss?:)([A-Za-z][A-Za-z0-9+.\-]*://)[^/?#@\s]*@")  # Azure has the container there
+_SECRET = re.compile(r"(?i)(?<=[?&;])([^=&#;]*(?:sig(?:nature)?|token|secret|key|pass|credential|auth)[^=&#;]*=)[^&#]*")
+_USERINFO = re.compile(r"\b(?!abfss?:)([A-Za-z][A-Za-z0-9+.\-]*://)[^/?#\s]*@")  # Azure has the container there
 
 
 def scheme_of(path: str) -> str:

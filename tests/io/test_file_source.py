@@ -185,7 +185,7 @@ def test_predicates_on_types_that_differ_from_file_to_file(tmp_path: Path, predi
 def test_only_the_first_files_are_asked_for_their_types(tmp_path: Path) -> None:
     for number in range(33):
         write(tmp_path / f"{number:02}.parquet", a=INT if number < 32 else FLOAT)
-    with pytest.raises(ReadError, match=r"32\.parquet': column 'a' is double there and does not become int64"):
+    with pytest.raises(ReadError, match=r"32\.parquet': column 'a' is float64 there and does not become int64"):
         parquet_rows(tmp_path)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.io.tables.lance import LanceSink
-from penstock.io.tables.sql_sink import SqlSink, SqlWriter
+from penstock.io.tables.sql.sink import SqlSink, SqlWriter
 from penstock.jobs.folder import LocalJobFolder
 from tests.jobs.remote_job import job, part_by_part
 

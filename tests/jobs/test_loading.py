@@ -23,7 +23,7 @@ from penstock.errors import (
     OutputExistsError,
     WriteError,
 )
-from penstock.io.tables.sql_sink import SqlSink
+from penstock.io.tables.sql.sink import SqlSink
 from penstock.jobs.folder import LocalJobFolder
 from tests.jobs.loading_job import write
 from tests.jobs.remote_job import NUM_ROWS, job

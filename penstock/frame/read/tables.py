@@ -43,7 +43,7 @@ def read_sql(
     >>> ps.read_sql("SELECT * FROM words WHERE id > 1", url).to_pydict()
     {'id': [2], 'word': ['be']}
     """
-    from penstock.io.tables.sql import sql_source
+    from penstock.io.tables.sql.source import sql_source
 
     source = sql_source(
         sql, conn, partition_col=partition_col, num_partitions=num_partitions, schema=schema,

@@ -1,34 +1,34 @@
-"""Delta Lake: the log says which Parquet files are the table; each of them is a task."""
+"""Delta Lake: a task for each Parquet file that the log of the table names."""
 
 from __future__ import annotations
 
 import datetime
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import PathNotFoundError, PenstockError, ReadError
 from penstock.io.batches import rows_per_batch
 from penstock.io.extras import load_extra
-from penstock.io.tables.stores import Wanted
+from penstock.io.selection import Selection, until_limit
+from penstock.io.tables.store_errors import store_errors
 from penstock.protocols import ReadRequest
-from penstock.storage.options import library_options, scrubbed, secrets_of
+from penstock.storage.options import library_options, secrets_of
 from penstock.types import Schema
 
-UNPACKED = 4  # how much larger rows are in memory than in a Parquet file, about
+UNPACKED = 4  # a row in memory is about this much larger than in a Parquet file
 
 
 @dataclass(eq=False)
 class DeltaTask:
-    """One data file; Arrow's fragment knows its partition values and statistics, and where its columns are."""
+    """One data file; Arrow's fragment has its partition values, statistics and columns."""
 
     table: str
     fragment: Any
-    wanted: Wanted
+    selection: Selection
     num_rows: int | None
     nbytes: int | None
 
@@ -38,28 +38,28 @@ class DeltaTask:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with _errors(self.table):
-            is_misjudged = _is_misjudged(self.fragment, self.wanted.predicate_columns)
+            has_bounds = _has_bounds(self.fragment, self.selection.predicate_columns)
             scanner = self.fragment.scanner(
-                schema=self.wanted.schema, filter=None if is_misjudged else self.wanted.predicate,
+                schema=self.selection.schema, filter=self.selection.predicate if has_bounds else None,
                 batch_size=rows_per_batch(max(self.num_rows or 0, 1), self.nbytes or 0), batch_readahead=2,
             )  # fmt: skip
-            yield from self.wanted.finished(scanner.to_batches(), f"read_deltalake({self.table})")
+            yield from self.selection.apply(scanner.to_batches(), f"read_deltalake({self.table})")
 
 
 class DeltaSource:
-    """A ``Source`` over one version of a table. Files that cannot hold a row of the filter are not opened."""
+    """A ``Source`` over one version of a table. Skips files whose statistics rule out the filter."""
 
     can_filter = True
 
-    def __init__(self, table: Any, name: str) -> None:
-        self._uri = name
-        with _errors(name):
+    def __init__(self, table: Any, uri: str) -> None:
+        self._uri = uri
+        with _errors(uri):
             self._dataset = table.to_pyarrow_dataset()
             files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         self._sizes = {file["path"]: (file["num_records"], file["size_bytes"] * UNPACKED) for file in files}
         self._schema = Schema.from_arrow(self._dataset.schema)
         self._version = f"version {table.version()}"
-        self.name = f"read_deltalake({name}, {self._version})"
+        self.name = f"read_deltalake({uri}, {self._version})"
 
     def schema(self) -> Schema:
         return self._schema
@@ -71,28 +71,27 @@ class DeltaSource:
         return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
-        wanted = Wanted.of(request, self._schema)
-        columns = wanted.predicate_columns
-        found = 0
+        return until_limit(self._tasks(request), request)
+
+    def _tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
+        selection = Selection.of(request, self._schema)
+        columns = selection.predicate_columns
         with _errors(self._uri):
-            kept = {fragment.path for fragment in self._dataset.get_fragments(filter=request.predicate)}
+            matching = {fragment.path for fragment in self._dataset.get_fragments(filter=request.predicate)}
             for fragment in self._dataset.get_fragments():
-                if fragment.path not in kept and not _is_misjudged(fragment, columns):
-                    continue
-                num_rows, nbytes = self._sizes.get(fragment.path, (None, None))
-                yield DeltaTask(self._uri, fragment, wanted, num_rows, nbytes)
-                found += num_rows or 0
-                if request.limit is not None and request.predicate is None and found >= request.limit:
-                    return
+                if fragment.path in matching or not _has_bounds(fragment, columns):
+                    num_rows, nbytes = self._sizes.get(fragment.path, (None, None))
+                    yield DeltaTask(self._uri, fragment, selection, num_rows, nbytes)
 
 
-def _is_misjudged(fragment: Any, columns: Iterable[str]) -> bool:
-    """Return whether Arrow was told of a column that it is at least, or at most, null; which no row is.
+def _has_bounds(fragment: Any, columns: Iterable[str]) -> bool:
+    """Return whether Arrow can trust the bounds of these columns.
 
-    deltalake says so of a file that has no statistics of a column, such as one from before the column was added.
+    For a file without statistics of a column, such as one from before the column was added, deltalake states null as
+    its least and greatest value, and no row would match.
     """
-    told = str(fragment.partition_expression)
-    return any(f"({name} {sign} null[" in told for name in columns for sign in (">=", "<="))
+    bounds = str(fragment.partition_expression)
+    return not any(f"({name} {sign} null[" in bounds for name in columns for sign in (">=", "<="))
 
 
 def delta_source(
@@ -116,16 +115,8 @@ def delta_source(
     return DeltaSource(opened, uri)
 
 
-@contextmanager
-def _errors(uri: str, secrets: tuple[str, ...] = ()) -> Iterator[None]:
-    """Translate what deltalake and Arrow raise."""
+def _errors(uri: str, secrets: tuple[str, ...] = ()) -> AbstractContextManager[None]:
     from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
-    try:
-        yield
-    except PenstockError:
-        raise
-    except TableNotFoundError as exc:
-        raise PathNotFoundError(f"There is no Delta table at {uri!r}.") from exc
-    except (DeltaError, DeltaProtocolError, OSError, pa.ArrowException) as exc:
-        raise ReadError(f"Cannot read the Delta table {uri!r}: {scrubbed(str(exc), secrets)}") from exc
+    also = (DeltaError, DeltaProtocolError)
+    return store_errors(f"Delta table {uri!r}", missing=TableNotFoundError, also=also, secrets=secrets)

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import (
-    InvalidArgumentError,
-    PathNotFoundError,
-    PenstockError,
-    ReadError,
-    WriteError,
-    did_you_mean,
-)
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, did_you_mean
 from penstock.io.batches import rows_per_batch
 from penstock.io.commit.staging import new_run_id
 from penstock.io.extras import load_extra
@@ -28,14 +21,27 @@ from penstock.io.file_format import FileFormat
 from penstock.io.file_source import FileSource
 from penstock.io.file_versions import UNKNOWN
 from penstock.io.files import find_files
-from penstock.io.formats.parquet import parquet_sink
-from penstock.io.tables.stores import Wanted
+from penstock.io.formats.csv import CsvFormat
+from penstock.io.formats.json import JsonFormat
+from penstock.io.formats.parquet import ParquetFormat, parquet_sink
+from penstock.io.formats.text import TextFormat
+from penstock.io.formats.webdataset import webdataset_format
+from penstock.io.selection import Selection
+from penstock.io.tables.store_errors import store_errors
 from penstock.io.writer import FileSink, FileWriter
 from penstock.protocols import ReadRequest
 from penstock.types import Schema
 
-FORMATS = ("parquet", "json", "csv", "text", "webdataset")
-CONVERTED = "refs%2Fconvert%2Fparquet"  # the branch where the hub keeps a copy of every dataset as Parquet
+FORMATS: dict[str, Callable[[], FileFormat]] = {
+    "parquet": ParquetFormat,
+    "json": JsonFormat,
+    "csv": CsvFormat,
+    "text": TextFormat,
+    "webdataset": webdataset_format,
+}
+"""The formats of a dataset's files; the first that it has any files of is read."""
+
+CONVERTED = "refs%2Fconvert%2Fparquet"  # the hub's branch with a Parquet copy of the dataset
 _SAMPLE_ROWS = 100
 
 
@@ -47,7 +53,7 @@ def huggingface_source(
     revision: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> FileSource:
-    """Return the source for a repository, an ``hf://`` path or a local folder, whatever format its files have."""
+    """Return the source for a repository, an ``hf://`` path or a local folder."""
     if format is not None and format not in FORMATS:
         raise InvalidArgumentError(
             f"format={format!r} is not known; use one of {', '.join(FORMATS)}.{did_you_mean(str(format), FORMATS)}"
@@ -64,13 +70,13 @@ def huggingface_source(
 
 
 def _candidates(repo: str, revision: str | None) -> Iterator[str]:
-    """Yield where the files may be, the first place first."""
+    """Yield the places that may have the files, in order of preference."""
     if "://" in repo or os.path.exists(os.path.expanduser(repo)):
         yield repo
         return
     hub = load_extra("huggingface_hub", "huggingface", "read_huggingface")
     if load_extra("huggingface_hub.constants", "huggingface", "read_huggingface").HF_HUB_OFFLINE:
-        with _errors(ReadError, f"Cannot read the dataset {repo!r} from the local cache"):
+        with store_errors(f"dataset {repo!r} in the local cache"):
             yield hub.snapshot_download(repo, repo_type="dataset", revision=revision, local_files_only=True)
         return
     yield f"hf://datasets/{repo}" + (f"@{revision.replace('/', '%2F')}" if revision else "")
@@ -81,21 +87,21 @@ def _candidates(repo: str, revision: str | None) -> Iterator[str]:
 def _data_files(
     path: str, split: str | None, format: str | None, options: Mapping[str, Any] | None
 ) -> tuple[FileFormat, list[str]]:
-    """Return the format of a dataset and its files: those of the first format that it has any of."""
-    with _errors(ReadError, f"Cannot list {path!r}"):
+    """Return the format of a dataset and its files of that format."""
+    with store_errors(f"dataset {path!r}"):
         names = [str(file) for file in find_files(path, storage_options=options)]
-    wanted = [name for name in names if split is None or _is_of_split(_inside(name, path), split)]
+    names = [name for name in names if split is None or _is_of_split(_inside(name, path), split)]
     for each in FORMATS if format is None else (format,):
-        chosen = _format(each)
-        files = [name for name in wanted if name.lower().endswith(chosen.suffixes) and "readme." not in name.lower()]
+        chosen = FORMATS[each]()
+        files = [name for name in names if name.lower().endswith(chosen.suffixes) and "readme." not in name.lower()]
         if files:
             return chosen, files
-    what = f"of format {format!r}" if format else f"of a known format ({', '.join(FORMATS)})"
-    raise PathNotFoundError(f"{path!r} has no data files {what}" + (f" for the split {split!r}." if split else "."))
+    kind = f"of format {format!r}" if format else f"of a known format ({', '.join(FORMATS)})"
+    raise PathNotFoundError(f"{path!r} has no data files {kind}" + (f" for the split {split!r}." if split else "."))
 
 
 def _inside(name: str, path: str) -> str:
-    """Return the part of a file's name that is within the dataset: what comes before says nothing of its split.
+    """Return the part of a file's name within the dataset, since the name of the dataset does not state a split.
 
     >>> _inside("hf://datasets/me/train-data@main/test.csv", "hf://datasets/me/train-data")
     '/test.csv'
@@ -106,7 +112,7 @@ def _inside(name: str, path: str) -> str:
 
 
 def _is_of_split(path: str, split: str) -> bool:
-    """Return whether a file belongs to a split by the names the hub knows: ``train/0.csv``, ``data/train-0.parquet``.
+    """Return whether a file belongs to a split by the hub's naming: ``train/0.csv``, ``data/train-0.parquet``.
 
     >>> [_is_of_split(path, "train") for path in ("data/train-0.csv", "train/x.csv", "data/training.csv", "test.csv")]
     [True, True, False, False]
@@ -114,40 +120,13 @@ def _is_of_split(path: str, split: str) -> bool:
     return re.search(rf"(^|[/._-]){re.escape(split)}([/._-]|$)", path) is not None
 
 
-def _format(name: str) -> FileFormat:
-    match name:
-        case "parquet":
-            from penstock.io.formats.parquet import ParquetFormat
-
-            return ParquetFormat()
-        case "json":
-            from penstock.io.formats.json import JsonFormat
-
-            return JsonFormat()
-        case "csv":
-            from penstock.io.formats.csv import CsvFormat
-
-            return CsvFormat()
-        case "text":
-            from penstock.io.formats.text import TextFormat
-
-            return TextFormat()
-        case _:
-            from penstock.io.formats.webdataset import webdataset_format
-
-            return webdataset_format()
-
-
-# --- datasets.Dataset -------------------------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class DatasetTask:
-    """Rows of a ``datasets.Dataset``, as the Arrow table that it is; all of a streamed one."""
+    """Rows of a ``datasets.Dataset``; all rows of one that streams."""
 
     dataset: Any
     span: tuple[int, int] | None
-    wanted: Wanted
+    selection: Selection
     batch_rows: int
     num_rows: int | None
     nbytes: int | None = None
@@ -157,7 +136,7 @@ class DatasetTask:
         return "from_huggingface", "all" if self.span is None else f"rows {self.span[0]} to {self.span[1]}"
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        return self.wanted.finished(self._batches(), "from_huggingface")
+        return self.selection.apply(self._batches(), "from_huggingface")
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if self.span is None:
@@ -168,7 +147,7 @@ class DatasetTask:
 
 
 class DatasetSource:
-    """A ``Source`` over a ``datasets.Dataset``, or one that streams; its rows are not copied."""
+    """A ``Source`` over a ``datasets.Dataset``, or one that streams. It does not copy the rows."""
 
     can_filter = True
     name = "from_huggingface"
@@ -191,38 +170,36 @@ class DatasetSource:
 
     def versions(self) -> Mapping[str, str]:
         fingerprint = getattr(self._dataset, "_fingerprint", None)  # changes with each operation on a dataset
-        known = f"{self._num_rows} rows, fingerprint {fingerprint}"
-        return {self.name: UNKNOWN if fingerprint is None or self._num_rows is None else known}
+        if fingerprint is None or self._num_rows is None:
+            return {self.name: UNKNOWN}
+        return {self.name: f"{self._num_rows} rows, fingerprint {fingerprint}"}
 
     def options(self) -> Mapping[str, Any]:
         return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[DatasetTask]:
-        wanted = Wanted.of(request, self._schema)
+        selection = Selection.of(request, self._schema)
         batch_rows = rows_per_batch(max(self._sample.num_rows, 1), self._sample.nbytes)
         if self._num_rows is None:
-            yield DatasetTask(self._dataset, None, wanted, batch_rows, None)
+            yield DatasetTask(self._dataset, None, selection, batch_rows, None)
             return
         stop = self._num_rows if request.limit is None else min(request.limit, self._num_rows)
         for start in range(0, stop, batch_rows):
             end = min(start + batch_rows, stop)
-            yield DatasetTask(self._dataset, (start, end), wanted, batch_rows, end - start)
+            yield DatasetTask(self._dataset, (start, end), selection, batch_rows, end - start)
 
     def _first_rows(self) -> pa.Table:
         if self._num_rows is not None:
             return self._dataset[:_SAMPLE_ROWS]
         first: pa.Table | None = next(iter(self._dataset.iter(batch_size=_SAMPLE_ROWS)), None)
         if first is None:
-            raise InvalidArgumentError("from_huggingface: the dataset streams no rows, so its columns are not known.")
+            raise InvalidArgumentError("from_huggingface: the dataset streams no rows, so its columns are unknown.")
         return first
-
-
-# --- upload -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class HubSink:
-    """A ``Sink`` into a dataset repository: Parquet files in a temporary folder, uploaded as one commit at the end."""
+    """A ``Sink`` into a dataset repository: Parquet files in a temporary folder, uploaded as one commit."""
 
     repo: str
     files: FileSink
@@ -250,12 +227,15 @@ class HubSink:
         hub = load_extra("huggingface_hub", "huggingface", "write_huggingface")
         staged = self.files.commit(records)
         paths = staged.column("path").to_pylist()
-        names = [self._file_name(number, len(paths)) for number in range(len(paths))]
-        with _errors(WriteError, f"Cannot write to the dataset {self.repo!r}"):
+        prefix = f"{self.data_dir}/{self.split}-"
+        names = [f"{prefix}{self.run_id}-{number:05d}-of-{len(paths):05d}.parquet" for number in range(len(paths))]
+        with store_errors(f"dataset {self.repo!r}", WriteError):
             api = hub.HfApi(endpoint=self.storage_options.get("endpoint"), token=self.storage_options.get("token"))
             api.create_repo(self.repo, repo_type="dataset", exist_ok=True)
             operations: list[Any] = [hub.CommitOperationAdd(*pair) for pair in zip(names, paths, strict=True)]
-            operations += [hub.CommitOperationDelete(path_in_repo=old) for old in self._replaced(api)]
+            if self.overwrite:
+                present = api.list_repo_files(self.repo, repo_type="dataset", revision=self.revision)
+                operations += [hub.CommitOperationDelete(old) for old in present if old.startswith(prefix)]
             info = api.create_commit(
                 self.repo, operations, commit_message=self.commit_message, repo_type="dataset",
                 commit_description=self.commit_description, revision=self.revision,
@@ -269,40 +249,16 @@ class HubSink:
         self.files.abort()
         self._remove_files()
 
-    def _file_name(self, number: int, total: int) -> str:
-        return f"{self.data_dir}/{self.split}-{self.run_id}-{number:05d}-of-{total:05d}.parquet"
-
-    def _replaced(self, api: Any) -> list[str]:
-        if not self.overwrite:
-            return []
-        present = api.list_repo_files(self.repo, repo_type="dataset", revision=self.revision)
-        return [name for name in present if name.startswith(f"{self.data_dir}/{self.split}-")]
-
     def _remove_files(self) -> None:
-        import shutil
-
         shutil.rmtree(self.files.root, ignore_errors=True)
 
 
 def hub_sink(
     repo: Any, *, schema: Schema | None = None, storage_options: Mapping[str, Any] | None = None, **options: Any
 ) -> HubSink:
-    """Return the sink for a repository as the user names it."""
+    """Return the sink for the user's arguments."""
     if not isinstance(repo, str) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo):
         raise InvalidArgumentError(f"repo={repo!r} must name a dataset repository, as in 'user/name'.")
     folder = Path(tempfile.gettempdir()) / f"penstock-hub-{new_run_id()}"
     files = parquet_sink(str(folder), schema=schema)
     return HubSink(repo, files, storage_options=dict(storage_options or {}), **options)
-
-
-@contextmanager
-def _errors(kind: type[ReadError] | type[WriteError], doing: str) -> Iterator[None]:
-    """Translate what the hub's client raises; its messages hold no token."""
-    try:
-        yield
-    except PenstockError:
-        raise
-    except FileNotFoundError as exc:
-        raise (PathNotFoundError if kind is ReadError else kind)(f"{doing}: {exc}") from exc
-    except (OSError, ValueError, RuntimeError) as exc:
-        raise kind(f"{doing}: {exc}") from exc

@@ -1,25 +1,25 @@
-"""Iceberg: PyIceberg plans which data files a scan needs; each of them is a task, with the deletes that apply to it."""
+"""Iceberg: a task for each data file that PyIceberg plans, with the deletes that apply to it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError
+from penstock.errors import InvalidArgumentError
 from penstock.io.extras import load_extra
-from penstock.io.tables.stores import Wanted
+from penstock.io.selection import Selection, until_limit
+from penstock.io.tables.store_errors import store_errors
 from penstock.protocols import Condition, ReadRequest
 from penstock.types import Schema
 
 
 @dataclass(eq=False)
 class IcebergTask:
-    """One data file. The file system's properties may hold credentials and are not shown."""
+    """One data file. Its repr hides ``io``, which may hold credentials."""
 
     table: str
     file: Any
@@ -27,7 +27,7 @@ class IcebergTask:
     io: Any = field(repr=False)
     projection: Any
     row_filter: Any
-    wanted: Wanted
+    selection: Selection
     num_rows: int | None
     nbytes: int | None
 
@@ -37,8 +37,8 @@ class IcebergTask:
         return self.table, " without ".join([str(self.file.file.file_path), *deletes])
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        with _errors(self.table):
-            yield from self.wanted.finished(self._batches(), f"read_iceberg({self.table})")
+        with store_errors(f"Iceberg table {self.table!r}"):
+            yield from self.selection.apply(self._batches(), f"read_iceberg({self.table})")
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         from pyiceberg.io import pyarrow as files
@@ -48,12 +48,12 @@ class IcebergTask:
         read_deletes = getattr(files, "_read_all_delete_files", None)
         if stream is None or read_deletes is None:
             return iter(scan.to_record_batches([self.file]))
-        # The public method does the same, but holds all rows of a file in memory before it gives the first.
+        # The public method does the same, but reads all rows of a file before it returns the first.
         return iter(stream([self.file], read_deletes(self.io, [self.file])))
 
 
 class IcebergSource:
-    """A ``Source`` over one snapshot of a table. Files that cannot hold a row of the filter are not opened."""
+    """A ``Source`` over one snapshot of a table. Skips files whose statistics rule out the filter."""
 
     can_filter = True
 
@@ -62,7 +62,7 @@ class IcebergSource:
         self._table = table
         self._snapshot_id = snapshot_id
         self._label = ".".join(table.name()) or str(table.metadata_location)
-        with _errors(self._label):
+        with store_errors(f"Iceberg table {self._label!r}"):
             projection = table.scan(snapshot_id=snapshot_id).projection()
             self._schema = Schema.from_arrow(files.schema_to_pyarrow(projection, include_field_ids=False))
         self.name = f"read_iceberg({self._label})"
@@ -79,22 +79,20 @@ class IcebergSource:
         return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[IcebergTask]:
-        wanted = Wanted.of(request, self._schema)
-        names = tuple(wanted.schema.names) or (self._schema.names[0],)
+        return until_limit(self._tasks(request), request)
+
+    def _tasks(self, request: ReadRequest) -> Iterator[IcebergTask]:
+        selection = Selection.of(request, self._schema)
+        names = tuple(selection.schema.names) or (self._schema.names[0],)
         row_filter = _row_filter(request.conditions)
-        found = 0
-        with _errors(self._label):
+        with store_errors(f"Iceberg table {self._label!r}"):
             scan = self._table.scan(row_filter=row_filter, selected_fields=names, snapshot_id=self._snapshot_id)
             for task in scan.plan_files():
-                is_exact = not task.delete_files
-                num_rows = task.file.record_count if is_exact else None
                 yield IcebergTask(
-                    self._label, task, self._table.metadata, self._table.io, scan.projection(), row_filter, wanted,
-                    num_rows, task.file.file_size_in_bytes,
+                    self._label, task, self._table.metadata, self._table.io, scan.projection(), row_filter, selection,
+                    num_rows=None if task.delete_files else task.file.record_count,
+                    nbytes=task.file.file_size_in_bytes,
                 )  # fmt: skip
-                found += num_rows or 0
-                if request.limit is not None and request.predicate is None and found >= request.limit:
-                    return
 
 
 def iceberg_source(
@@ -111,7 +109,7 @@ def iceberg_source(
         raise InvalidArgumentError("read_iceberg takes one of snapshot_id, branch and tag.")
     if isinstance(table, str | os.PathLike):
         path = os.fspath(table)
-        with _errors(path):
+        with store_errors(f"Iceberg table {path!r}"):
             table = pyiceberg.StaticTable.from_metadata(path, dict(storage_options or {}))
     if (ref := branch or tag) is not None:
         found = table.snapshot_by_name(ref)
@@ -123,7 +121,7 @@ def iceberg_source(
 
 
 def _row_filter(conditions: tuple[Condition, ...]) -> Any:
-    """Return what is known of the rows as PyIceberg writes it; all that it leaves open is filtered again."""
+    """Return the conditions that PyIceberg can express; the selection filters the rows again."""
     from pyiceberg import expressions as e
 
     operators: dict[str, Callable[..., Any]] = {
@@ -146,19 +144,6 @@ def _row_filter(conditions: tuple[Condition, ...]) -> Any:
 
 
 def _has_literal(value: Any) -> bool:
-    """Return whether PyIceberg takes a constant for what it is."""
+    """Return whether PyIceberg has a literal for a constant."""
     values = value if isinstance(value, tuple) else (value,)
     return all(isinstance(each, bool | int | float | str) for each in values)
-
-
-@contextmanager
-def _errors(label: str) -> Iterator[None]:
-    """Translate what PyIceberg and Arrow raise."""
-    try:
-        yield
-    except PenstockError:
-        raise
-    except FileNotFoundError as exc:
-        raise PathNotFoundError(f"There is no Iceberg table at {label!r}: {exc}") from exc
-    except (OSError, ValueError, pa.ArrowException) as exc:
-        raise ReadError(f"Cannot read the Iceberg table {label!r}: {exc}") from exc

@@ -1,4 +1,4 @@
-"""Lance: fragments are read one by one, and written by many workers into one commit."""
+"""Lance: tasks read fragments, and many workers write fragments into one commit."""
 
 from __future__ import annotations
 
@@ -6,34 +6,27 @@ import datetime
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import (
-    InvalidArgumentError,
-    OutputExistsError,
-    PathNotFoundError,
-    PenstockError,
-    ReadError,
-    WriteError,
-    did_you_mean,
-)
+from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, WriteError
 from penstock.io.batches import rows_per_batch
 from penstock.io.commit.staging import new_run_id
-from penstock.io.conform import ColumnMismatchError, conform_batch
+from penstock.io.conform import conform_rows
 from penstock.io.extras import load_extra
-from penstock.io.tables.stores import Wanted, groups_of
-from penstock.io.writer import MODES
+from penstock.io.modes import check_mode
+from penstock.io.selection import Selection, until_limit
+from penstock.io.tables.store_errors import store_errors
 from penstock.protocols import ReadRequest
-from penstock.storage.options import library_options, scrubbed, secrets_of
-from penstock.types import DataType, Schema
+from penstock.storage.options import library_options, secrets_of
+from penstock.types import Schema
 
 FRAGMENT_COLUMN = "fragment_id"
-VERSIONS_LOOKED_AT = 100  # for one that a killed run may have made
-HELD_NBYTES = 64 * 2**20  # what a writer gathers before it writes a fragment
+NUM_VERSIONS_SEARCHED = 100  # for the commit of a killed run
+FRAGMENT_NBYTES = 64 * 2**20  # of rows that a writer collects before it writes a fragment
 _SAMPLE_ROWS = 100
 
 
@@ -43,29 +36,30 @@ def _lance(feature: str) -> Any:
 
 @dataclass(frozen=True)
 class LanceTable:
-    """One version of a dataset, as data that travels. The options may hold credentials and are not shown."""
+    """One version of a dataset, as a spec. Its repr hides the options, which may hold credentials."""
 
     uri: str
     version: int | str | None = None
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def open(self) -> Any:
-        try:
-            return _lance("read_lance").dataset(self.uri, version=self.version, **self.options)
-        except (ValueError, OSError) as exc:
-            if isinstance(exc, FileNotFoundError) or "not found" in str(exc).lower():
+        lance = _lance("read_lance")
+        with self.errors(ReadError):
+            try:
+                return lance.dataset(self.uri, version=self.version, **self.options)
+            except (ValueError, OSError) as exc:
+                if not isinstance(exc, FileNotFoundError) and "not found" not in str(exc).lower():
+                    raise
                 if self.version is not None:
-                    newest = replace(self, version=None).open().version  # raises if it is the dataset that is missing
+                    newest = replace(self, version=None).open().version  # raises if the dataset itself is missing
                     raise ReadError(
                         f"The Lance dataset {self.uri!r} has no version {self.version!r}; its newest is {newest}."
                     ) from exc
                 raise PathNotFoundError(f"There is no Lance dataset at {self.uri!r}.") from exc
-            told = scrubbed(str(exc), self.secrets)
-            raise ReadError(f"Cannot read the Lance dataset {self.uri!r}: {told}") from exc
 
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return secrets_of(self.options.get("storage_options"))
+    def errors(self, kind: type[ReadError] | type[WriteError]) -> AbstractContextManager[None]:
+        secrets = secrets_of(self.options.get("storage_options"))
+        return store_errors(f"Lance dataset {self.uri!r}", kind, secrets=secrets)
 
 
 @dataclass(eq=False)
@@ -74,7 +68,7 @@ class LanceTask:
 
     table: LanceTable
     fragments: tuple[int, ...]
-    wanted: Wanted
+    selection: Selection
     batch_rows: int
     num_rows: int | None
     nbytes: int | None = None
@@ -84,31 +78,36 @@ class LanceTask:
         return self.table.uri, f"fragments {', '.join(map(str, self.fragments))}"
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        where = f"read_lance({self.table.uri})"
-        with _errors(ReadError, f"Cannot read the Lance dataset {self.table.uri!r}", self.table.secrets):
+        with self.table.errors(ReadError):
             dataset = self.table.open()
             for number in self.fragments:
-                batches = self._batches(dataset, dataset.get_fragment(number))
-                numbered = (_with_fragment(batch, number, self.wanted.schema) for batch in batches)
-                yield from self.wanted.finished(numbered, where)
+                batches = self._batches(dataset, number)
+                yield from self.selection.apply(batches, f"read_lance({self.table.uri})")
 
-    def _batches(self, dataset: Any, fragment: Any) -> Iterator[pa.RecordBatch]:
-        columns = [name for name in self.wanted.schema.names if name in dataset.schema.names]
-        options = {"batch_size": self.batch_rows, "limit": self.wanted.limit, "fragments": [fragment]}
-        if not columns:  # rows to count, or to number
-            columns, options["with_row_id"] = [], True
-        predicate = self.wanted.predicate if FRAGMENT_COLUMN not in self.wanted.schema.names else None
+    def _batches(self, dataset: Any, number: int) -> Iterator[pa.RecordBatch]:
+        names = self.selection.schema.names
+        columns = [name for name in names if name in dataset.schema.names]
+        has_fragment_id = FRAGMENT_COLUMN in names and FRAGMENT_COLUMN not in columns
+        predicate = None if has_fragment_id else self.selection.predicate
+        fragments = [dataset.get_fragment(number)]
+        # Without any column, row ids count the rows.
+        options = {"batch_size": self.batch_rows, "fragments": fragments, "with_row_id": not columns}
+        if predicate is None and self.selection.predicate is None:
+            options["limit"] = self.selection.limit
         try:
             scanner = dataset.scanner(columns=columns, filter=predicate, **options)
-        except (pa.ArrowException, ValueError, NotImplementedError):
-            # Lance has no word for some part of the predicate: it gives every row, and we filter.
+        except (pa.ArrowException, ValueError, NotImplementedError):  # Lance cannot express the predicate
             scanner = dataset.scanner(columns=columns, **options)
-        return iter(scanner.to_batches())
+        for batch in scanner.to_batches():
+            if has_fragment_id:
+                values = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
+                batch = batch.append_column(FRAGMENT_COLUMN, values)
+            yield batch
 
 
 @dataclass(eq=False)
 class LanceSource:
-    """A ``Source`` over a dataset, as of the version it has when the source is made."""
+    """A ``Source`` over a dataset, in the version that is current when the source is made."""
 
     table: LanceTable
     fragment_group_size: int | None = None
@@ -117,8 +116,7 @@ class LanceSource:
 
     def __post_init__(self) -> None:
         dataset = self.table.open()
-        # Whatever is committed from now on, every task reads the same version.
-        self.table = LanceTable(self.table.uri, dataset.version, self.table.options)
+        self.table = replace(self.table, version=dataset.version)  # later commits do not change the rows
         fields = [pa.field(FRAGMENT_COLUMN, pa.int64())] if self.include_fragment_id else []
         self._schema = Schema.from_arrow(pa.schema([*dataset.schema, *fields]))
         self._fragments = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
@@ -134,22 +132,25 @@ class LanceSource:
         return {"include_fragment_id": self.include_fragment_id}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[LanceTask]:
-        wanted = Wanted.of(request, self._schema)
-        batch_rows = self._batch_rows(wanted)
-        found = 0
-        for group in groups_of(list(self._fragments), self.fragment_group_size or 1):
-            num_rows = sum(self._fragments[number] for number in group)
-            yield LanceTask(self.table, group, wanted, batch_rows, num_rows)
-            found += num_rows
-            if request.limit is not None and found >= request.limit:
-                return
+        return until_limit(self._tasks(request), request)
 
-    def _batch_rows(self, wanted: Wanted) -> int:
-        """Return how many rows to read at a time, by the size of the first ones."""
+    def _tasks(self, request: ReadRequest) -> Iterator[LanceTask]:
+        selection = Selection.of(request, self._schema)
+        batch_rows = self._batch_rows(selection)
+        numbers, size = list(self._fragments), self.fragment_group_size or 1
+        for start in range(0, len(numbers), size):
+            group = tuple(numbers[start : start + size])
+            num_rows = sum(self._fragments[number] for number in group)
+            yield LanceTask(self.table, group, selection, batch_rows, num_rows)
+
+    def _batch_rows(self, selection: Selection) -> int:
+        """Return the number of rows to read at a time, by the size of the first ones."""
         dataset = self.table.open()
-        names = [name for name in wanted.schema.names if name in dataset.schema.names]
-        sample = dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_table() if names else None
-        return rows_per_batch(max(sample.num_rows, 1), sample.nbytes) if sample is not None else rows_per_batch(1, 8)
+        names = [name for name in selection.schema.names if name in dataset.schema.names]
+        if not names:
+            return rows_per_batch(1, 8)
+        sample = dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_table()
+        return rows_per_batch(max(sample.num_rows, 1), sample.nbytes)
 
 
 def lance_source(
@@ -165,7 +166,7 @@ def lance_source(
     include_fragment_id: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> LanceSource:
-    """Return the source for a dataset as the user names it."""
+    """Return the source for the user's arguments."""
     if fragment_group_size is not None and fragment_group_size < 1:
         raise InvalidArgumentError(f"fragment_group_size={fragment_group_size!r} must be at least 1.")
     given = {
@@ -182,9 +183,9 @@ def lance_source(
 
 @dataclass(frozen=True)
 class LanceSink:
-    """A ``Sink`` into a dataset: workers write fragments, which one commit makes part of it.
+    """A ``Sink`` into a dataset: workers write fragments, which one commit adds to it.
 
-    Files of fragments that are never committed are not part of any version; ``cleanup_old_versions`` removes them.
+    No version contains the files of uncommitted fragments; Lance's ``cleanup_old_versions`` removes them.
     """
 
     uri: str
@@ -198,9 +199,24 @@ class LanceSink:
     def name(self) -> str:
         return f"lance to {self.uri}"
 
+    @property
+    def table(self) -> LanceTable:
+        """The newest version of the dataset."""
+        options = self.library_options
+        return LanceTable(self.uri, None, {} if options is None else {"storage_options": options})
+
+    @property
+    def library_options(self) -> dict[str, str] | None:
+        return library_options(self.uri, self.storage_options)
+
     def start(self) -> None:
         if self.mode == "append":
-            self._check_columns(self._existing())
+            columns = self.table.open().schema.names
+            if sorted(columns) != sorted(self.schema.names):
+                raise InvalidArgumentError(
+                    f"The Lance dataset {self.uri!r} has the columns {', '.join(columns)}; "
+                    f"the rows to append have {', '.join(self.schema.names)}."
+                )
         elif self.mode == "create":
             self._check_absent()
 
@@ -210,57 +226,48 @@ class LanceSink:
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         lance = _lance("write_lance")
         fragments = [fragment for record in records for fragment in pickle.loads(record["fragments"])]
-        with _errors(WriteError, f"Cannot write the Lance dataset {self.uri!r}", secrets_of(self.storage_options)):
+        with self.table.errors(WriteError):
             if self.mode == "append":
-                operation, version = lance.LanceOperation.Append(fragments), self._existing().version
+                operation, version = lance.LanceOperation.Append(fragments), self.table.open().version
             else:
-                if self.mode == "create":  # a write that began later may have been quicker
+                if self.mode == "create":  # another write may have created it meanwhile
                     self._check_absent()
                 operation, version = lance.LanceOperation.Overwrite(self.schema.to_arrow(), fragments), None
             dataset = lance.LanceDataset.commit(
                 self.uri,
                 operation,
                 read_version=version,
-                storage_options=self._storage_options,
+                storage_options=self.library_options,
                 commit_message=self._message,
             )
             stats = dataset.stats.dataset_stats()
         row = {name: [int(stats[name])] for name in ("num_fragments", "num_deleted_rows", "num_small_files")}
         return pa.table(row | {"version": [int(dataset.version)]})
 
+    def abort(self) -> None:
+        """Do nothing: no version refers to the fragments."""
+
     def marked(self, run_id: str) -> LanceSink:
         return replace(self, run_id=run_id)
 
     def has_committed(self, run_id: str) -> bool:
-        """Say whether a late version of the dataset is that write's."""
         try:
-            latest = self._existing().get_transactions(VERSIONS_LOOKED_AT)
+            latest = self.table.open().get_transactions(NUM_VERSIONS_SEARCHED)
         except PathNotFoundError:
             return False
         message = self.marked(run_id)._message
         return any(message in (each.transaction_properties or {}).values() for each in latest if each is not None)
 
     def forget(self, run_id: str) -> None:
-        """Do nothing: a version says for good whose it is."""
-
-    def abort(self) -> None:
-        """Nothing refers to the files of fragments that were not committed."""
+        """Do nothing: the commit message of a version is permanent."""
 
     @property
     def _message(self) -> str:
         return f"penstock {self.run_id}"
 
-    @property
-    def _storage_options(self) -> dict[str, str] | None:
-        return library_options(self.uri, self.storage_options)
-
-    def _existing(self) -> Any:
-        options = self._storage_options
-        return LanceTable(self.uri, None, {} if options is None else {"storage_options": options}).open()
-
     def _check_absent(self) -> None:
         try:
-            self._existing()
+            self.table.open()
         except PathNotFoundError:
             return
         raise OutputExistsError(
@@ -268,64 +275,41 @@ class LanceSink:
             "mode='append' to add to them."
         )
 
-    def _check_columns(self, dataset: Any) -> None:
-        if sorted(dataset.schema.names) != sorted(self.schema.names):
-            raise InvalidArgumentError(
-                f"The Lance dataset {self.uri!r} has the columns {', '.join(dataset.schema.names)}; "
-                f"the rows to append have {', '.join(self.schema.names)}."
-            )
-
 
 class LanceWriter:
-    """Gathers rows and writes a fragment whenever it has enough."""
+    """Collects rows and writes a fragment whenever it has enough."""
 
     def __init__(self, sink: LanceSink) -> None:
         self._sink = sink
-        self._held: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._nbytes = 0
         self._schema: pa.Schema | None = None
 
     def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
         if not batch.num_rows:
             return []
-        self._held.append(self._conformed(batch))
+        if self._schema is None:  # an append takes the types of the dataset
+            is_append = self._sink.mode == "append"
+            self._schema = self._sink.table.open().schema if is_append else self._sink.schema.to_arrow()
+        self._batches.append(conform_rows(batch, self._schema, self._sink.uri))
         self._nbytes += batch.nbytes
-        return self._flush() if self._nbytes >= HELD_NBYTES else []
+        return self._flush() if self._nbytes >= FRAGMENT_NBYTES else []
 
     def finish(self) -> Iterable[dict[str, Any]]:
-        return self._flush() if self._held else []
+        return self._flush() if self._batches else []
 
     def close(self) -> None:
-        self._held.clear()
+        self._batches.clear()
 
     def _flush(self) -> list[dict[str, Any]]:
-        fragment = _lance("write_lance").fragment
-        rows = pa.Table.from_batches(self._held, self._target)
-        self._held, self._nbytes = [], 0
-        secrets = secrets_of(self._sink.storage_options)
-        with _errors(WriteError, f"Cannot write the Lance dataset {self._sink.uri!r}", secrets):
-            fragments = fragment.write_fragments(
-                rows, self._sink.uri, schema=self._target, mode=self._sink.mode,
-                storage_options=self._sink._storage_options, **self._sink.options,
+        rows = pa.Table.from_batches(self._batches, self._schema)
+        self._batches, self._nbytes = [], 0
+        with self._sink.table.errors(WriteError):
+            fragments = _lance("write_lance").fragment.write_fragments(
+                rows, self._sink.uri, schema=self._schema, mode=self._sink.mode,
+                storage_options=self._sink.library_options, **self._sink.options,
             )  # fmt: skip
         return [{"fragments": pickle.dumps(fragments)}]
-
-    @property
-    def _target(self) -> pa.Schema:
-        """The columns as the dataset has them; an append takes its types."""
-        if self._schema is None:
-            is_append = self._sink.mode == "append"
-            self._schema = self._sink._existing().schema if is_append else self._sink.schema.to_arrow()
-        return self._schema
-
-    def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        try:
-            return conform_batch(batch, self._target, is_strict=True)
-        except ColumnMismatchError as exc:
-            raise WriteError(
-                f"Cannot write the Lance dataset {self._sink.uri!r}: column {exc.column!r} is {DataType(exc.found)} "
-                f"and cannot be made {DataType(exc.wanted)}, as the dataset has it."
-            ) from exc
 
 
 def lance_sink(
@@ -336,26 +320,6 @@ def lance_sink(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> LanceSink:
-    """Return the sink for a dataset as the user names it; ``options`` go to Lance's writer."""
-    if mode not in MODES:
-        raise InvalidArgumentError(
-            f"mode={mode!r} is not known; use one of {', '.join(MODES)}.{did_you_mean(str(mode), MODES)}"
-        )
+    """Return the sink for the user's arguments; ``options`` go to Lance's writer."""
+    check_mode(mode)
     return LanceSink(os.fspath(uri), mode, schema, storage_options, options)
-
-
-def _with_fragment(batch: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.RecordBatch:
-    if FRAGMENT_COLUMN not in schema.names or FRAGMENT_COLUMN in batch.schema.names:
-        return batch
-    return batch.append_column(FRAGMENT_COLUMN, pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows))
-
-
-@contextmanager
-def _errors(kind: type[ReadError] | type[WriteError], doing: str, secrets: tuple[str, ...]) -> Iterator[None]:
-    """Translate what Lance raises, which is whatever suits the Rust error below."""
-    try:
-        yield
-    except PenstockError:
-        raise
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as exc:
-        raise kind(f"{doing}: {scrubbed(str(exc), secrets)}") from exc

@@ -1,4 +1,4 @@
-"""Ray Data's datasets as sources: a block is a task."""
+"""Ray Data datasets as sources, with a task for each block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError
 from penstock.io.extras import load_extra
 from penstock.io.file_versions import UNKNOWN
-from penstock.io.tables.stores import Wanted
+from penstock.io.selection import Selection
 from penstock.protocols import ReadRequest
 from penstock.types import Schema
 
@@ -21,7 +21,7 @@ class BlockTask:
     """One block, in Ray's object store."""
 
     block: Any
-    wanted: Wanted
+    selection: Selection
     num_rows: int | None = None
     nbytes: int | None = None
 
@@ -29,11 +29,11 @@ class BlockTask:
         import ray
 
         table = ray.get(self.block)
-        return self.wanted.finished(table.to_batches(), "from_ray_dataset")
+        return self.selection.apply(table.to_batches(), "from_ray_dataset")
 
 
 class RayDatasetSource:
-    """A ``Source`` over a dataset, executed when the source is made."""
+    """A ``Source`` over a dataset, which the constructor executes."""
 
     can_filter = True
     name = "from_ray_dataset"
@@ -42,12 +42,12 @@ class RayDatasetSource:
         ray = load_extra("ray", "ray", "from_ray_dataset")
         if not hasattr(dataset, "to_arrow_refs"):
             raise InvalidArgumentError(f"from_ray_dataset takes a ray.data.Dataset; got {type(dataset).__name__}.")
-        self._dataset = dataset.materialize()  # its blocks live as long as it does
+        self._dataset = dataset.materialize()  # keeps the blocks alive
         self._blocks = self._dataset.to_arrow_refs()
         if not self._blocks:
-            raise InvalidArgumentError("from_ray_dataset: the dataset has no blocks, so its columns are not known.")
+            raise InvalidArgumentError("from_ray_dataset: the dataset has no blocks, so its columns are unknown.")
         found = getattr(self._dataset.schema(), "base_schema", None)
-        if not isinstance(found, pa.Schema):  # its blocks were of pandas; they are of Arrow now
+        if not isinstance(found, pa.Schema):  # its blocks were pandas frames and are Arrow tables now
             found = ray.get(self._blocks[0]).schema
         self._schema = Schema.from_arrow(found)
 
@@ -61,6 +61,6 @@ class RayDatasetSource:
         return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[BlockTask]:
-        wanted = Wanted.of(request, self._schema)
+        selection = Selection.of(request, self._schema)
         for block in self._blocks:
-            yield BlockTask(block, wanted)
+            yield BlockTask(block, selection)

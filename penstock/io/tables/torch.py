@@ -1,4 +1,4 @@
-"""torch datasets as sources: map-style ones by ranges of their indexes, iterable ones from start to end."""
+"""torch datasets as sources: map-style ones by ranges of indexes, iterable ones from start to end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS_PER_TASK = 4096
 
 @dataclass(eq=False)
 class TorchTask:
-    """The items of a range of indexes; all items where there are none."""
+    """The items of a range of indexes; all items of an iterable dataset."""
 
     dataset: Any
     span: tuple[int, int] | None
@@ -41,7 +41,7 @@ class TorchTask:
 
 
 class TorchSource:
-    """A ``Source`` over a torch dataset, whose first item tells the type of all."""
+    """A ``Source`` over a torch dataset. Its first item determines the type of the column."""
 
     can_filter = False
 
@@ -54,7 +54,7 @@ class TorchSource:
         self._num_rows = len(dataset) if is_map else None
         first = ([dataset[0]] if self._num_rows else []) if is_map else list(islice(iter(dataset), 1))
         if not first:
-            raise InvalidArgumentError("from_torch: the dataset is empty, so the type of its items is not known.")
+            raise InvalidArgumentError("from_torch: the dataset is empty, so the type of its items is unknown.")
         self._dtype = DataType(_array(first, None).type)
 
     def schema(self) -> Schema:
@@ -63,8 +63,8 @@ class TorchSource:
     def versions(self) -> Mapping[str, str]:
         found = code_identity(self._dataset)
         count = "" if self._num_rows is None else f"{self._num_rows} items, "
-        told = UNKNOWN if found.opaque else f"digest {found.digest.hex()}"
-        return {type(self._dataset).__name__: f"{count}{told}"}
+        version = UNKNOWN if found.opaque else f"digest {found.digest.hex()}"
+        return {type(self._dataset).__name__: f"{count}{version}"}
 
     def options(self) -> Mapping[str, Any]:
         return {}
@@ -83,7 +83,7 @@ def _array(items: list[Any], dtype: DataType | None) -> pa.Array:
     try:
         return to_arrow_array([_plain(item) for item in items], dtype, what=f"column {COLUMN!r}")
     except (ValueError, TypeError) as exc:
-        raise ReadError(f"from_torch: an item has not the type of the first: {exc}") from exc
+        raise ReadError(f"from_torch: an item differs in type from the first: {exc}") from exc
 
 
 def _plain(item: Any) -> Any:

@@ -1,27 +1,30 @@
-"""Turbopuffer: rows become documents, sent to a namespace of its HTTP API in requests of bounded size."""
+"""Turbopuffer: send rows as documents to a namespace of its HTTP API, in requests of bounded size."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import ColumnNotFoundError, InvalidArgumentError, WriteError
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, StoreUnavailableError, WriteError
 from penstock.io.formats.json import json_texts
+from penstock.storage.http import retry_after_s
+from penstock.storage.loop import wait_for
+from penstock.storage.retry import with_retries
 from penstock.types import Schema
 from penstock.types.plain import arrow_array
 
-NAMESPACE = "__namespace"  # the column that names each row's namespace, where they have several
+NAMESPACE = "__namespace"  # the column with the namespace of each row, for a write to several
 ROWS_PER_REQUEST = 1000
 REQUEST_NBYTES = 8 * 2**20
 REQUESTS_AT_ONCE = 4  # of one writer
-MAX_TRIES = 6
-BACKOFF_S = 0.5  # before the second try; doubled each time, unless the server says how long
+MAX_RETRIES = 8
 TIMEOUT_S = 120.0
 
 _RETRIED = {408, 409, 429, 500, 502, 503, 504}
@@ -33,11 +36,11 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 class TurbopufferSink:
     """A ``Sink`` into one namespace, or into that of each row.
 
-    The API has no transactions: documents are visible as they are written. They are written by id, so a write that
-    failed can be run again from the start and leaves the same documents.
+    The API has no transactions: documents are visible as they are written. Each is written by its id, so a write that
+    failed can run again from the start and leaves the same documents.
     """
 
-    namespace: str | None  # None: the column NAMESPACE says
+    namespace: str | None  # None: the column NAMESPACE names it
     base_url: str
     api_key: str = field(repr=False)
     id_column: str = "id"
@@ -46,7 +49,7 @@ class TurbopufferSink:
 
     @property
     def names(self) -> dict[str, str]:
-        """What the columns are called in a document that are called otherwise here."""
+        """The names in a document of the columns that have another name here."""
         return {self.id_column: "id"} | ({} if self.vector_column is None else {self.vector_column: "vector"})
 
     @property
@@ -54,7 +57,7 @@ class TurbopufferSink:
         return f"turbopuffer {self.namespace or 'namespaces'}"
 
     def start(self) -> None:
-        """There is nothing to stage."""
+        """Do nothing: there is no staging."""
 
     def open(self) -> TurbopufferWriter:
         return TurbopufferWriter(self)
@@ -65,7 +68,7 @@ class TurbopufferSink:
         return pa.table({"namespace": arrow_array(names, pa.string()), "rows": arrow_array(rows, pa.int64())})
 
     def abort(self) -> None:
-        """What was written stays: it cannot be told from what was there before."""
+        """Do nothing: written documents look the same as older ones."""
 
 
 class TurbopufferWriter:
@@ -73,17 +76,15 @@ class TurbopufferWriter:
 
     def __init__(self, sink: TurbopufferSink) -> None:
         self._sink = sink
-        self._loop = asyncio.new_event_loop()
         self._client: Any = None
         self._rows: dict[str, int] = {}
 
     def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
-        if not batch.num_rows:
-            return []
-        try:
-            self._loop.run_until_complete(self._send_all(batch))
-        except ExceptionGroup as failed:  # the first to fail cancels the others
-            raise failed.exceptions[0] from None
+        if batch.num_rows:
+            try:
+                wait_for(self._send_all(batch))
+            except ExceptionGroup as failed:  # the first to fail cancels the others
+                raise failed.exceptions[0] from None
         return []
 
     def finish(self) -> Iterable[dict[str, Any]]:
@@ -91,51 +92,53 @@ class TurbopufferWriter:
 
     def close(self) -> None:
         if self._client is not None:
-            self._loop.run_until_complete(self._client.close())
-        self._loop.close()
+            wait_for(self._client.close())
 
     async def _send_all(self, batch: pa.RecordBatch) -> None:
         import aiohttp
 
         if self._client is None:
             self._client = aiohttp.ClientSession(
-                headers={"Authorization": f"Bearer {self._sink.api_key}"},
+                headers={"Authorization": f"Bearer {self._sink.api_key}", "Content-Type": "application/json"},
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
             )
-        free = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
-        async def send(namespace: str, documents: list[dict[str, Any]]) -> None:
-            async with free:
-                await self._send(namespace, documents)
+        async def send(namespace: str, rows: pa.RecordBatch) -> None:
+            async with slots:
+                await self._send(namespace, self._documents(rows))
 
         async with asyncio.TaskGroup() as group:
             for namespace, rows in self._by_namespace(batch):
                 for piece in _pieces(rows):
-                    group.create_task(send(namespace, self._documents(piece)))
+                    group.create_task(send(namespace, piece))
 
     async def _send(self, namespace: str, documents: list[dict[str, Any]]) -> None:
-        import aiohttp
         import orjson
 
         url = f"{self._sink.base_url}/v2/namespaces/{namespace}"
         body = orjson.dumps({"upsert_rows": documents, **self._sink.write_options}, option=orjson.OPT_SERIALIZE_NUMPY)
-        headers = {"Content-Type": "application/json"}
-        for attempt in range(MAX_TRIES):
-            wait_s = BACKOFF_S * 2**attempt
-            try:
-                async with self._client.post(url, data=body, headers=headers) as response:
-                    if response.status < 300:
-                        self._rows[namespace] = self._rows.get(namespace, 0) + len(documents)
-                        return
-                    problem = f"{response.status} {(await response.text())[:500]}"
-                    if response.status not in _RETRIED:
-                        break
-                    wait_s = _retry_after(response.headers.get("Retry-After")) or wait_s
-            except (aiohttp.ClientError, TimeoutError) as exc:
-                problem = f"{type(exc).__name__}: {exc}"
-            if attempt < MAX_TRIES - 1:
-                await asyncio.sleep(wait_s)
-        raise WriteError(f"Cannot write {len(documents)} rows to the namespace {namespace!r} of turbopuffer: {problem}")
+        try:
+            await with_retries(lambda: self._post(url, body), MAX_RETRIES)
+        except (StoreUnavailableError, WriteError) as exc:
+            raise WriteError(
+                f"Cannot write {len(documents)} rows to the namespace {namespace!r} of turbopuffer: {exc}"
+            ) from exc
+        self._rows[namespace] = self._rows.get(namespace, 0) + len(documents)
+
+    async def _post(self, url: str, body: bytes) -> None:
+        import aiohttp
+
+        try:
+            async with self._client.post(url, data=body) as response:
+                if response.status < 300:
+                    return
+                problem = f"{response.status} {(await response.text())[:500]}"
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            raise StoreUnavailableError(f"{type(exc).__name__}: {exc}") from exc
+        if response.status in _RETRIED:
+            raise StoreUnavailableError(problem, retry_after_s(response.headers.get("Retry-After"), time.time()))
+        raise WriteError(problem)
 
     def _by_namespace(self, batch: pa.RecordBatch) -> Iterable[tuple[str, pa.RecordBatch]]:
         if self._sink.namespace is not None:
@@ -158,7 +161,7 @@ class TurbopufferWriter:
                 row = next(row for row in range(len(column)) if not _is_finite(column.slice(row, 1)))
                 raise WriteError(
                     f"write_turbopuffer: column {name!r} of the row with the id {renamed.column('id')[row].as_py()!r} "
-                    "holds NaN or an infinity, which JSON has not; replace it, or leave the row out."
+                    "holds NaN or an infinity, which JSON cannot hold; replace it, or leave the row out."
                 )
         return list(renamed.to_pylist())
 
@@ -176,7 +179,7 @@ def turbopuffer_sink(
     client_kwargs: Mapping[str, Any] | None = None,
     write_kwargs: Mapping[str, Any] | None = None,
 ) -> TurbopufferSink:
-    """Return the sink for a namespace as the user describes it."""
+    """Return the sink for the user's arguments."""
     client = {"api_key": api_key or os.environ.get("TURBOPUFFER_API_KEY"), "region": region} | dict(client_kwargs or {})
     if unknown := set(client) - {"api_key", "region", "base_url"}:
         raise InvalidArgumentError(f"client_kwargs: {min(unknown)!r} is not known; use api_key, region, base_url.")
@@ -213,13 +216,13 @@ def _check_columns(sink: TurbopufferSink, schema: Schema) -> None:
     for column in schema.to_arrow():
         if _has_bytes(column.type):
             raise InvalidArgumentError(
-                f"write_turbopuffer: column {column.name!r} holds bytes, which JSON has not; cast it to string where "
-                "they are UTF-8, turn them to text with a function (base64), or leave the column out."
+                f"write_turbopuffer: column {column.name!r} holds bytes, which JSON cannot hold; cast it to string "
+                "if they are UTF-8, encode them as text (base64), or leave the column out."
             )
 
 
 def checked_namespace(name: Any) -> str:
-    """Return a name that a namespace can have; it becomes part of a URL."""
+    """Return a valid name of a namespace, which becomes part of a URL."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidArgumentError(
             f"namespace={name!r} must have 1 to 128 letters, digits, hyphens, underscores and periods."
@@ -242,7 +245,7 @@ def _has_bytes(dtype: pa.DataType) -> bool:
 
 
 def _is_finite(column: pa.Array) -> bool:
-    """Return whether all numbers are that are in a column, at any depth."""
+    """Return whether all numbers in a column are finite, at any depth."""
     import pyarrow.compute as pc
 
     dtype = column.type
@@ -258,17 +261,10 @@ def _is_finite(column: pa.Array) -> bool:
 
 
 def _sendable(column: pa.Array) -> pa.Array:
-    """Return a column as values that JSON has: vectors as lists, times as text, structs as JSON text."""
+    """Return a column as values that JSON can hold: vectors as lists, times as text, structs as JSON text."""
     dtype = column.type
     if isinstance(dtype, pa.BaseExtensionType):
         return column.storage if pa.types.is_fixed_size_list(dtype.storage_type) else json_texts(column)
     if pa.types.is_temporal(dtype) or pa.types.is_decimal(dtype):
         return column.cast(pa.string())
     return json_texts(column) if pa.types.is_struct(dtype) or pa.types.is_map(dtype) else column
-
-
-def _retry_after(value: str | None) -> float | None:
-    try:
-        return min(float(value), 60.0) if value else None
-    except ValueError:
-        return None

@@ -149,7 +149,7 @@ def test_a_file_that_went_away(tmp_path: Path) -> None:
     source = source_of(pa.table({"a": [1]}), tmp_path / "x.parquet")
     [task] = source.read_tasks(ReadRequest())
     (tmp_path / "x.parquet").unlink()
-    with pytest.raises(PathNotFoundError, match=r"x\.parquet' is gone"):
+    with pytest.raises(PathNotFoundError, match=r"x\.parquet' no longer exists"):
         list(task.read())
 
 

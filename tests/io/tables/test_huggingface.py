@@ -136,7 +136,7 @@ def test_a_write_that_fails_commits_nothing(hub: Hub, tmp_path: Path, monkeypatc
         ps.range(3).select(fails(ps.col("id"))).write_huggingface("me/words", storage_options=options(hub))
     assert hub.commits == []
     hub.refuses_commits = True
-    with pytest.raises(WriteError, match="Cannot write to the dataset 'me/words'") as caught:
+    with pytest.raises(WriteError, match="Cannot write the dataset 'me/words'") as caught:
         ps.range(3).write_huggingface("me/words", storage_options=options(hub))
     assert "hf_n0t" not in str(caught.value) + repr(hub_sink("me/words", storage_options=options(hub)))
     assert list(tmp_path.iterdir()) == []  # nothing is left of the staged files

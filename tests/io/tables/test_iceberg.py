@@ -75,7 +75,7 @@ def test_rows_deleted_and_columns_added_later(table: Any) -> None:
 
 
 def test_mistakes_say_what_is_wrong(table: Any, tmp_path: Path) -> None:
-    with pytest.raises(PathNotFoundError, match="There is no Iceberg table at"):
+    with pytest.raises(PathNotFoundError, match="There is no Iceberg table"):
         ps.read_iceberg(tmp_path / "missing.metadata.json")
     with pytest.raises(InvalidArgumentError, match="no branch or tag 'nightly'; known: main"):
         ps.read_iceberg(table, branch="nightly")

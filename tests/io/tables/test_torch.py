@@ -78,5 +78,5 @@ def test_mistakes_say_what_is_wrong() -> None:
         ps.from_torch(3)
     with pytest.raises(InvalidArgumentError, match="the dataset is empty"):
         ps.from_torch(Words())
-    with pytest.raises(ReadError, match="an item has not the type of the first"):
+    with pytest.raises(ReadError, match="an item differs in type from the first"):
         ps.from_torch(Words(1, "two")).collect()

@@ -14,6 +14,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, WriteError
 from penstock.io.tables import turbopuffer
+from penstock.storage import retry
 
 KEY = "tpuf-n0t-to-be-seen"
 
@@ -68,7 +69,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turbopuffer, "BACKOFF_S", 0.001)
+    monkeypatch.setattr(retry, "FIRST_DELAY_S", 0.001)
 
 
 def write(df: ps.DataFrame, server: Server, namespace: Any = "words", **options: Any) -> ps.DataFrame:
@@ -117,7 +118,7 @@ def test_what_cannot_pass_is_an_error(server: Server) -> None:
     with pytest.raises(WriteError, match="rows to the namespace 'words' of turbopuffer: 400"):
         write(ps.range(3), server)
     assert len(server.requests) == 1
-    server.failures = [(503, {})] * turbopuffer.MAX_TRIES
+    server.failures = [(503, {})] * (turbopuffer.MAX_RETRIES + 1)
     with pytest.raises(WriteError, match="503"):
         write(ps.range(3), server)
 

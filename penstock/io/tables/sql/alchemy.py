@@ -12,27 +12,26 @@ import pyarrow.types as pt
 from penstock.errors import ReadError
 from penstock.io.batches import rows_per_batch
 from penstock.io.formats.json import json_texts
-from penstock.io.tables.databases import Described, Dialect, ResultColumn, TableName
-from penstock.io.tables.sqlite_staging import StagesTables
+from penstock.io.tables.sql.session import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName
 from penstock.types import to_arrow_array
 
 SAMPLE_ROWS = 1000
 
 
-class AlchemySession(StagesTables):
-    """One connection of SQLAlchemy. Types are judged by the first rows, since drivers give Python values."""
-
-    dialect: Dialect = "other"
+class AlchemySession:
+    """One connection of SQLAlchemy. The first rows determine the types, since drivers return Python values."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.is_sqlite = connection.dialect.name == "sqlite"
+        names = connection.dialect.identifier_preparer
+        kind: DatabaseKind = "sqlite" if connection.dialect.name == "sqlite" else "other"
+        self.dialect = Dialect(kind, names.initial_quote, names.final_quote)
 
-    def describe(self, query: str) -> Described:
+    def describe(self, query: str) -> QueryDescription:
         with contextlib.closing(self.batches(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
             sample = next(batches)
         columns = tuple(ResultColumn(found.name, found.type) for found in sample.schema)
-        return Described(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
+        return QueryDescription(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
 
     def batches(
         self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
@@ -50,24 +49,6 @@ class AlchemySession(StagesTables):
         finally:
             result.close()
 
-    def create(self, table: TableName, schema: pa.Schema) -> None:
-        self._table(table, schema).create(self._connection)
-        self._connection.commit()
-
-    def insert(self, table: TableName, batch: pa.RecordBatch) -> None:
-        if batch.num_rows:
-            self._connection.execute(self._table(table, batch.schema).insert(), batch.to_pylist())
-        self._connection.commit()
-
-    def run(self, statements: Sequence[str]) -> None:
-        for statement in statements:
-            self._connection.exec_driver_sql(statement)
-        self._connection.commit()
-
-    def rows(self, query: str) -> list[dict[str, Any]]:
-        """Return what a statement gives."""
-        return [dict(row) for row in self._connection.exec_driver_sql(query).mappings()]
-
     def table_columns(self, table: TableName) -> list[str] | None:
         import sqlalchemy
 
@@ -76,29 +57,39 @@ class AlchemySession(StagesTables):
             return None
         return [column["name"] for column in inspector.get_columns(table.name, table.schema)]
 
-    def storable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def load(self, table: TableName, batch: pa.RecordBatch, *, create: bool = False) -> None:
         columns = [column if _type_name(column.type) else json_texts(column) for column in batch.columns]
-        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        target = _alchemy_table(table, batch.schema)
+        if create:
+            if self.dialect.kind == "sqlite":  # Python's driver begins a transaction at the first INSERT only
+                self._connection.exec_driver_sql("BEGIN")
+            target.create(self._connection)
+        if batch.num_rows:
+            self._connection.execute(target.insert(), batch.to_pylist())
 
-    def quoted(self, name: str) -> str:
-        return str(self._connection.dialect.identifier_preparer.quote_identifier(name))
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self._connection.exec_driver_sql(statement)
+        self._connection.commit()
 
     def close(self) -> None:
         self._connection.close()
 
-    def _table(self, table: TableName, schema: pa.Schema) -> Any:
-        import sqlalchemy
 
-        def column_type(dtype: pa.DataType) -> Any:
-            name = _type_name(dtype)
-            if name == "Numeric":
-                return sqlalchemy.Numeric(dtype.precision, dtype.scale)
-            if name == "DateTime":
-                return sqlalchemy.DateTime(timezone=dtype.tz is not None)
-            return sqlalchemy.Float(53) if name == "Float" else getattr(sqlalchemy, name)()
+def _alchemy_table(table: TableName, schema: pa.Schema) -> Any:
+    import sqlalchemy
 
-        columns = [sqlalchemy.Column(found.name, column_type(found.type)) for found in schema]
-        return sqlalchemy.Table(table.name, sqlalchemy.MetaData(), *columns, schema=table.schema)
+    def column_type(dtype: pa.DataType) -> Any:
+        name = _type_name(dtype)
+        if name == "Numeric":
+            return sqlalchemy.Numeric(dtype.precision, dtype.scale)
+        if name == "DateTime":
+            return sqlalchemy.DateTime(timezone=dtype.tz is not None)
+        return sqlalchemy.Float(53) if name == "Float" else getattr(sqlalchemy, name)()
+
+    columns = [sqlalchemy.Column(found.name, column_type(found.type)) for found in schema]
+    return sqlalchemy.Table(table.name, sqlalchemy.MetaData(), *columns, schema=table.schema)
 
 
 def _array(name: str, values: Sequence[Any]) -> pa.Array:
@@ -109,7 +100,7 @@ def _array(name: str, values: Sequence[Any]) -> pa.Array:
 
 
 def _type_name(dtype: pa.DataType) -> str:
-    """Return SQLAlchemy's name of a type, or nothing where there is none."""
+    """Return the name of SQLAlchemy's type, or an empty text where it has none."""
     if isinstance(dtype, pa.BaseExtensionType):
         return ""
     kinds = {

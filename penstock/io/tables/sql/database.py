@@ -1,0 +1,127 @@
+"""Databases as specs: a URL or a function that connects, opened where it is used, with its credentials hidden."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import urllib.parse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, WriteError
+from penstock.io.extras import load_extra
+from penstock.io.tables.sql.adbc import AdbcSession
+from penstock.io.tables.sql.alchemy import AlchemySession
+from penstock.io.tables.sql.session import Session
+from penstock.storage.urls import redacted
+
+Connect = str | Callable[[], Any]
+
+_SECRET_OPTIONS = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database, by its URL or by a function that connects to it. Messages show ``label``."""
+
+    connect: Connect = field(repr=False)
+    label: str
+
+    @classmethod
+    def of(cls, conn: Any) -> Database:
+        if callable(conn):
+            return cls(conn, f"{getattr(conn, '__name__', type(conn).__name__)}()")
+        if not isinstance(conn, str) or "://" not in conn:
+            raise InvalidArgumentError(
+                "conn must be a URL such as 'postgresql://user@host/database' or 'sqlite:///file.db', "
+                f"or a function that returns a connection; got {'text' if isinstance(conn, str) else repr(type(conn))}."
+            )
+        if conn.removesuffix(":memory:") in ("sqlite://", "sqlite:///"):
+            raise InvalidArgumentError(
+                "A SQLite database in memory is visible only to the connection that made it; name a file: "
+                "'sqlite:///file.db'."
+            )
+        return cls(conn, redacted(conn))
+
+    @contextlib.contextmanager
+    def session(self, kind: type[ReadError] | type[WriteError], action: str) -> Iterator[Session]:
+        """Connect for the duration of the context; errors name the action and the database."""
+        with self.errors(kind, action):
+            session = self._open(must_exist=issubclass(kind, ReadError))
+            try:
+                yield session
+            finally:
+                session.close()
+
+    @contextlib.contextmanager
+    def errors(self, kind: type[ReadError] | type[WriteError], action: str) -> Iterator[None]:
+        """Translate errors of the driver, and hide passwords in their messages."""
+        try:
+            yield
+        except PenstockError:
+            raise
+        except Exception as exc:
+            if not _is_from_driver(exc):
+                raise
+            original = text = str(exc).strip()
+            for secret in [] if callable(self.connect) else secrets_of(self.connect):
+                text = text.replace(secret, "***")
+            raise kind(f"{action} in {self.label} failed: {text}") from (exc if text == original else None)
+
+    def _open(self, *, must_exist: bool) -> Session:
+        """Connect. SQLite creates a missing file, unless it ``must_exist``."""
+        if callable(self.connect):
+            return _session_of(self.connect())
+        scheme = self.connect.partition("://")[0].partition("+")[0]
+        if scheme in ("postgresql", "postgres"):
+            adbc = load_extra("adbc_driver_postgresql.dbapi", "sql", "PostgreSQL")
+            return AdbcSession(adbc.connect(f"postgresql://{self.connect.partition('://')[2]}"), "postgresql")
+        if scheme == "sqlite":
+            adbc = load_extra("adbc_driver_sqlite.dbapi", "sql", "SQLite")
+            path = _sqlite_path(self.connect)
+            if must_exist and not path.startswith("file:") and not os.path.exists(path):
+                raise PathNotFoundError(f"There is no SQLite database {path!r}.")
+            return AdbcSession(adbc.connect(path), "sqlite")
+        alchemy = load_extra("sqlalchemy", "sql", "A database other than PostgreSQL and SQLite")
+        return _session_of(alchemy.create_engine(self.connect, poolclass=alchemy.pool.NullPool).connect())
+
+
+def _session_of(connection: Any) -> Session:
+    """Return the session for a connection, which the user's function may have made."""
+    if hasattr(connection, "adbc_get_info"):
+        vendor = str(connection.adbc_get_info().get("vendor_name", "")).lower()
+        return AdbcSession(connection, vendor if vendor in ("postgresql", "sqlite") else "other")  # type: ignore[arg-type]
+    if hasattr(connection, "exec_driver_sql"):
+        return AlchemySession(connection)
+    raise InvalidArgumentError(
+        "The function given as conn must return a connection of SQLAlchemy or of an ADBC driver; "
+        f"got {type(connection).__module__}.{type(connection).__name__}."
+    )
+
+
+def secrets_of(url: str) -> list[str]:
+    """Return the secrets in a URL, as they stand there and decoded, the longest first.
+
+    >>> secrets_of("postgresql://me:p%40ss@host/db?sslpassword=other")
+    ['p%40ss', 'other', 'p@ss']
+    """
+    rest, _, query = url.partition("://")[2].partition("?")
+    pairs = [pair.partition("=") for pair in query.split("&")]
+    found = [value for key, _, value in pairs if _SECRET_OPTIONS.search(key)]
+    found.append(rest.rpartition("@")[0].partition(":")[2])
+    variants = {text for secret in found for text in (secret, urllib.parse.unquote(secret)) if text}
+    return sorted(variants, key=lambda text: (-len(text), text))
+
+
+def _sqlite_path(url: str) -> str:
+    """Return the file of ``sqlite:///relative`` or ``sqlite:////absolute``, as SQLAlchemy writes them."""
+    return urllib.parse.unquote(url.partition("://")[2].partition("?")[0].removeprefix("/"))
+
+
+def _is_from_driver(exc: Exception) -> bool:
+    modules = {cls.__module__.partition(".")[0] for cls in type(exc).__mro__}
+    return bool(modules & {"adbc_driver_manager", "sqlalchemy"}) or isinstance(exc, OSError | pa.ArrowException)

@@ -1,0 +1,198 @@
+"""Write a table of a database: stage the rows, then show all of them in one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import logging
+import os
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
+from penstock.io.commit.staging import new_run_id
+from penstock.io.conform import conform_rows
+from penstock.io.modes import check_mode
+from penstock.io.tables.sql.database import Connect, Database
+from penstock.io.tables.sql.session import Session, TableName
+from penstock.types import Schema
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SqlSink:
+    """A ``Sink`` into one table; several writers load rows at once, each on its own connection.
+
+    The rows go into the table ``penstock_<run>`` of the same schema. The commit renames it, or adds its rows to the
+    existing table, in one transaction: readers see all rows or none. ``overwrite`` drops the old table in that
+    transaction, with its indexes and grants. A process that is killed leaves its staged rows behind.
+
+    SQLite commits a writer only when all readers of the file are done, and a query that reads the file it writes would
+    wait for itself. So its writers put rows into Arrow files beside the database, and the commit loads them.
+    """
+
+    database: Database
+    table: TableName
+    mode: str
+    schema: Schema
+    run_id: str = field(default_factory=new_run_id)
+    has_mark: bool = False  # the commit also creates the empty table ``penstock_<run>_done`` as its mark
+
+    @property
+    def name(self) -> str:
+        return f"table {self.table} in {self.database.label}"
+
+    @property
+    def staging(self) -> TableName:
+        """The table that the rows are loaded into before the commit."""
+        return self.table.beside(f"penstock_{self.run_id}".lower().replace("-", "_"))
+
+    @property
+    def mark(self) -> TableName:
+        return self.table.beside(f"{self.staging.name}_done")
+
+    def start(self) -> None:
+        with self.session() as session:
+            existing = session.table_columns(self.table)
+            if self.mode == "create" and existing is not None:
+                raise OutputExistsError(
+                    f"Table {str(self.table)!r} exists already in {self.database.label}; "
+                    "use mode='overwrite' to replace it or mode='append' to add to it."
+                )
+            for name in self.schema.names if self.mode == "append" and existing is not None else ():
+                if name not in (existing or ()):
+                    raise ColumnNotFoundError(name, existing or (), f"table {self.table}")
+            if session.dialect.kind != "sqlite":
+                self._create_staging(session)
+                session.execute()
+
+    def open(self) -> SqlWriter:
+        return SqlWriter(self)
+
+    def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
+        with self.session() as session:
+            statements = self._statements(session)
+            if session.dialect.kind == "sqlite":
+                self._create_staging(session)
+                for record in records:
+                    for batch in _staged_batches(record["file"]):
+                        session.load(self.staging, batch)
+            session.execute(*statements)
+        self.abort()
+        rows = sum(record["rows"] for record in records)
+        return pa.table({"table": [str(self.table)], "rows": pa.array([rows], pa.int64())})
+
+    def abort(self) -> None:
+        """Remove what is left of the staged rows."""
+        with self._cleanup(self.staging) as session:
+            if session.dialect.kind == "sqlite":
+                for file in glob.glob(f"{glob.escape(self.staged_files(session))}-*"):
+                    os.remove(file)
+            else:
+                session.execute(f"DROP TABLE IF EXISTS {self.staging.quoted(session.dialect)}")
+
+    def marked(self, run_id: str) -> SqlSink:
+        return replace(self, run_id=run_id, has_mark=True)
+
+    def has_committed(self, run_id: str) -> bool:
+        with self.session() as session:
+            return session.table_columns(self.marked(run_id).mark) is not None
+
+    def forget(self, run_id: str) -> None:
+        mark = self.marked(run_id).mark
+        with self._cleanup(mark) as session:
+            session.execute(f"DROP TABLE IF EXISTS {mark.quoted(session.dialect)}")
+
+    def session(self) -> contextlib.AbstractContextManager[Session]:
+        return self.database.session(WriteError, f"Writing table {self.table}")
+
+    def staged_files(self, session: Session) -> str:
+        """Return the beginning of the paths of staged files, beside the SQLite database."""
+        query = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+        [path] = pa.Table.from_batches(session.batches(query)).column("file").to_pylist()
+        return f"{path or os.path.join(tempfile.gettempdir(), 'memory')}-{self.staging.name}"
+
+    def _create_staging(self, session: Session) -> None:
+        session.load(self.staging, pa.RecordBatch.from_pylist([], schema=self.schema.to_arrow()), create=True)
+
+    def _statements(self, session: Session) -> list[str]:
+        """Return the statements that show the staged rows, and leave the mark."""
+        dialect = session.dialect
+        staging, table = self.staging.quoted(dialect), self.table.quoted(dialect)
+        mark = [f"CREATE TABLE {self.mark.quoted(dialect)} (done INTEGER)"] if self.has_mark else []
+        if self.mode == "append" and session.table_columns(self.table) is not None:
+            columns = ", ".join(map(dialect.quoted, self.schema.names))
+            copy = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging}"
+            return [copy, f"DROP TABLE {staging}", *mark]
+        replaced = [f"DROP TABLE IF EXISTS {table}"] if self.mode == "overwrite" else []
+        return [*replaced, f"ALTER TABLE {staging} RENAME TO {dialect.quoted(self.table.name)}", *mark]
+
+    @contextlib.contextmanager
+    def _cleanup(self, table: TableName) -> Iterator[Session]:
+        """Log what cannot be removed: by then it is settled whether the rows were written."""
+        try:
+            with self.database.session(WriteError, f"Removing table {table}") as session:
+                yield session
+        except WriteError as exc:
+            logger.warning("The table %s is left behind: %s", table, exc)
+
+
+class SqlWriter:
+    """Stages batches: in a table of the database, or for SQLite in a file. Connects when the first rows come."""
+
+    def __init__(self, sink: SqlSink) -> None:
+        self._sink = sink
+        self._schema = sink.schema.to_arrow()
+        self._resources = contextlib.ExitStack()
+        self._session: Session | None = None
+        self._file: Any = None
+        self._path: str | None = None
+        self._num_rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
+        if not batch.num_rows:
+            return []
+        rows = conform_rows(batch, self._schema, str(self._sink.table))
+        with self._sink.database.errors(WriteError, f"Writing table {self._sink.table}"):
+            session = self._session = self._session or self._resources.enter_context(self._sink.session())
+            if session.dialect.kind == "sqlite":
+                self._staged_file(session).write_batch(rows)
+            else:
+                session.load(self._sink.staging, rows)
+                session.execute()
+        self._num_rows += batch.num_rows
+        return []
+
+    def finish(self) -> Iterable[dict[str, Any]]:
+        self.close()
+        return [{"rows": self._num_rows, "file": self._path}]
+
+    def close(self) -> None:
+        self._resources.close()
+
+    def _staged_file(self, session: Session) -> Any:
+        if self._file is None:
+            self._path = f"{self._sink.staged_files(session)}-{uuid.uuid4().hex}"
+            self._file = self._resources.enter_context(pa.ipc.new_file(self._path, self._schema))
+        return self._file
+
+
+def _staged_batches(path: str | None) -> Iterator[pa.RecordBatch]:
+    if path is not None:
+        with pa.memory_map(path) as content, pa.ipc.open_file(content) as reader:
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+
+
+def sql_sink(table_name: str, conn: Connect, *, mode: str, schema: Schema) -> SqlSink:
+    """Return the sink for the user's arguments."""
+    check_mode(mode)
+    if not len(schema):
+        raise InvalidArgumentError("There are no columns to write; select at least one.")
+    return SqlSink(Database.of(conn), TableName.parsed(table_name), mode, schema)

@@ -1,0 +1,37 @@
+"""Translate the errors of table libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from penstock.errors import PathNotFoundError, PenstockError, ReadError, WriteError
+from penstock.storage.options import scrubbed
+
+
+@contextmanager
+def store_errors(
+    table: str,
+    kind: type[ReadError] | type[WriteError] = ReadError,
+    *,
+    missing: type[Exception] = FileNotFoundError,
+    also: tuple[type[Exception], ...] = (),
+    secrets: tuple[str, ...] = (),
+) -> Iterator[None]:
+    """Raise ``kind`` with the library's message, without ``secrets``; ``table`` is such as "Delta table 'words'".
+
+    ``missing`` is the error for a table that does not exist, ``also`` are further errors of the library.
+    """
+    try:
+        yield
+    except PenstockError:
+        raise
+    except (OSError, ValueError, RuntimeError, pa.ArrowException, missing, *also) as exc:
+        message = scrubbed(str(exc), secrets)
+        if kind is WriteError:
+            raise WriteError(f"Cannot write the {table}: {message}") from exc
+        if isinstance(exc, missing):
+            raise PathNotFoundError(f"There is no {table}: {message}") from exc
+        raise ReadError(f"Cannot read the {table}: {message}") from exc
