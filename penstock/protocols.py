@@ -186,6 +186,20 @@ class PartSink(Protocol):
 
 
 @runtime_checkable
+class Named(Protocol):
+    """Something with a name for plans and errors. A source must have one, a sink may."""
+
+    name: str
+
+
+@runtime_checkable
+class CachesAnswers(Protocol):
+    """A model whose answers the ledger caches: always with True, never with False, with None if there is a ledger."""
+
+    cache: bool | None
+
+
+@runtime_checkable
 class Priced(Protocol):
     """What costs money when it is called: a remote model, as functions of plans hold it."""
 

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextvars import ContextVar
 
 
 class Cancellation:
-    """A wish that the queries driven in some context end. It may be made before, while or after they run."""
+    """A request to stop one query. It may come before, while or after the query runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wakes: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
         self.is_requested = False
 
     def request(self) -> None:
-        """Stop them. Returns at once; may be called from any thread."""
+        """Stop the query. Returns at once; may be called from any thread."""
         with self._lock:
             self.is_requested = True
-            wakes, self._wakes = self._wakes, []
-        for wake in wakes:
-            wake()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
 
-    def on_request(self, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called when the wish is made, at once if it was made already."""
+    def on_request(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the request comes, or now if it has come already."""
         with self._lock:
             is_late = self.is_requested
             if not is_late:
-                self._wakes.append(wake)
+                self._callbacks.append(callback)
         if is_late:
-            wake()
-
-
-current_cancellation: ContextVar[Cancellation | None] = ContextVar("penstock_cancellation", default=None)
+            callback()

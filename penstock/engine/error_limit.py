@@ -1,4 +1,4 @@
-"""When so many rows have failed that a query had better stop."""
+"""The limit on failed rows of a stage, past which the query stops."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from penstock.errors import TooManyErrorsError
 from penstock.observe.events import RowError
 from penstock.plan.stages import CallBatch, CallUdf, Work
 
-MIN_ROWS = 100  # before so many were taken, a fraction says little
+MIN_ROWS = 100  # a fraction of fewer rows says little
 
 
-class Tolerance:
-    """Counts the rows of one stage that failed; raises once they are more than its function's ``max_errors``."""
+class ErrorLimit:
+    """Counts the failed rows of one stage and raises once they exceed ``max_errors`` of its function."""
 
     def __init__(self, work: Work | None) -> None:
         self._max_errors = max_errors_of(work)
@@ -24,7 +24,7 @@ class Tolerance:
             self.check(num_rows_taken)
 
     def check(self, num_rows_taken: int) -> None:
-        """Raise if there are too many; to be called at the end, too, as a fraction is not judged at the start."""
+        """Raise TooManyErrorsError past the limit. Called at the end too: a fraction is not judged early."""
         if self._first is None or not is_too_many(self._max_errors, self._num_errors, num_rows_taken):
             return
         first = self._first
@@ -35,7 +35,7 @@ class Tolerance:
 
 
 def is_too_many(max_errors: int | float | None, num_errors: int, num_rows_taken: int) -> bool:
-    """Say whether errors pass their limit, a count or a fraction of the rows taken.
+    """Decide whether errors exceed their limit, a count or a fraction of the rows taken.
 
     >>> is_too_many(2, 3, 3), is_too_many(0.5, 1, 3), is_too_many(0.5, 60, 100), is_too_many(None, 9, 9)
     (True, False, True, False)

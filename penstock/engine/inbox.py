@@ -1,33 +1,43 @@
-"""A stage's inbox: bundles wait here and leave as tasks, cut and joined by their row counts, never by their data."""
+"""The inbox of a stage: bundles wait here and leave as tasks, cut and joined by row counts, never by their data."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import deque
+from collections.abc import Callable
 
-from penstock.engine.batch_size import Growth
-from penstock.engine.scheduling import at_most_rows
+from penstock.engine.batch_size import BatchSizeSearch
+from penstock.engine.scheduling import PACED_TASK_S, at_most_rows, gathering_s, paced_rows
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 from penstock.protocols import Bundle
 
 FIRST_PACED_ROWS = 32
+MAX_LULL_S = 1.0
+LULL_FACTOR = 4
+"""An idle stage waits for an incomplete batch to fill up: this many times the duration of its last task, at most
+``MAX_LULL_S``. Small calls while a slow stage feeds it would cost more than the wait."""
 
 
 class Inbox:
-    """First in, first out. ``close`` says that no bundle will come any more, which releases an incomplete batch."""
+    """A first-in, first-out queue of bundles whose policy decides the size of a task and when it may leave.
 
-    def __init__(self, policy: Policy) -> None:
+    ``max_task_nbytes`` bounds tasks of all policies that promise no exact size.
+    """
+
+    def __init__(self, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
         self._policy = policy
         self._bundles: deque[Bundle] = deque()
-        self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0  # counts for Evenly only
-        self._num_gathered = 0  # for Gathered: tasks that are complete, and the bytes of the one that is not
-        self._nbytes_gathering = 0
-        self.rows_per_task = FIRST_PACED_ROWS  # for Paced; set by the stage as it learns what a row takes
-        self.most_nbytes: int | None = None  # of a task whose size is not promised; set by the stage likewise
-        self.growth = Growth(policy.max_rows) if isinstance(policy, Measured) else None  # told by the stage, too
-        # For AtMost; where the rows' size counts, it is the stage that learns how many fit.
-        self._most_rows = policy.num_rows if isinstance(policy, AtMost) else 0
-        if isinstance(policy, AtMost) and policy.nbytes is not None:
-            self._most_rows = min(FIRST_PACED_ROWS, policy.num_rows)
+        self._joins_bundles = isinstance(policy, Exactly | Measured)
+        self._is_size_promised = isinstance(policy, Exactly | Evenly | Gathered)
+        self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0
+        self._num_gathered = self._nbytes_gathering = 0  # complete tasks, and bytes of the incomplete one
+        self._clock = clock
+        self._started_at_s = self._taken_at_s = clock()
+        self._lull_until_s = 0.0  # an incomplete batch waits until then
+        self.rows_per_task = first_rows(policy)
+        self.size_search = BatchSizeSearch(policy.max_rows) if isinstance(policy, Measured) else None
+        self.max_task_nbytes: int | None = None
         self.num_rows = 0
         self.nbytes = 0
         self.is_closed = False
@@ -42,53 +52,50 @@ class Inbox:
                 self._num_gathered += 1
                 self._nbytes_gathering = 0
 
-    def learn(self, nbytes_a_row: float) -> None:
-        """Take note of what a row gives, so that a task gives no more than it may."""
-        if isinstance(self._policy, AtMost) and self._policy.nbytes is not None:
-            fitting = int(self._policy.nbytes / max(nbytes_a_row, 1.0))
-            self._most_rows = max(1, min(fitting, self._policy.num_rows))
-
-    def note(self, num_rows: int, busy_s: float) -> None:
-        """Take note of what a task took: rows that wait for nobody may come in larger ones."""
-        if isinstance(self._policy, AtMost) and self._policy.quick_rows is not None:
-            self._most_rows = at_most_rows(self._most_rows, num_rows, busy_s, self._policy)
-
     def close(self) -> None:
+        """Declare that no more bundles come, which releases an incomplete batch."""
         self.is_closed = True
 
     def clear(self) -> None:
-        """Drop everything and take nothing more."""
+        """Drop everything and accept nothing more."""
         self._bundles.clear()
         self.num_rows = self.nbytes = 0
         self.is_closed = True
 
     @property
     def num_tasks(self) -> int:
-        """How many tasks could be taken now."""
+        """Tasks that could be taken now."""
+        if self._joins_bundles:
+            return self.num_rows // self._wanted_rows or self._num_rest
         match self._policy:
-            case Exactly(num_rows):
-                return self.num_rows // num_rows or (1 if self.is_closed and self.num_rows else 0)
-            case AtMost():
-                return max(len(self._bundles), self.num_rows // self._most_rows)
-            case Paced():
-                return max(len(self._bundles), self.num_rows // self.rows_per_task)
-            case Measured():
-                return self.num_rows // self._measured_rows or (1 if self.is_closed and self.num_rows else 0)
             case Gathered():
-                return self._num_gathered or (1 if self.is_closed and self.num_rows else 0)
+                return self._num_gathered or self._num_rest
             case Evenly():
                 return min(self._num_parts_left, self.num_rows) if self.is_closed else 0
             case _:
-                return len(self._bundles)
+                return max(len(self._bundles), self.num_rows // self.rows_per_task)
 
     @property
     def has_part(self) -> bool:
-        """Whether rows wait that are too few for a task, but may leave as one if nothing better can be done."""
-        return self.growth is not None and 0 < self.num_rows < self._measured_rows
+        """Rows wait that are too few for a task, but may leave as one if nothing better can be done."""
+        return self.size_search is not None and 0 < self.num_rows < self._wanted_rows
+
+    @property
+    def due_at_s(self) -> float | None:
+        """The time at which gathered rows are written even if they are few; None without such rows."""
+        if not isinstance(self._policy, Gathered) or self._policy.seconds is None or not self.num_rows:
+            return None
+        return self._taken_at_s + gathering_s(self._policy.seconds, self._clock() - self._started_at_s)
+
+    def is_part_due(self, *, is_idle: bool) -> bool:
+        """Decide whether an incomplete task has waited long enough."""
+        if (due_at_s := self.due_at_s) is not None:
+            return self._clock() >= due_at_s
+        return is_idle and self.has_part and self._clock() >= self._lull_until_s
 
     @property
     def next_nbytes(self) -> int:
-        """About how many bytes the next task holds. Only asked while there is one, or a part of one, as ``take``."""
+        """Approximate bytes of the next task. Only valid while ``take`` may be called."""
         num_rows, head = self._next_rows, self._bundles[0]
         if num_rows <= head.num_rows:
             return head.slice(0, num_rows).nbytes
@@ -102,44 +109,61 @@ class Inbox:
             self._num_gathered -= 1
         else:
             self._nbytes_gathering = 0
+        self._taken_at_s = self._clock()
         return self._take_rows(num_rows)
+
+    def note_output(self, num_rows: int, nbytes: int) -> None:
+        """Learn from one output how many rows fit the bytes that a task may give."""
+        if isinstance(self._policy, AtMost) and self._policy.nbytes is not None:
+            fitting = int(self._policy.nbytes / max(nbytes / max(num_rows, 1), 1.0))
+            self.rows_per_task = max(1, min(fitting, self._policy.num_rows))
+
+    def note_task(self, num_rows: int, busy_s: float, nbytes_in: int, nbytes_out: int) -> None:
+        """Learn from a finished task how many rows the next ones should have."""
+        if self.size_search is not None:
+            self.size_search.note(num_rows, busy_s, nbytes_in, nbytes_out)
+            self._lull_until_s = self._clock() + min(LULL_FACTOR * busy_s, MAX_LULL_S)
+        elif isinstance(self._policy, Paced):
+            # A shorter task than planned says something only if its rows were slow.
+            if num_rows == self.rows_per_task or busy_s > PACED_TASK_S:
+                self.rows_per_task = paced_rows(num_rows, busy_s)
+        elif isinstance(self._policy, AtMost) and self._policy.quick_rows is not None:
+            self.rows_per_task = at_most_rows(self.rows_per_task, num_rows, busy_s, self._policy)
+
+    @property
+    def _num_rest(self) -> int:
+        return 1 if self.is_closed and self.num_rows else 0
+
+    @property
+    def _wanted_rows(self) -> int:
+        """Rows of a task, by the weight of the next rows where the size is found by measurement."""
+        if self.size_search is None:
+            return self.rows_per_task
+        head = self._bundles[0] if self._bundles else None
+        return self.size_search.rows_within(head.nbytes / head.num_rows) if head else self.size_search.num_rows
 
     @property
     def _next_rows(self) -> int:
-        """How many rows the next task has: at least one, and no more than memory suits, unless a size was promised."""
-        num_rows, head = self._promised_rows, self._bundles[0]
-        is_promised = isinstance(self._policy, Exactly | Evenly | Gathered)
-        if is_promised or self.most_nbytes is None or head.nbytes <= self.most_nbytes:
+        """Rows of the next task: at least one, and no more than fit in memory unless a size is promised."""
+        num_rows, head = self._policy_rows, self._bundles[0]
+        if self._is_size_promised or self.max_task_nbytes is None or head.nbytes <= self.max_task_nbytes:
             return num_rows
-        return max(1, min(num_rows, head.num_rows * self.most_nbytes // head.nbytes))
+        return max(1, min(num_rows, head.num_rows * self.max_task_nbytes // head.nbytes))
 
     @property
-    def _promised_rows(self) -> int:
+    def _policy_rows(self) -> int:
+        if self._joins_bundles:
+            return min(self._wanted_rows, self.num_rows)
         match self._policy:
-            case Exactly(num_rows):
-                return min(num_rows, self.num_rows)
-            case AtMost():
-                return min(self._most_rows, self._bundles[0].num_rows)
-            case Paced():
-                return min(self.rows_per_task, self._bundles[0].num_rows)
-            case Measured():
-                return min(self._measured_rows, self.num_rows)
             case Gathered(nbytes):
                 return self._num_rows_within(nbytes)
             case Evenly():
                 return -(-self.num_rows // self._num_parts_left)
             case _:
-                return self._bundles[0].num_rows
-
-    @property
-    def _measured_rows(self) -> int:
-        """How many rows a task should have, by what the next rows weigh."""
-        assert self.growth is not None
-        head = self._bundles[0] if self._bundles else None
-        return self.growth.rows_within(head.nbytes / head.num_rows) if head else self.growth.num_rows
+                return min(self.rows_per_task, self._bundles[0].num_rows)
 
     def _num_rows_within(self, nbytes: int) -> int:
-        """Return the rows of the first bundles that hold ``nbytes`` together, or of all."""
+        """Count the rows of the first bundles that hold ``nbytes`` together, or of all."""
         num_rows = 0
         for bundle in self._bundles:
             num_rows += bundle.num_rows
@@ -164,6 +188,19 @@ class Inbox:
         return tuple(taken)
 
 
+def first_rows(policy: Policy) -> int:
+    """Return how many rows the first task may have; policies without a row count take whole bundles."""
+    match policy:
+        case Exactly(num_rows) | AtMost(num_rows, None):
+            return num_rows
+        case AtMost(num_rows):
+            return min(FIRST_PACED_ROWS, num_rows)
+        case Paced():
+            return FIRST_PACED_ROWS
+        case _:
+            return sys.maxsize
+
+
 class Gate:
     """The inbox of a stage without workers: bundles pass at once, cut to the wanted rows."""
 
@@ -173,11 +210,11 @@ class Gate:
 
     @property
     def is_satisfied(self) -> bool:
-        """Whether no further row is wanted."""
+        """No further row is wanted."""
         return self._to_give == 0
 
     def pass_on(self, bundle: Bundle) -> Bundle | None:
-        """Return what is wanted of a bundle, None if nothing is."""
+        """Return the wanted part of a bundle, or None."""
         skipped = min(self._to_skip, bundle.num_rows)
         self._to_skip -= skipped
         wanted = bundle.num_rows - skipped

@@ -1,293 +1,311 @@
-"""The running state of one stage: what waits, what is in flight, what was measured."""
+"""One running stage: its inbox, its tasks in flight and its workers."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
 
-from penstock.engine.error_limit import Tolerance
+from penstock.engine.error_limit import ErrorLimit
+from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import Lineage, kind_of
-from penstock.engine.scheduling import (
-    FIRST_INFLATION,
-    LEAST_FOOTPRINT,
-    PACED_TASK_S,
-    expected_output,
-    gathering_s,
-    is_queue_short,
-    most_input,
-    paced_rows,
-)
-from penstock.plan.stages import CallUdf, Gathered, Stage
+from penstock.engine.scheduling import FIRST_GROWTH, LEAST_FOOTPRINT, Footprint, GrowthEstimate, is_queue_short
+from penstock.plan.stages import CallUdf, Stage
 from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
 
-MAX_LULL_S = 1.0
-LULL_FACTOR = 4
-"""For as many times as long as its last task took, at most ``MAX_LULL_S``, an idle stage waits for a batch to fill up.
-A slow stage before it then costs little time, and the many small calls little of the machine."""
-FIRST_READ_NBYTES = 16 * 2**20  # what a read is taken to give before the first one has
+
+@dataclass(frozen=True, slots=True)
+class PoolChoice:
+    """A pool for a stage. With ``takes_core`` its tasks compete for the cores of the driver's machine.
+
+    ``footprint`` is what a task holds of that machine's memory while it runs.
+    """
+
+    pool: WorkerPool
+    takes_core: bool
+    footprint: Footprint = LEAST_FOOTPRINT
 
 
-class CpuSlots:
-    """How many tasks may compute at once, over all the stages that share the machine's cores."""
+class Cores:
+    """Cores that the stages of a query share."""
 
-    def __init__(self, num_slots: int) -> None:
-        self.num_free = num_slots
+    def __init__(self, num_cores: int) -> None:
+        self.num_free = num_cores
+
+
+class Results:
+    """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` it took."""
+
+    def __init__(self, num_held: int) -> None:
+        self._waiting: deque[Bundle] = deque()
+        self._nbytes_taken: deque[int] = deque(maxlen=num_held)
+        self.nbytes_waiting = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def nbytes(self) -> int:
+        return self.nbytes_waiting + sum(self._nbytes_taken)
+
+    def put(self, bundle: Bundle) -> None:
+        self._waiting.append(bundle)
+        self.nbytes_waiting += bundle.nbytes
+
+    def take(self) -> Bundle:
+        bundle = self._waiting.popleft()
+        self.nbytes_waiting -= bundle.nbytes
+        self._nbytes_taken.append(bundle.nbytes)
+        return bundle
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResources:
+    """Objects and limits that all stages of a query share; ``task_nbytes`` bounds the output of a task."""
+
+    memory_bytes: int
+    task_nbytes: int
+    cores: Cores
+    results: Results
+    clock: Callable[[], float]
+    lineage: Lineage | None = None
 
 
 class StageState:
-    """Bookkeeping only: the executor moves bundles, the pool does the work.
+    """Accounting for one stage. The executor moves bundles, the pool does the work.
 
-    ``downstream`` is the stage that takes the outputs, None for the last. ``after`` is a stage that must be done
-    before this one starts, which keeps the inputs of a concat in order. ``share`` is what a task's output may take.
+    A stage without a pool is a gate: bundles pass through at once. ``reads`` are the tasks of a stage that reads.
     """
 
-    def __init__(self, index: int, stage: Stage, share: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        index: int,
+        stage: Stage,
+        resources: QueryResources,
+        inputs: Sequence[StageState],
+        choice: PoolChoice | None = None,
+        reads: Iterator[ReadTask] | None = None,
+    ) -> None:
         self.index = index
         self.stage = stage
-        self.kind = kind_of(stage.work)
-        self.lineage: Lineage | None = None  # where account is kept of which rows become what
-        self.pool: WorkerPool | None = None  # None: bundles only pass through the gate
-        self.cpu: CpuSlots | None = None  # None: its tasks do not compete for cores
-        self.footprint = LEAST_FOOTPRINT
-        self.inbox = Inbox(stage.inbox)
-        self.inbox.most_nbytes = most_input(share, 0, 0)
-        self.gate = Gate(stage.inbox)
-        self.tolerance = Tolerance(stage.work)
-        self.downstream: StageState | None = None
-        self.after: StageState | None = None
-        self.num_open_inputs = len(stage.inputs)
-        self._share = share
-        spec = stage.work.call.udf if isinstance(stage.work, CallUdf) else None
-        self._first_growth = spec.builtin.initial_growth or FIRST_INFLATION if spec else FIRST_INFLATION
-        self.reads: Iterator[ReadTask] | None = None
-        self._next_read: ReadTask | None = None
-        self.in_flight: dict[Task, int] = {}  # numbered as submitted; with order kept, until their outputs have gone on
-        self.resting: list[tuple[int, Task]] = []  # a heap: gave an output, wait to be carried on, the oldest first
-        self._numbers = itertools.count()
-        self._coming: dict[Task, int] = {}  # the tasks that run, and what each is expected to give next
-        self._clock = clock
-        self._lull_until_s = 0.0  # an incomplete batch waits until then
-        self._began_at_s = self._taken_at_s = clock()  # the stage, and its last task
+        self.inputs = inputs
+        self.downstream: StageState | None = None  # takes the outputs; None for the last stage
+        self.inbox = Inbox(stage.inbox, resources.clock)
+        self.gate = Gate(stage.inbox) if choice is None else None
         self.num_rows_taken = 0
-        self.nbytes_running = 0  # inputs of tasks in flight, with the copies that their workers make of them
-        self.nbytes_coming = 0
-        self.nbytes_unreleased = 0  # outputs kept back for the sake of order
-        self.nbytes_untaken = 0  # outputs of the last stage that wait for the user
-        self.total_in = 0
-        self.total_out = 0
-        self.num_outputs = 0
-        self.is_finishing = False
-        self.is_done = False
+        self.is_finishing = self.is_done = False
+        self._resources = resources
+        self._pool = choice.pool if choice else None
+        self._capacity = choice.pool.capacity if choice else 0
+        self._cores = resources.cores if choice and choice.takes_core else None
+        self._footprint = choice.footprint if choice else LEAST_FOOTPRINT
+        self._reads = reads
+        self._next_read: ReadTask | None = None
+        self._in_flight = InFlight(self._footprint, is_ordered=stage.is_ordered)
+        self._growth = GrowthEstimate(_first_growth(stage))
+        self._error_limit = ErrorLimit(stage.work)
+        self._kind = kind_of(stage.work)
+        self._num_open_inputs = len(inputs)
+        self._after: StageState | None = None  # must be done before this stage starts
+        self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
+        if self.inbox.size_search is not None:
+            self.inbox.size_search.fit(resources.memory_bytes, self._capacity)
+        for upstream in inputs:
+            upstream.downstream = self
+        if stage.is_ordered:  # a concat takes its inputs one after another
+            for earlier, later in pairwise(inputs):
+                later.start_after(earlier)
 
-    # --- what the scheduler asks ---
+    def start_after(self, earlier: StageState) -> None:
+        """Let neither this stage nor those that feed it start before ``earlier`` is done."""
+        if self._after is None:  # in nested concats the inner order is set first, and implies the outer
+            self._after = earlier
+        for upstream in self.inputs:
+            upstream.start_after(earlier)
+
+    # --- the scheduler's view: implements ``Candidate`` ---
 
     @property
     def has_input(self) -> bool:
-        if self.is_done or self.is_finishing or self._must_wait:
+        if self._is_stopped:
             return False
-        return bool(self.resting) or self._has_new_input
+        return self._in_flight.resting is not None or self._has_new_input
 
     @property
     def has_part(self) -> bool:
-        return not (self.is_done or self.is_finishing or self._must_wait) and self.inbox.has_part
+        return self.inbox.has_part and not self._is_stopped
 
     @property
     def has_capacity(self) -> bool:
-        if self.cpu is not None and self.cpu.num_free < 1:
+        if self._cores is not None and self._cores.num_free < 1:
             return False
-        if self.resting:
-            return True
-        return self.pool is not None and self.num_running < self.pool.capacity
+        return self._in_flight.resting is not None or self._in_flight.num_running < self._capacity
 
     @property
     def is_wanted(self) -> bool:
-        taker = self._taker
-        if taker is None or taker.pool is None or self.pool is None:
-            return True
-        return is_queue_short(taker.inbox.num_tasks, taker.pool.capacity, self.pool.capacity)
+        taker = self.downstream
+        while taker is not None and taker._pool is None:
+            taker = taker.downstream
+        return taker is None or is_queue_short(taker.inbox.num_tasks, taker._capacity, self._capacity)
 
     @property
     def nbytes_ahead(self) -> int:
-        own = 0 if self._is_head_resting else self.nbytes_unreleased + self.nbytes_running + self.nbytes_coming
-        return own + self.nbytes_untaken + (self.downstream.nbytes_from_here if self.downstream else 0)
+        own = 0 if self._in_flight.is_head_resting else self._in_flight.nbytes
+        return own + self._nbytes_downstream
 
     @property
     def nbytes_expected(self) -> int:
-        copied = 0 if self.resting or self.reads is not None else self.footprint.num_inputs * self.inbox.next_nbytes
-        return copied + self._nbytes_of_next_output
+        if self._in_flight.resting is not None or self._reads is not None:
+            return self._next_output_nbytes
+        return self._next_output_nbytes + self._footprint.num_inputs * self.inbox.next_nbytes
 
-    # --- what the executor does ---
-
-    @property
-    def batch_rows(self) -> int | None:
-        """The batch size that was found, if one was looked for and the rows sufficed."""
-        growth = self.inbox.growth
-        return growth.num_rows if growth is not None and growth.is_settled else None
+    # --- the executor's view ---
 
     @property
     def nbytes_held(self) -> int:
-        """Everything this stage keeps alive, with what its running tasks are expected to give."""
-        own = self.nbytes_unreleased + self.nbytes_running + self.nbytes_coming
-        return self.inbox.nbytes + own + self.nbytes_untaken
+        """Everything that this stage keeps alive, with the expected outputs of its running tasks."""
+        return self.inbox.nbytes + self._in_flight.nbytes
 
     @property
-    def nbytes_from_here(self) -> int:
-        further = self.downstream.nbytes_from_here if self.downstream else 0
-        return self.nbytes_held + further
-
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether no task is in flight and none can come."""
-        if self.in_flight or self._has_new_input or self._must_wait:
-            return False
-        return self.reads is not None or self.num_open_inputs == 0
+    def nbytes_coming(self) -> int:
+        """The part of ``nbytes_held`` that is only expected."""
+        return self._in_flight.nbytes_expected
 
     @property
     def num_running(self) -> int:
-        return len(self._coming)
+        return self._in_flight.num_running
 
     @property
     def is_working(self) -> bool:
-        """Whether a report will come without anything being submitted."""
-        return not self.is_done and (bool(self._coming) or self.is_finishing)
-
-    def next_task(self) -> Task:
-        """Return the task to submit now: one that rests, the oldest first, or a new one."""
-        expected = self._nbytes_of_next_output
-        task = heapq.heappop(self.resting)[1] if self.resting else self._new_task()
-        self._coming[task] = expected
-        self.nbytes_coming += expected
-        return task
-
-    def receive(self, task: Task, report: Report) -> Sequence[Bundle]:
-        """Take note of what a task gave, and that it rests or is done; return the outputs that may go on."""
-        self.nbytes_coming -= self._coming.pop(task)
-        task.busy_s += report.busy_s
-        output = report.output if self.lineage is None else self.lineage.note(self.kind, task, report)
-        if output is not None:
-            self._note_output(task, output)
-        if report.is_done:
-            self._note_done(task)
-        else:
-            heapq.heappush(self.resting, (self.in_flight[task], task))
-        return self._release(self.in_flight if self.stage.is_ordered else (task,))
-
-    def cancel(self) -> None:
-        """Let go of everything: nothing of this stage is wanted any more."""
-        self.is_done = True
-        self.inbox.clear()
-        self.in_flight.clear()
-        self.resting.clear()
-        self._coming.clear()
-        self.nbytes_running = self.nbytes_coming = self.nbytes_unreleased = 0
-        if isinstance(self.reads, Generator):
-            self.reads.close()
-
-    def _note_output(self, task: Task, output: Bundle) -> None:
-        self.total_in += task.nbytes
-        self.total_out += output.nbytes
-        self.num_outputs += 1
-        self.inbox.most_nbytes = most_input(self._share, self.total_in, self.total_out)
-        self.inbox.learn(output.nbytes / max(output.num_rows, 1))
-        task.outputs.append(output)
-        self.nbytes_unreleased += output.nbytes
-
-    def _note_done(self, task: Task) -> None:
-        task.is_done = True
-        if not self.num_outputs:
-            self.total_in += task.nbytes  # it gave nothing at all, which is worth knowing too
-        self.nbytes_running -= self._nbytes_of_input(task)
-        if self.inbox.growth is not None:
-            nbytes_out = expected_output(task.nbytes, self.total_in, self.total_out)
-            self.inbox.growth.note(task.num_rows, task.busy_s, task.nbytes, nbytes_out)
-            self._lull_until_s = self._clock() + min(LULL_FACTOR * task.busy_s, MAX_LULL_S)
-        elif task.num_rows == self.inbox.rows_per_task or task.busy_s > PACED_TASK_S:
-            # A shorter one tells only of slow rows.
-            self.inbox.rows_per_task = paced_rows(task.num_rows, task.busy_s)
-        self.inbox.note(task.num_rows, task.busy_s)
-
-    def _release(self, tasks: Iterable[Task]) -> Sequence[Bundle]:
-        """Return the outputs of the first of ``tasks``, and those of the next once it is done."""
-        released: list[Bundle] = []
-        gone: list[Task] = []
-        for task in tasks:
-            released += task.outputs
-            task.outputs.clear()
-            if not task.is_done:
-                break
-            gone.append(task)
-        for task in gone:
-            del self.in_flight[task]
-        self.nbytes_unreleased -= sum(bundle.nbytes for bundle in released)
-        return released if self.lineage is None or self.kind != "read" else self.lineage.in_lots(released)
-
-    def _new_task(self) -> Task:
-        if self.reads is not None:
-            read, self._next_read = self._next_read, None
-            assert read is not None
-            task = Task(read, 0, nbytes=0)
-        else:
-            bundles = self.inbox.take()
-            self._taken_at_s = self._clock()
-            num_rows, nbytes = sum(b.num_rows for b in bundles), sum(b.nbytes for b in bundles)
-            task = Task(bundles, self.num_rows_taken, nbytes, num_rows)
-            self.num_rows_taken += num_rows
-            self.nbytes_running += self._nbytes_of_input(task)
-        self.in_flight[task] = next(self._numbers)
-        return task
-
-    def _nbytes_of_input(self, task: Task) -> int:
-        return task.nbytes * (1 + self.footprint.num_inputs)
+        """A report will come without anything being submitted."""
+        return not self.is_done and (self._in_flight.num_running > 0 or self.is_finishing)
 
     @property
-    def _nbytes_of_next_output(self) -> int:
-        """What the task that is next will hold while it makes its next output."""
-        if self.reads is not None:
-            nbytes = self.total_out // self.num_outputs if self.num_outputs else FIRST_READ_NBYTES
-        else:
-            nbytes_in = self.resting[0][1].nbytes if self.resting else self.inbox.next_nbytes
-            nbytes = expected_output(nbytes_in, self.total_in, self.total_out, self._first_growth)
-        return nbytes * self.footprint.num_outputs
-
-    @property
-    def _must_wait(self) -> bool:
-        return self.after is not None and not self.after.is_done
-
-    @property
-    def _has_new_input(self) -> bool:
-        if self.reads is None:
-            return self.inbox.num_tasks > 0 or self._is_part_due
-        if self._next_read is None:
-            self._next_read = next(self.reads, None)
-        return self._next_read is not None
-
-    @property
-    def _is_part_due(self) -> bool:
-        """Whether an incomplete batch has waited long enough while the workers have nothing to do."""
-        if self.due_at_s is not None:
-            return self._clock() >= self.due_at_s
-        return self.inbox.has_part and not self._coming and self._clock() >= self._lull_until_s
+    def is_exhausted(self) -> bool:
+        """No task is in flight and none can come."""
+        if self._in_flight or self._has_new_input or self._must_wait:
+            return False
+        return self._reads is not None or self._num_open_inputs == 0
 
     @property
     def due_at_s(self) -> float | None:
-        """When rows that wait for others to be written with are written without them; None: there are none."""
-        policy = self.stage.inbox
-        if not isinstance(policy, Gathered) or policy.seconds is None or not self.inbox.num_rows:
-            return None
-        return self._taken_at_s + gathering_s(policy.seconds, self._clock() - self._began_at_s)
+        """The time at which an incomplete task must leave."""
+        return None if self.is_finishing else self.inbox.due_at_s
 
     @property
-    def _taker(self) -> StageState | None:
-        """The next stage with workers."""
+    def batch_rows(self) -> int | None:
+        """The batch size found by measurement, if the rows sufficed to find one."""
+        search = self.inbox.size_search
+        return search.num_rows if search is not None and search.is_settled else None
+
+    def submit_next(self) -> None:
+        """Give the pool one task: the oldest that rests, or a new one."""
+        expected = self._next_output_nbytes
+        task = self._in_flight.start(None if self._in_flight.resting is not None else self._new_task(), expected)
+        if self._cores is not None:
+            self._cores.num_free -= 1
+        assert self._pool is not None
+        self._pool.submit(task)
+
+    def receive(self, report: Report) -> Sequence[Bundle]:
+        """Record a report and return the outputs that may go on. Raise TooManyErrorsError past the error limit."""
+        if report.errors:
+            self._error_limit.add(report.errors, self.num_rows_taken)
+        if report.task is None:
+            if report.is_done:
+                self._error_limit.check(self.num_rows_taken)
+            return () if report.output is None else (report.output,)
+        return self._receive_task(report.task, report)
+
+    def close_input(self) -> None:
+        """Record that one of the inputs is done."""
+        self._num_open_inputs -= 1
+        if self._num_open_inputs == 0:
+            self.inbox.close()
+
+    def finish(self) -> bool:
+        """Ask the workers for what they still hold. Return False for a stage without workers."""
+        if self._pool is None:
+            return False
+        self.is_finishing = True
+        self._pool.finish()
+        return True
+
+    def close(self) -> None:
+        """Drop everything and stop the workers. May be called twice."""
+        self.is_done = True
+        if self._cores is not None:
+            self._cores.num_free += self._in_flight.num_running
+        self.inbox.clear()
+        self._in_flight.clear()
+        with ExitStack() as closing:
+            if self._pool is not None:
+                closing.callback(self._pool.close)
+            if isinstance(self._reads, Generator):
+                closing.callback(self._reads.close)
+
+    def _receive_task(self, task: Task, report: Report) -> Sequence[Bundle]:
+        if self._cores is not None:
+            self._cores.num_free += 1
+        lineage = self._resources.lineage
+        task.busy_s += report.busy_s
+        output = report.output if lineage is None else lineage.note(self._kind, task, report)
+        if output is not None:
+            self._growth.add_output(task.nbytes, output.nbytes)
+            self.inbox.max_task_nbytes = self._growth.most_input(self._resources.task_nbytes)
+            self.inbox.note_output(output.num_rows, output.nbytes)
+        if report.is_done:
+            self._growth.add_task(task.nbytes)
+            self.inbox.note_task(task.num_rows, task.busy_s, task.nbytes, self._growth.output_of(task.nbytes))
+        released = self._in_flight.stop(task, output, is_done=report.is_done)
+        return released if lineage is None or self._kind != "read" else lineage.in_lots(released)
+
+    def _new_task(self) -> Task:
+        if self._reads is not None:
+            read, self._next_read = self._next_read, None
+            assert read is not None
+            return Task(read, 0, nbytes=0)
+        bundles = self.inbox.take()
+        num_rows, nbytes = sum(b.num_rows for b in bundles), sum(b.nbytes for b in bundles)
+        task = Task(bundles, self.num_rows_taken, nbytes, num_rows)
+        self.num_rows_taken += num_rows
+        return task
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self.is_done or self.is_finishing or self._must_wait
+
+    @property
+    def _must_wait(self) -> bool:
+        return self._after is not None and not self._after.is_done
+
+    @property
+    def _has_new_input(self) -> bool:
+        if self._reads is None:
+            return self.inbox.num_tasks > 0 or self.inbox.is_part_due(is_idle=not self._in_flight.num_running)
+        if self._next_read is None:
+            self._next_read = next(self._reads, None)
+        return self._next_read is not None
+
+    @property
+    def _next_output_nbytes(self) -> int:
+        """Expected bytes that the next task holds while it makes its next output."""
+        if self._reads is not None:
+            nbytes = self._growth.output_of_read()
+        else:
+            resting = self._in_flight.resting
+            nbytes = self._growth.output_of(self.inbox.next_nbytes if resting is None else resting.nbytes)
+        return nbytes * self._footprint.num_outputs
+
+    @property
+    def _nbytes_downstream(self) -> int:
         taker = self.downstream
-        while taker is not None and taker.pool is None:
-            taker = taker.downstream
-        return taker
+        return self._resources.results.nbytes_waiting if taker is None else taker.nbytes_held + taker._nbytes_downstream
 
-    @property
-    def _is_head_resting(self) -> bool:
-        """Whether the task to be carried on is the one whose outputs all others wait for."""
-        return bool(self.resting) and self.resting[0][1] is next(iter(self.in_flight))
+
+def _first_growth(stage: Stage) -> int:
+    initial = stage.work.call.udf.builtin.initial_growth if isinstance(stage.work, CallUdf) else None
+    return initial or FIRST_GROWTH

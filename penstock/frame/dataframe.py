@@ -602,12 +602,9 @@ class DataFrame(WriteVerbs):
         >>> [batch["id"].tolist() for batch in ps.range(3).iter_batches(batch_size=2)]
         [[0, 1], [2]]
         """
-        from penstock.engine.prefetch import prefetched
-
         wanted = checked_format("iter_batches", batch_format)
         source = self if batch_size is None else self._own(self.into_batches(batch_size))
-        num_ahead = _count("prefetch", prefetch)
-        batches = prefetched(source._batches(), num_ahead) if num_ahead else source._batches()
+        batches = source._batches(num_ahead=_count("prefetch", prefetch))
         least = batch_size if drop_last and batch_size else 0
         return (batch_in_format(batch, wanted) for batch in batches if batch.num_rows >= least)
 
@@ -694,10 +691,12 @@ class DataFrame(WriteVerbs):
 
     # --- inside ---
 
-    def _batches(self, *, is_ordered: bool = True, subscribers: Iterable[Subscriber] = ()) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, *, is_ordered: bool = True, subscribers: Iterable[Subscriber] = (), num_ahead: int = 0
+    ) -> Iterator[pa.RecordBatch]:
         """Run the query and yield its rows."""
         listening = [*_subscribers(), *self._new_log(), *subscribers]
-        return run(self._plan, is_ordered=is_ordered, subscribers=listening)
+        return run(self._plan, is_ordered=is_ordered, subscribers=listening, num_ahead=num_ahead)
 
     def _write(
         self, sink: Sink, resume: Resume, budget: float | None, job_dir: str | os.PathLike[str] | None

@@ -1,4 +1,4 @@
-"""The rows on which functions failed in a query: in memory while they are few, then in a temporary file."""
+"""The failed rows of a query: in memory while they are few, then in a temporary file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.types.ipc import from_ipc, to_ipc
 NAMES = [field.name for field in fields(RowError) if field.name != "row"]
 SCHEMA = pa.schema([(name, pa.string()) for name in NAMES])
 
-MAX_HELD_CHARS = 16 << 20  # in memory, of all texts; a traceback has about a thousand
+MAX_HELD_CHARS = 16 << 20  # of text in memory; a traceback has about a thousand
 
 
 class ErrorLog:
-    """A Subscriber that keeps what ``df.errors()`` shows, of the last query it saw.
+    """A Subscriber with the failed rows of the last query, for ``df.errors()``.
 
     >>> log = ErrorLog()
     >>> log.on_event(RowsFailed(1, (RowError("parse", '{"text": "x"}', "ValueError", "not a number", ""),)))
@@ -49,15 +49,15 @@ class ErrorLog:
                     if self._num_held_chars > self._max_held_chars:
                         self._spill()
             case QueryStarted():
-                self._let_go()
+                self._clear_held()
                 self._spilled, self._file = [], None
 
     def parts(self) -> Sequence[Spilled | pa.RecordBatch]:
-        """Return the rows as they are now, in order: what was spilled, to be read when wanted, then what is held."""
+        """Return the rows in order: the spilled batches, which are read on demand, then those in memory."""
         return [*self._spilled, _batch_of(self._held)] if self._held else list(self._spilled)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield one row for each error, with all that is known of it as text; no more than a batch is in memory."""
+        """Yield one row of text for each error, with at most one spilled batch in memory."""
         for part in self.parts():
             yield part.read() if isinstance(part, Spilled) else part
 
@@ -68,19 +68,19 @@ class ErrorLog:
             self._spilled.append(self._file.add(_batch_of(self._held)))
         except OSError as exc:
             exc.add_note(
-                f"{self.num_rows:,} rows failed and are kept for errors() in a temporary file. Set temp_dir to a "
-                "folder with room for them, or max_errors so that the query ends sooner."
+                f"{self.num_rows:,} rows failed, and errors() keeps them in a temporary file. Set temp_dir to a "
+                "folder with more room, or max_errors so that the query ends sooner."
             )
             raise
-        self._let_go()
+        self._clear_held()
 
-    def _let_go(self) -> None:
+    def _clear_held(self) -> None:
         self._held.clear()
         self._num_held_chars = 0
 
 
 class SpillFile:
-    """A file without a name, of batches one after another: it is gone when nobody has it, or the process ends."""
+    """A file without a name that holds batches. It disappears with its last reference or with the process."""
 
     def __init__(self, folder: str | None) -> None:
         import tempfile
@@ -105,7 +105,7 @@ class SpillFile:
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """A batch in a file, which it keeps."""
+    """A batch in a file, which it keeps open."""
 
     file: SpillFile
     offset: int

@@ -1,4 +1,4 @@
-"""What happens in a query, as data. The executor publishes; progress, statistics and viewers subscribe."""
+"""Events of a query, as data. The executor publishes; progress, statistics and viewers subscribe."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StageInfo:
-    """A stage as people see it; ``total_rows`` is None where it cannot be known ahead.
+    """A stage as users see it.
 
-    A stage that writes gives a record for each file; ``writes`` is the stage whose rows they hold, which people count.
+    A stage that writes gives a record for each file. Users count rows, those of the stage ``writes``.
     """
 
     index: int
     name: str
-    total_rows: int | None = None
     writes: int | None = None
 
 
@@ -26,7 +25,7 @@ class QueryStarted:
 
 @dataclass(frozen=True, slots=True)
 class BundleProduced:
-    """A stage gave one bundle; ``busy_s`` is what the worker spent on it."""
+    """A stage produced one bundle, on which a worker spent ``busy_s``."""
 
     stage: int
     num_rows: int
@@ -36,10 +35,10 @@ class BundleProduced:
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """A row on which a function failed, where that is tolerated; ``input`` is what the function was given, as JSON.
+    """A failed row, as data. ``input`` holds the arguments of the function as JSON.
 
-    Where that is not short text or numbers, such columns of the row that are at hand are there too, to find it by.
-    ``row`` is its place in the input of the stage; None where several were tried together and failed.
+    If those are not short text or numbers, it also holds other columns of the row, so that the row can be found.
+    ``row`` is its position in the input of the stage; None if several rows failed together.
     """
 
     operator: str
@@ -52,7 +51,7 @@ class RowError:
 
 @dataclass(frozen=True, slots=True)
 class RowsFailed:
-    """Rows of a stage that gave null or nothing, as their function failed on them."""
+    """Rows of a stage are null or missing because their function failed."""
 
     stage: int
     errors: tuple[RowError, ...]
@@ -60,7 +59,7 @@ class RowsFailed:
 
 @dataclass(frozen=True, slots=True)
 class StageFinished:
-    """A stage has given all its rows; ``batch_rows`` is the batch size it found, if it looked for one."""
+    """A stage has produced all its rows; ``batch_rows`` is the batch size found by measurement."""
 
     stage: int
     time_s: float
@@ -69,7 +68,7 @@ class StageFinished:
 
 @dataclass(frozen=True, slots=True)
 class QueryFinished:
-    """The query ended; ``error`` is None when it ran to its end or had all the rows it needed."""
+    """The query ended; ``error`` is None if it completed or was closed early by its reader."""
 
     error: BaseException | None
     time_s: float

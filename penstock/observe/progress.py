@@ -1,13 +1,12 @@
-"""A query's progress on the terminal or in a notebook, for those that last long enough to be watched.
+"""Progress of a query on the terminal or in a notebook.
 
-Events only add to counters. A thread draws, so that the display lives while one slow batch runs; it begins to draw,
-and loads rich, after half a second, and has ended when ``on_event`` returns from the end of the query.
+Events only add to counters. A thread draws, so that the display stays alive while one slow batch runs. It starts to
+draw, and loads rich, after half a second, and has ended when ``on_event`` returns from the end of the query.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 import threading
@@ -15,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from penstock.config import get_config
 from penstock.errors import QueryCancelledError
@@ -28,6 +27,7 @@ from penstock.observe.events import (
     StageFinished,
     StageInfo,
 )
+from penstock.observe.screens import Screen, is_notebook, open_screen
 from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
 if TYPE_CHECKING:
@@ -37,18 +37,16 @@ DELAY_S = 0.5
 INTERVAL_S = 0.15
 MAX_JOIN_S = 1.0  # a terminal that takes no output (Ctrl-S) must not hold up the query
 RATE_WINDOW = 64  # drawings, about ten seconds
-BAR_WIDTH = 16
 MAX_NAME_WIDTH = 40
-NOTEBOOK_WIDTH = 100
 
 Part = tuple[str, str]  # text and its style
 
-_is_drawn = threading.Lock()  # held by the one query on the screen: a query inside a query stays silent
+_screen_lock = threading.Lock()  # held by the one query on the screen: a query inside a query stays silent
 
 
 @dataclass(slots=True)
 class StageCount:
-    """What is known of a stage now. Written by the driver's thread, read by the one that draws."""
+    """Counters of a stage. Written by the driver's thread, read by the thread that draws."""
 
     info: StageInfo
     num_rows: int = 0
@@ -58,7 +56,7 @@ class StageCount:
     recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
 
     def rate(self, now_s: float, elapsed_s: float) -> float:
-        """Return the rows per second of late, or over all where none came of late."""
+        """Return the rows per second of the last drawings, or since the start if none came during those."""
         self.recent.append((now_s, self.num_rows))
         then_s, then_rows = self.recent[0]
         if self.is_finished or self.num_rows == then_rows or now_s <= then_s:
@@ -66,23 +64,12 @@ class StageCount:
         return (self.num_rows - then_rows) / (now_s - then_s)
 
 
-class Screen(Protocol):
-    """Where progress is drawn: each drawing replaces the one before, and ``close`` leaves one line.
-
-    ``lines`` gives the drawing for a width in cells.
-    """
-
-    def draw(self, lines: Callable[[int], Text]) -> None: ...
-
-    def close(self, summary: str) -> None: ...
-
-
 class Progress:
-    """A Subscriber that shows one line a stage while a query runs, and leaves one line when it ends.
+    """A Subscriber that shows one line per stage while a query runs, and leaves one line when it ends.
 
-    A query that ends within ``delay_s`` shows nothing. So does every query where nobody watches: ``stream`` (standard
-    error) is no terminal and this is no notebook, or the setting ``progress`` is off. ``is_enabled`` decides otherwise.
-    With ``interval_s=None`` there is no thread: whoever holds the object calls ``refresh``.
+    A query that ends within ``delay_s`` shows nothing. Neither does a query without a terminal (``stream``, standard
+    error) or a notebook, or with the setting ``progress`` off; ``is_enabled`` overrides that. With ``interval_s=None``
+    there is no thread, and the caller calls ``refresh``.
     """
 
     def __init__(
@@ -106,11 +93,11 @@ class Progress:
             return
         try:
             self._take(event)
-        except Exception:  # the display is never worth a query: what goes wrong with it stays here
+        except Exception:  # an error of the display must not end the query
             return
 
     def refresh(self) -> None:
-        """Draw what is known now, unless the query is young or another one is on the screen."""
+        """Draw the counters, unless the query is young or another one is on the screen."""
         if self._query is not None:
             self._query.refresh()
 
@@ -141,7 +128,7 @@ class Progress:
 
 
 class QueryDisplay:
-    """The display of one query. Once ``start`` is called, only its thread touches the screen."""
+    """The display of one query. After ``start`` only its thread touches the screen."""
 
     def __init__(
         self, stages: tuple[StageInfo, ...], stream: TextIO, clock: Callable[[], float], delay_s: float
@@ -157,12 +144,12 @@ class QueryDisplay:
         self._summary = ""
 
     def start(self, interval_s: float) -> None:
-        """Draw every ``interval_s`` from now on, in a thread."""
+        """Draw every ``interval_s``, in a thread."""
         self._thread = threading.Thread(target=self._run, args=(interval_s,), name="penstock-progress", daemon=True)
         self._thread.start()
 
     def _run(self, interval_s: float) -> None:
-        # Nobody could catch what fails here: the display ends, and the query goes on without it.
+        # An error ends the display, not the query.
         with contextlib.suppress(Exception):
             wait_s = self._delay_s
             while not self._is_over.wait(wait_s):
@@ -172,23 +159,23 @@ class QueryDisplay:
             self._close()
 
     def refresh(self) -> None:
-        """Draw what is known now, unless the query is young or another one is on the screen."""
+        """Draw the counters, unless the query is young or another one is on the screen."""
         now_s = self._clock()
         if now_s - self._started_s < self._delay_s:
             return
         if self._screen is None:
-            if not _is_drawn.acquire(blocking=False):
+            if not _screen_lock.acquire(blocking=False):
                 return
             try:
-                self._screen = NotebookScreen() if is_notebook() else TerminalScreen(self._stream)
+                self._screen = open_screen(self._stream)
             except BaseException:
-                _is_drawn.release()
+                _screen_lock.release()
                 raise
         elapsed_s = now_s - self._started_s
         self._screen.draw(lambda width: stage_lines(self.stages, now_s, elapsed_s, width))
 
     def finish(self, summary: str) -> None:
-        """Take the display away and leave ``summary`` in its place, if there was a display."""
+        """Replace the display, if there is one, by ``summary``."""
         self._summary = summary
         self._is_over.set()
         if self._thread is None:
@@ -202,10 +189,10 @@ class QueryDisplay:
             try:
                 screen.close(self._summary)
             finally:
-                _is_drawn.release()
+                _screen_lock.release()
 
     def summary(self, error: BaseException | None) -> str:
-        """Return the one line that stays."""
+        """Return the line that stays."""
         elapsed_s = self._clock() - self._started_s
         last = self.stages[-1] if self.stages else None
         if last is not None and last.info.writes is not None:
@@ -222,17 +209,16 @@ class QueryDisplay:
 
 
 def stage_lines(stages: list[StageCount], now_s: float, elapsed_s: float, width: int) -> Text:
-    """Return one line a stage, and below them the time that has passed, in ``width`` cells.
+    """Return one line per stage, and below them the elapsed time, in ``width`` cells.
 
-    Where it is narrow the bar goes first, then the bytes, then the rate; numbers are never cut.
+    A narrow screen drops the bytes first, then the rate; numbers are never cut.
     """
     from rich.text import Text
 
     names = [visible_text(stage.info.name) for stage in stages]
     rates = [stage.rate(now_s, elapsed_s) for stage in stages]
     columns = {
-        "bar": [_bar(stage) for stage in stages],
-        "rows": [[(f"{stage.num_rows:,}", ""), (_of_total(stage) + " rows", "dim")] for stage in stages],
+        "rows": [[(f"{stage.num_rows:,}", ""), (" rows", "dim")] for stage in stages],
         "failed": [[(f"{stage.num_failed:,} failed", "red")] if stage.num_failed else [] for stage in stages],
         "rate": [[(format_rate(rate) if rate else "", "cyan")] for rate in rates],
         "bytes": [[(format_bytes(stage.nbytes), "dim")] for stage in stages],
@@ -240,8 +226,8 @@ def stage_lines(stages: list[StageCount], now_s: float, elapsed_s: float, width:
     widths = {kind: max(map(_length, cells), default=0) for kind, cells in columns.items()}
     longest = min(max(map(cell_width, names), default=0), MAX_NAME_WIDTH)
     room = width
-    kinds = ["bar", "rows", "failed", "rate", "bytes"]
-    for dropped in ("", "bar", "bytes", "rate"):
+    kinds = ["rows", "failed", "rate", "bytes"]
+    for dropped in ("", "bytes", "rate"):
         kinds = [kind for kind in kinds if kind != dropped]
         room = width - 3 - sum(widths[kind] + 2 for kind in kinds if widths[kind])
         if room >= min(longest, 20):
@@ -261,68 +247,8 @@ def stage_lines(stages: list[StageCount], now_s: float, elapsed_s: float, width:
     return text.append(format_seconds(elapsed_s), "dim")
 
 
-def _of_total(stage: StageCount) -> str:
-    return "" if stage.info.total_rows is None or stage.is_finished else f" / {stage.info.total_rows:,}"
-
-
-def _bar(stage: StageCount) -> list[Part]:
-    if not stage.info.total_rows or stage.is_finished:
-        return []
-    filled = min(BAR_WIDTH * stage.num_rows // stage.info.total_rows, BAR_WIDTH)
-    return [("━" * filled, "cyan"), ("─" * (BAR_WIDTH - filled), "dim")]
-
-
 def _length(parts: list[Part]) -> int:
     return sum(len(text) for text, _ in parts)
-
-
-class TerminalScreen:
-    """Draws over itself in a terminal; what the program prints meanwhile appears above."""
-
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._console = Console(file=stream, highlight=False)
-        # Rich sends what it catches to its own stream: only what goes to the same terminal anyway may be caught.
-        self._live = Live(
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=stream is sys.stderr and sys.stdout.isatty(),
-            redirect_stderr=stream is sys.stderr,
-        )
-
-    def draw(self, lines: Callable[[int], Text]) -> None:
-        self._live.update(lines(self._console.width))
-        if self._live.is_started:
-            self._live.refresh()
-        else:
-            self._live.start(refresh=True)
-
-    def close(self, summary: str) -> None:
-        from rich.text import Text
-
-        self._live.stop()
-        if summary:
-            self._console.print(Text(summary), soft_wrap=True)
-
-
-class NotebookScreen:
-    """Draws over itself in the output of a notebook's cell; needs no widgets."""
-
-    def __init__(self) -> None:
-        ipython = importlib.import_module("IPython.display")
-        self._handle: Any = ipython.display({"text/plain": ""}, raw=True, display_id=True)
-
-    def draw(self, lines: Callable[[int], Text]) -> None:
-        self._update(lines(NOTEBOOK_WIDTH).plain)
-
-    def close(self, summary: str) -> None:
-        self._update(summary)
-
-    def _update(self, text: str) -> None:
-        self._handle.update({"text/plain": text}, raw=True)
 
 
 def _is_watched(stream: TextIO) -> bool:
@@ -333,10 +259,3 @@ def _is_watched(stream: TextIO) -> bool:
     except (AttributeError, ValueError):  # no standard error, as under pythonw, or a closed one
         return False
     return is_terminal or is_notebook()
-
-
-def is_notebook() -> bool:
-    """Whether this is a Jupyter kernel."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and hasattr(shell, "kernel")

@@ -1,4 +1,4 @@
-"""What each stage of a query did, added up from its events."""
+"""Totals of each stage of a query, added up from its events."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ from penstock.observe.events import BundleProduced, Event, QueryFinished, QueryS
 from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
 MAX_NAME_WIDTH = 48
-HEADER = ("stage", "rows", "failed", "bytes", "bundles", "busy", "wall", "rate")  # failed: where any did
+HEADER = ("stage", "rows", "failed", "bytes", "bundles", "busy", "wall", "rate")  # "failed" only if any row did
+
+SCHEMA = pa.schema(
+    {
+        "stage": pa.string(),
+        **dict.fromkeys(("num_rows", "nbytes", "num_bundles", "num_failed"), pa.int64()),
+        "busy_s": pa.float64(),
+        "wall_s": pa.float64(),
+        "batch_rows": pa.int64(),
+    }
+)
 
 
 @dataclass(slots=True)
 class StageStats:
-    """The totals of one stage; ``num_failed`` are rows that gave null or nothing, as their function failed on them.
+    """Totals of one stage. ``num_failed`` counts rows that are null or missing because their function failed.
 
-    ``busy_s`` adds up all its workers, so it can pass ``wall_s``, which counts from the start of the query to the end
-    of the stage and is None while the stage runs. ``batch_rows`` is the batch size found for a batch function whose
-    size was left open.
+    ``busy_s`` adds up all workers, so it can exceed ``wall_s``, the time from the start of the query to the end of the
+    stage (None while it runs). ``batch_rows`` is the batch size found by measurement.
     """
 
     stage: str
@@ -33,7 +42,7 @@ class StageStats:
 
 
 class Stats:
-    """A Subscriber that keeps what ``df.stats()`` and ``explain(analyze=True)`` show, of the last query it saw.
+    """A Subscriber with the totals of the last query, for ``df.stats()`` and ``explain(analyze=True)``.
 
     >>> from penstock.observe.events import StageInfo
     >>> stats = Stats()
@@ -62,19 +71,16 @@ class Stats:
     def on_event(self, event: Event) -> None:
         match event:
             case BundleProduced(stage, num_rows, nbytes, busy_s):
-                if 0 <= stage < len(self.stages):
-                    stats = self.stages[stage]
-                    stats.num_rows += num_rows
-                    stats.nbytes += nbytes
-                    stats.num_bundles += 1
-                    stats.busy_s += busy_s
+                stats = self.stages[stage]
+                stats.num_rows += num_rows
+                stats.nbytes += nbytes
+                stats.num_bundles += 1
+                stats.busy_s += busy_s
             case RowsFailed(stage, errors):
-                if 0 <= stage < len(self.stages):
-                    self.stages[stage].num_failed += len(errors)
+                self.stages[stage].num_failed += len(errors)
             case StageFinished(stage, time_s, batch_rows):
-                if 0 <= stage < len(self.stages):
-                    self.stages[stage].wall_s = time_s - self._started_s
-                    self.stages[stage].batch_rows = batch_rows
+                self.stages[stage].wall_s = time_s - self._started_s
+                self.stages[stage].batch_rows = batch_rows
             case QueryStarted(stages, time_s):
                 self.stages = [StageStats(info.name) for info in stages]
                 self.elapsed_s, self.error, self._started_s = None, None, time_s
@@ -85,20 +91,8 @@ class Stats:
                     stats.wall_s = self.elapsed_s if stats.wall_s is None else stats.wall_s
 
     def table(self) -> pa.Table:
-        """Return one row a stage, with a column for each field of ``StageStats``."""
-        schema = pa.schema(
-            [
-                ("stage", pa.string()),
-                ("num_rows", pa.int64()),
-                ("nbytes", pa.int64()),
-                ("num_bundles", pa.int64()),
-                ("num_failed", pa.int64()),
-                ("busy_s", pa.float64()),
-                ("wall_s", pa.float64()),
-                ("batch_rows", pa.int64()),
-            ]
-        )
-        return pa.Table.from_pylist([asdict(stats) for stats in self.stages], schema)
+        """Return one row per stage, with a column for each field of ``StageStats``."""
+        return pa.Table.from_pylist([asdict(stats) for stats in self.stages], SCHEMA)
 
     def __str__(self) -> str:
         if not self.stages:
@@ -144,6 +138,6 @@ def _row(stats: StageStats) -> tuple[str, ...]:
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    """Return a row with its first value on the left and the others on the right of their columns."""
+    """Return a line with the first value aligned left and the others right."""
     padded = [" " * (width - cell_width(value)) for value, width in zip(row, widths, strict=True)]
     return "  ".join([row[0] + padded[0], *(pad + value for pad, value in zip(padded[1:], row[1:], strict=True))])

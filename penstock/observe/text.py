@@ -1,4 +1,4 @@
-"""Words and numbers as people read them, safe to put on a terminal whatever they hold."""
+"""Text and numbers for people, safe to print on a terminal whatever they contain."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ ELLIPSIS = "…"
 NEWLINE = "⏎"
 
 # Control characters can move the cursor or colour the screen, lone surrogates cannot be encoded, and the bidirectional
-# controls make text read other than it is. The joiners that emoji and Indic scripts need are left alone.
+# controls change the order in which text reads. The joiners that emoji and Indic scripts need are left alone.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LINE_BREAK = re.compile("\r\n|[\n\r\u2028\u2029]")
 
 
 def visible_text(text: str, newline: str = NEWLINE) -> str:
-    r"""Return ``text`` on one line (unless ``newline`` breaks it), with what cannot be seen written out.
+    r"""Return ``text`` on one line (unless ``newline`` breaks it), with invisible characters escaped.
 
     >>> visible_text("one\ntwo\tthree \x1b[31mred")
     'one⏎two three \\x1b[31mred'
@@ -22,10 +22,10 @@ def visible_text(text: str, newline: str = NEWLINE) -> str:
     if text.isprintable() and text.isascii():
         return text
     lines = _LINE_BREAK.split(text)
-    return newline.join(_UNSAFE.sub(_written_out, line) for line in lines)
+    return newline.join(_UNSAFE.sub(_escaped, line) for line in lines)
 
 
-def _written_out(match: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     character = match.group()
     return " " if character == "\t" else ascii(character)[1:-1]
 
@@ -55,7 +55,7 @@ def fit(text: str, width: int) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Return a number of things in words.
+    """Return a count with its noun.
 
     >>> format_count(1, "row"), format_count(12345, "row")
     ('1 row', '12,345 rows')
@@ -79,7 +79,7 @@ def format_bytes(nbytes: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a length of time, as precise as it is short.
+    """Return a duration, the shorter the more precise.
 
     >>> format_seconds(0.0123), format_seconds(12.34), format_seconds(75), format_seconds(3725)
     ('12 ms', '12.3 s', '1m 15s', '1h 02m')
@@ -95,7 +95,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """Return a number of rows a second.
+    """Return a number of rows per second.
 
     >>> format_rate(0.25), format_rate(12_345.6)
     ('0.2 rows/s', '12,346 rows/s')

@@ -25,6 +25,7 @@ from penstock.plan.nodes import (
     UdfProject,
     Unpivot,
     Write,
+    sink_name,
 )
 from penstock.plan.optimizer import optimize
 from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Measured, Paced, Read, Stage, Step
@@ -111,7 +112,7 @@ def _line(plan: Plan) -> str:
         case SetOperation(verb=verb):
             return verb.capitalize()
         case Write(sink=sink):
-            return f"Write {getattr(sink, 'name', type(sink).__name__)}"
+            return f"Write {sink_name(sink)}"
     raise AssertionError(f"no text for {type(plan).__name__}")
 
 

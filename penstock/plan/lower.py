@@ -27,6 +27,7 @@ from penstock.plan.nodes import (
     UdfProject,
     Unpivot,
     Write,
+    sink_name,
 )
 from penstock.plan.stages import (
     AtMost,
@@ -263,7 +264,7 @@ def stage_name(stage: Stage) -> str:
         case CombineSets(verb):
             return verb
         case WriteOut(sink):
-            return f"write {getattr(sink, 'name', type(sink).__name__)}"
+            return f"write {sink_name(sink)}"
     match stage.inbox:
         case Cut(num_rows, 0):
             return f"limit {num_rows}"

@@ -14,7 +14,7 @@ from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMisma
 from penstock.expr.nodes import ColumnRef, Expr, UdfCall, describe, has_udf, walk
 from penstock.expr.resolve import dtype_of, expand, schema_of
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.protocols import Sink, Source
+from penstock.protocols import Named, Sink, Source
 from penstock.types import DataType, Field, Schema, supertype
 
 
@@ -330,6 +330,11 @@ class Write(Unary):
 
     def _output_schema(self) -> Schema | None:
         return None
+
+
+def sink_name(sink: Sink) -> str:
+    """Return the name of a sink in plans and errors: its ``name``, or that of its class."""
+    return sink.name if isinstance(sink, Named) else type(sink).__name__
 
 
 def _check_count(verb: str, value: Any) -> None:

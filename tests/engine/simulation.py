@@ -16,8 +16,9 @@ from functools import partial
 from queue import Empty
 from typing import Any
 
-from penstock.engine.executor import Executor, PoolChoice
+from penstock.engine.executor import Executor
 from penstock.engine.scheduling import LEAST_FOOTPRINT, Footprint
+from penstock.engine.stage import PoolChoice
 from penstock.plan.stages import Cut, Inbox, Read, Stage, Transform, Whole, Work
 from penstock.protocols import Bundle, Emit, ReadRequest, Report, Subscriber, Task
 from penstock.types import Schema

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.engine.batch_size import BYTE_COST_S, FIRST_ROWS, MEMORY_SHARE, TASK_COST_S, Growth
+from penstock.engine.batch_size import BYTE_COST_S, FIRST_ROWS, MEMORY_SHARE, TASK_COST_S, BatchSizeSearch
 
 Cost = Callable[[int], float]
 MAX_ROWS = 2**20
@@ -29,7 +29,7 @@ def with_cliff(fixed_s: float, row_s: float, edge: int) -> Cost:
     return lambda num_rows: fixed_s + row_s * (num_rows if num_rows <= edge else 3 * num_rows)
 
 
-def grown(
+def searched(
     cost: Cost,
     *,
     max_rows: int = MAX_ROWS,
@@ -39,18 +39,18 @@ def grown(
     load_s: float = 5.0,
     noise: float = 0.0,
     seed: int = 0,
-) -> Growth:
+) -> BatchSizeSearch:
     """Return what was found after tasks of which each worker's first also loads a model."""
     rng = random.Random(seed)
-    growth = Growth(max_rows)
-    growth.fit(memory_bytes, num_workers)
+    search = BatchSizeSearch(max_rows)
+    search.fit(memory_bytes, num_workers)
     for number in range(400):
-        if growth.is_settled:
+        if search.is_settled:
             break
-        num_rows = growth.rows_within(nbytes_per_row)
+        num_rows = search.rows_within(nbytes_per_row)
         busy_s = cost(num_rows) * (1 + rng.expovariate(1) * noise) + (load_s if number < num_workers else 0)
-        growth.note(num_rows, busy_s, num_rows * nbytes_per_row, num_rows * nbytes_per_row)
-    return growth
+        search.note(num_rows, busy_s, num_rows * nbytes_per_row, num_rows * nbytes_per_row)
+    return search
 
 
 def rate(cost: Cost, num_rows: int) -> float:
@@ -75,105 +75,105 @@ def share_of_best(cost: Cost, found: int) -> float:
     ],
 )
 def test_the_size_found_is_nearly_as_good_as_the_best(cost: Cost, num_workers: int) -> None:
-    growth = grown(cost, num_workers=num_workers)
-    assert growth.is_settled
-    assert share_of_best(cost, growth.num_rows) > 0.9
+    search = searched(cost, num_workers=num_workers)
+    assert search.is_settled
+    assert share_of_best(cost, search.num_rows) > 0.9
 
 
 @settings(deadline=None)
 @given(fixed=st.floats(1e-5, 0.2), row=st.floats(1e-8, 1e-3), seed=st.integers(0, 1000))
 def test_noise_costs_little(fixed: float, row: float, seed: int) -> None:
     cost = linear(fixed, row)
-    growth = grown(cost, noise=0.05, seed=seed)
-    assert growth.is_settled
+    search = searched(cost, noise=0.05, seed=seed)
+    assert search.is_settled
     # Where a batch takes seconds, progress is worth more than the last percents.
-    assert share_of_best(cost, growth.num_rows) > 0.75 or cost(growth.num_rows) > 0.5
+    assert share_of_best(cost, search.num_rows) > 0.75 or cost(search.num_rows) > 0.5
 
 
 def test_it_stays_before_a_cliff() -> None:
-    assert grown(with_cliff(0.002, 0.000_01, 4096)).num_rows <= 4096
+    assert searched(with_cliff(0.002, 0.000_01, 4096)).num_rows <= 4096
 
 
 def test_it_stops_at_a_knee() -> None:
-    assert grown(with_knee(0.001, 0.05, 256)).num_rows == 256
+    assert searched(with_knee(0.001, 0.05, 256)).num_rows == 256
 
 
 def test_cheap_functions_get_many_rows_soon() -> None:
-    growth = Growth(MAX_ROWS)
-    growth.fit(2**34, num_workers=2)
+    search = BatchSizeSearch(MAX_ROWS)
+    search.fit(2**34, num_workers=2)
     num_tasks = 0
-    while growth.num_rows < 2**15:
-        growth.note(growth.num_rows, 2e-9 * growth.num_rows, 0, 0)
+    while search.num_rows < 2**15:
+        search.note(search.num_rows, 2e-9 * search.num_rows, 0, 0)
         num_tasks += 1
     assert num_tasks < 25
 
 
 def test_rows_without_a_fixed_cost_do_not_grow_into_long_batches() -> None:
-    growth = grown(linear(0.0, 0.1))
-    assert growth.num_rows * 0.1 < 2.0
+    search = searched(linear(0.0, 0.1))
+    assert search.num_rows * 0.1 < 2.0
 
 
 @pytest.mark.parametrize("row_s", [1.0, 20.0])
 def test_slow_rows_shrink_the_first_size(row_s: float) -> None:
-    growth = grown(linear(0.0, row_s))
-    assert growth.is_settled
-    assert growth.num_rows <= max(1, 2 / row_s)
+    search = searched(linear(0.0, row_s))
+    assert search.is_settled
+    assert search.num_rows <= max(1, 2 / row_s)
 
 
 def test_a_long_call_that_costs_the_same_for_more_rows_still_grows() -> None:
-    growth = grown(linear(3.0, 0.001))
-    assert growth.num_rows > 8 * FIRST_ROWS
+    search = searched(linear(3.0, 0.001))
+    assert search.num_rows > 8 * FIRST_ROWS
 
 
 def test_time_bounds_a_gain() -> None:
     """A fixed second and a tenth for each row: ever larger batches gain ever less, and take ever longer."""
-    growth = grown(linear(1.0, 0.1))
-    assert growth.num_rows * 0.1 < 10
+    search = searched(linear(1.0, 0.1))
+    assert search.num_rows * 0.1 < 10
 
 
 @pytest.mark.parametrize("num_workers", [1, 4])
 def test_memory_bounds_it(num_workers: int) -> None:
     memory_bytes = 2**30
-    growth = grown(linear(0.01, 0.0), memory_bytes=memory_bytes, nbytes_per_row=2**20, num_workers=num_workers)
-    assert growth.num_rows * 2 * 2**20 * num_workers <= memory_bytes * MEMORY_SHARE
-    assert growth.num_rows > FIRST_ROWS
+    search = searched(linear(0.01, 0.0), memory_bytes=memory_bytes, nbytes_per_row=2**20, num_workers=num_workers)
+    assert search.num_rows * 2 * 2**20 * num_workers <= memory_bytes * MEMORY_SHARE
+    assert search.num_rows > FIRST_ROWS
 
 
 def test_rows_that_weigh_more_later_make_smaller_tasks() -> None:
-    growth = grown(linear(0.005, 0.000_001), memory_bytes=2**28)
-    assert growth.rows_within(8) == growth.num_rows > 1000
-    assert growth.rows_within(2**20) <= 64
-    assert growth.rows_within(2**40) == 1, "a row that fits nowhere is still tried"
+    search = searched(linear(0.005, 0.000_001), memory_bytes=2**28)
+    assert search.rows_within(8) == search.num_rows > 1000
+    assert search.rows_within(2**20) <= 64
+    assert search.rows_within(2**40) == 1, "a row that fits nowhere is still tried"
 
 
 def test_outputs_count_as_memory() -> None:
-    growth = Growth(MAX_ROWS)
-    growth.fit(4000, 1)
-    assert growth.rows_within(10) == FIRST_ROWS
-    growth.note(FIRST_ROWS, 1.0, FIRST_ROWS * 10, FIRST_ROWS * 490)
-    assert growth.rows_within(10) == 2
+    search = BatchSizeSearch(MAX_ROWS)
+    search.fit(4000, 1)
+    assert search.rows_within(10) == FIRST_ROWS
+    search.note(FIRST_ROWS, 1.0, FIRST_ROWS * 10, FIRST_ROWS * 490)
+    assert search.rows_within(10) == 2
 
 
 def test_the_most_rows_are_never_passed() -> None:
-    assert grown(linear(0.01, 0.0), max_rows=100).num_rows == 100
-    assert grown(linear(0.01, 0.0), max_rows=3).num_rows == 3
+    assert searched(linear(0.01, 0.0), max_rows=100).num_rows == 100
+    assert searched(linear(0.01, 0.0), max_rows=3).num_rows == 3
 
 
 def test_incomplete_tasks_and_the_first_of_each_worker_say_nothing() -> None:
-    growth = Growth(MAX_ROWS)
-    growth.fit(2**30, num_workers=2)
+    search = BatchSizeSearch(MAX_ROWS)
+    search.fit(2**30, num_workers=2)
     for _ in range(100):
-        growth.note(FIRST_ROWS - 1, 0.001, 1, 1)
-    assert growth.num_rows == FIRST_ROWS
+        search.note(FIRST_ROWS - 1, 0.001, 1, 1)
+    assert search.num_rows == FIRST_ROWS
 
 
 def test_a_size_whose_tasks_take_their_time_is_settled_for_good() -> None:
-    growth = grown(linear(0.05, 0.000_5))
-    found = growth.num_rows
+    search = searched(linear(0.05, 0.000_5))
+    found = search.num_rows
     for busy_s in (0.2, 100.0):
         for _ in range(2000):
-            growth.note(found, busy_s, 1, 1)
-    assert growth.num_rows == found
+            search.note(found, busy_s, 1, 1)
+    assert search.num_rows == found
 
 
 @pytest.mark.parametrize("num_held_up", [1, 8, 40])
@@ -184,21 +184,21 @@ def test_a_machine_that_stood_still_for_a_moment_does_not_decide(
 ) -> None:
     """Wherever it happens, a few hundred tasks later the size is a good one."""
     for first in range(0, 40, 3):
-        growth = Growth(MAX_ROWS)
-        growth.fit(2**34, num_workers=4)
+        search = BatchSizeSearch(MAX_ROWS)
+        search.fit(2**34, num_workers=4)
         for number in range(400):
-            num_rows = growth.rows_within(NBYTES_PER_ROW)
+            num_rows = search.rows_within(NBYTES_PER_ROW)
             extra_s = held_up_s if first <= number < first + num_held_up else 0.0
-            growth.note(num_rows, cost(num_rows) + extra_s, num_rows * NBYTES_PER_ROW, num_rows * NBYTES_PER_ROW)
-        assert share_of_best(cost, growth.num_rows) > 0.75, first
+            search.note(num_rows, cost(num_rows) + extra_s, num_rows * NBYTES_PER_ROW, num_rows * NBYTES_PER_ROW)
+        assert share_of_best(cost, search.num_rows) > 0.75, first
 
 
 def test_a_size_is_looked_at_again_ever_more_seldom() -> None:
     cost, edge = with_cliff(0.002, 0.000_01, 256), 256
-    growth = grown(cost)
+    search = searched(cost)
     num_beyond = 0
     for _ in range(10_000):
-        num_beyond += growth.num_rows > edge
-        growth.note(growth.num_rows, cost(growth.num_rows), growth.num_rows, growth.num_rows)
+        num_beyond += search.num_rows > edge
+        search.note(search.num_rows, cost(search.num_rows), search.num_rows, search.num_rows)
     assert 0 < num_beyond < 100
-    assert growth.num_rows <= edge
+    assert search.num_rows <= edge

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.executor import Executor, PoolChoice
+from penstock.engine.executor import Executor
+from penstock.engine.stage import PoolChoice
 from penstock.observe.events import Event, QueryFinished, QueryStarted, StageFinished
 from penstock.plan.stages import Cut, Read, Stage, Transform, Work
 from penstock.protocols import Bundle, Emit, ReadRequest, Report, Task

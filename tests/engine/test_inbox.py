@@ -63,13 +63,13 @@ def sizes_of(tasks: list[list[int]]) -> list[int]:
 def test_tasks_are_cut_to_what_memory_suits_unless_their_size_is_promised(policy: Policy, sizes: list[int]) -> None:
     inbox = filled(policy, [20, 5])
     inbox.close()
-    inbox.most_nbytes = 75
+    inbox.max_task_nbytes = 75
     assert sizes_of(drained(inbox)) == sizes
 
 
 def test_a_row_that_is_too_large_is_a_task_all_the_same() -> None:
     inbox = filled(Whole(), [3])
-    inbox.most_nbytes = 1
+    inbox.max_task_nbytes = 1
     assert drained(inbox) == [[0], [1], [2]]
 
 
@@ -93,13 +93,13 @@ def test_tasks_that_take_no_time_grow_and_shrink_again_when_they_wait() -> None:
     sizes = []
     for busy_s in (1e-5, 1e-5, 1e-5, 0.5, 0.5):
         sizes.append(sum(bundle.num_rows for bundle in inbox.take()))
-        inbox.note(sizes[-1], busy_s)
+        inbox.note_task(sizes[-1], busy_s, 0, 0)
     assert sizes == [4, 16, 16, 16, 4]
 
 
 def test_tasks_of_others_stay_as_they_are() -> None:
     inbox = filled(AtMost(4), [200])
-    inbox.note(4, 1e-9)
+    inbox.note_task(4, 1e-9, 0, 0)
     assert sum(bundle.num_rows for bundle in inbox.take()) == 4
 
 
@@ -123,9 +123,10 @@ def test_rows_come_out_in_order_none_lost_or_doubled(policy: Policy, steps: list
             inbox.push(Bundle(range(num_pushed, num_pushed + step.push), step.push, step.push * 10))
             num_pushed += step.push
         if step.rows_per_task is not None:
-            inbox.rows_per_task = step.rows_per_task
-            if inbox.growth is not None:
-                inbox.growth.num_rows = step.rows_per_task
+            if isinstance(policy, Paced):
+                inbox.rows_per_task = step.rows_per_task
+            if inbox.size_search is not None:
+                inbox.size_search.num_rows = step.rows_per_task
         for _ in range(step.takes):
             if inbox.num_tasks or (inbox.has_part and step.takes > 2):
                 taken += rows_of(inbox.take())
@@ -176,8 +177,8 @@ def test_paced_follows_its_pace(sizes: list[int], paces: list[int]) -> None:
 @given(SIZES, st.integers(1, 60))
 def test_measured_joins_and_cuts_to_the_size_found(sizes: list[int], num_rows: int) -> None:
     inbox = filled(Measured(1000), sizes)
-    assert inbox.growth is not None
-    inbox.growth.num_rows = num_rows
+    assert inbox.size_search is not None
+    inbox.size_search.num_rows = num_rows
     assert sizes_of(drained(inbox)) == [num_rows] * (sum(sizes) // num_rows)
     rest = sum(sizes) % num_rows
     assert inbox.has_part == bool(rest)
@@ -194,9 +195,11 @@ def test_a_part_of_a_measured_batch_may_leave() -> None:
 
 def test_heavy_rows_make_small_measured_batches() -> None:
     inbox = filled(Measured(1000), [50])
-    assert inbox.growth is not None
-    inbox.growth.num_rows = 40
-    inbox.growth.fit(memory_bytes=400, num_workers=2)  # a quarter of it, for two: 50 bytes each, and a row weighs ten
+    assert inbox.size_search is not None
+    inbox.size_search.num_rows = 40
+    inbox.size_search.fit(
+        memory_bytes=400, num_workers=2
+    )  # a quarter of it, for two: 50 bytes each, and a row weighs ten
     assert sizes_of(drained(inbox)) == [5] * 10
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -26,22 +26,26 @@ def _no_thread_is_left() -> Iterator[None]:
     assert our_threads() == []
 
 
+def numbers(count: int) -> Generator[int, None, None]:
+    yield from range(count)
+
+
 def test_items_come_in_order() -> None:
-    assert list(prefetched(iter(range(100)), 3)) == list(range(100))
+    assert list(prefetched(lambda _: numbers(100), 3)) == list(range(100))
 
 
 def test_it_runs_ahead_and_no_further() -> None:
     drawn: list[int] = []
     has_drawn_three = threading.Event()
 
-    def items() -> Iterator[int]:
+    def items() -> Generator[int, None, None]:
         for number in range(100):
             drawn.append(number)
             if number == 3:
                 has_drawn_three.set()
             yield number
 
-    ahead = prefetched(items(), 2)
+    ahead = prefetched(lambda _: items(), 2)
     assert next(ahead) == 0
     assert has_drawn_three.wait(10)  # 1 and 2 wait in the queue, 3 in the hand of the thread
     assert drawn == [0, 1, 2, 3]
@@ -50,11 +54,11 @@ def test_it_runs_ahead_and_no_further() -> None:
 
 
 def test_an_error_comes_after_what_came_before_it() -> None:
-    def items() -> Iterator[int]:
+    def items() -> Generator[int, None, None]:
         yield 1
         raise ValueError("no more")
 
-    ahead = prefetched(items(), 5)
+    ahead = prefetched(lambda _: items(), 5)
     assert next(ahead) == 1
     with pytest.raises(ValueError, match="no more"):
         next(ahead)
@@ -63,25 +67,25 @@ def test_an_error_comes_after_what_came_before_it() -> None:
 def test_closing_closes_the_items_on_their_thread() -> None:
     closed_on: list[str] = []
 
-    def items() -> Iterator[int]:
+    def items() -> Generator[int, None, None]:
         try:
             while True:
                 yield 1
         finally:
             closed_on.append(threading.current_thread().name)
 
-    ahead = prefetched(items(), 1)
+    ahead = prefetched(lambda _: items(), 1)
     next(ahead)
     ahead.close()
     assert closed_on == ["penstock-prefetch"]
 
 
 def test_it_sees_the_settings_of_the_reader() -> None:
-    def items() -> Iterator[int]:
+    def items() -> Generator[int, None, None]:
         yield ps.get_config().num_threads
 
     with ps.config(num_threads=17):
-        assert list(prefetched(items(), 1)) == [17]
+        assert list(prefetched(lambda _: items(), 1)) == [17]
 
 
 def test_leaving_stops_a_query_that_gives_nothing() -> None:

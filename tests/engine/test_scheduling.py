@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from penstock.engine.scheduling import (
-    FIRST_INFLATION,
+    FIRST_GROWTH,
     LEAST_INPUT_NBYTES,
     MAX_PACED_ROWS,
     PACED_TASK_S,
@@ -95,7 +95,7 @@ def test_is_queue_short(num_tasks: int, num_takers: int, num_feeders: int, is_sh
 @pytest.mark.parametrize(
     ("nbytes_in", "total_in", "total_out", "expected"),
     [
-        (100, 0, 0, 100 * FIRST_INFLATION),  # nothing known: the worst
+        (100, 0, 0, 100 * FIRST_GROWTH),  # nothing known: the worst
         (0, 0, 0, 0),
         (100, 10, 0, 0),  # it gave nothing so far
         (100, 10, 10, 100),
@@ -115,7 +115,7 @@ GB = 10**9
 @pytest.mark.parametrize(
     ("share", "total_in", "total_out", "most"),
     [
-        (GB, 0, 0, GB // FIRST_INFLATION),  # nothing known: the worst
+        (GB, 0, 0, GB // FIRST_GROWTH),  # nothing known: the worst
         (GB, 10, 0, GB),  # what shrinks is bound by its input
         (GB, 10, 10, GB),
         (GB, 10, 500, GB // 50),

@@ -172,7 +172,7 @@ def test_a_limit_leaves_its_memory_and_cores_to_what_comes_after() -> None:
     next(bundle for bundle in bundles if stages[1].is_done)
     assert all(pool.is_closed for pool in world.pools[:2])
     assert [stage.nbytes_held for stage in stages[:2]] == [0, 0]
-    assert world.executor._cpu.num_free == 16 - stages[-1].num_running
+    assert world.executor._resources.cores.num_free == 16 - stages[-1].num_running
     bundles.close()
 
 

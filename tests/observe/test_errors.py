@@ -138,7 +138,7 @@ def test_a_folder_that_takes_no_file_is_an_error_with_a_remedy(tmp_path: Path, m
     df = ps.range(2000).map(fail, on_error="ignore")
     with ps.config(temp_dir=tmp_path / "missing"), pytest.raises(FileNotFoundError) as caught:
         df.collect()
-    assert "Set temp_dir to a folder with room" in caught.value.__notes__[0]
+    assert "Set temp_dir to a folder with more room" in caught.value.__notes__[0]
 
 
 def test_a_process_that_is_killed_leaves_no_file(temp_dir: Path) -> None:

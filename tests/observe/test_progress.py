@@ -38,7 +38,7 @@ from penstock.observe.events import (
 )
 from penstock.observe.progress import Progress, StageCount, stage_lines
 
-STAGES = (StageInfo(0, "Scan", 1000), StageInfo(1, "Map(Predictor)"))
+STAGES = (StageInfo(0, "Scan"), StageInfo(1, "Map(Predictor)"))
 STARTED = QueryStarted(STAGES, time_s=0.0)
 FINISHED = QueryFinished(None, time_s=1.0)
 
@@ -144,7 +144,7 @@ def clock() -> Clock:
 def _nothing_is_left_behind() -> Iterator[None]:
     yield
     assert not [thread for thread in threading.enumerate() if thread.name == "penstock-progress"]
-    assert not progress_module._is_drawn.locked()
+    assert not progress_module._screen_lock.locked()
 
 
 def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
@@ -158,8 +158,8 @@ def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
     clock.now_s += 0.6
     progress.refresh()
     assert terminal.screen() == [
-        "● Scan            ━━━━────────────  250 / 1,000 rows  250 rows/s  4.0 kB",
-        "○ Map(Predictor)                              0 rows                 0 B",
+        "● Scan            250 rows  250 rows/s  4.0 kB",
+        "○ Map(Predictor)    0 rows                 0 B",
         "1.0 s",
     ]
 
@@ -202,15 +202,15 @@ def test_a_write_counts_the_rows_that_it_wrote(
 def test_rows_that_failed_are_counted(terminal: FakeTerminal, clock: Clock) -> None:
     error = RowError("parse", "{}", "ValueError", "bad", "")
     progress = Progress(terminal.stream, clock=clock, interval_s=None)
-    progress.on_event(QueryStarted((StageInfo(0, "Scan", 1000), StageInfo(1, "Map")), time_s=0.0))
+    progress.on_event(QueryStarted((StageInfo(0, "Scan"), StageInfo(1, "Map")), time_s=0.0))
     progress.on_event(BundleProduced(0, 500, 4_000, 0.1))
     progress.on_event(RowsFailed(1, (error,) * 3))
     progress.on_event(BundleProduced(1, 497, 4_000, 0.1))
     clock.now_s += 1
     progress.refresh()
     assert terminal.screen() == [
-        "● Scan  ━━━━━━━━────────  500 / 1,000 rows            500 rows/s  4.0 kB",
-        "● Map                             497 rows  3 failed  497 rows/s  4.0 kB",
+        "● Scan  500 rows            500 rows/s  4.0 kB",
+        "● Map   497 rows  3 failed  497 rows/s  4.0 kB",
         "1.0 s",
     ]
     progress.on_event(FINISHED)
@@ -290,10 +290,10 @@ def test_a_query_inside_a_query_stays_silent(terminal: FakeTerminal, clock: Cloc
     outer.on_event(FINISHED)
 
 
-@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 120, 200])
+@pytest.mark.parametrize("width", [20, 40, 60, 200])
 def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
     stages = [
-        StageCount(StageInfo(0, "read_parquet(s3://bucket/a/long/path/*.parquet)", 1_000_000), 123_456, 10**9),
+        StageCount(StageInfo(0, "read_parquet(s3://bucket/a/long/path/*.parquet)"), 123_456, 10**9),
         StageCount(StageInfo(1, "漢字" * 30), 99, 10),
         StageCount(StageInfo(2, "Write"), 0, 0),
     ]
@@ -302,8 +302,8 @@ def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
     assert len({cell_len(line) for line in lines[:3]}) == 1
     if width >= 40:
         assert max(map(cell_len, lines)) <= width
-    assert all("123,456 / 1,000,000 rows" in line for line in lines[:1])
-    assert ("━" in lines[0]) == (width >= 120)
+    assert "123,456 rows" in lines[0]
+    assert ("GB" in lines[0]) == (width >= 60)
 
 
 def test_the_rate_is_that_of_late_and_falls_back_to_the_mean() -> None:

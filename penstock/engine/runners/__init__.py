@@ -1,11 +1,11 @@
-"""Where queries run. The runner is a setting like any other, so it can be chosen by environment or in a block.
+"""Run queries on the current runner. The runner is a setting, chosen by environment or in a ``with`` block.
 
 The engine is loaded with the first query, which keeps ``import penstock`` quick.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.config import get_config, set_config
 
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
     from penstock.plan.nodes import Plan, Write
     from penstock.protocols import Subscriber
 
-_ray_options: dict[str, Any] = {}
+_ray_address: str | None = None
 
 
-def run(plan: Plan, *, is_ordered: bool = True, subscribers: Sequence[Subscriber] = ()) -> Iterator[pa.RecordBatch]:
-    """Yield the plan's rows from the current runner; see ``runners.query``."""
+def run(
+    plan: Plan, *, is_ordered: bool = True, subscribers: Sequence[Subscriber] = (), num_ahead: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield the plan's rows from the current runner; see ``query.run``."""
     from penstock.engine.runners import query
 
-    return query.run(plan, current_runner(), is_ordered=is_ordered, subscribers=subscribers)
+    return query.run(plan, current_runner(), is_ordered=is_ordered, subscribers=subscribers, num_ahead=num_ahead)
 
 
 def write(plan: Write, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
-    """Run a write to its commit on the current runner; see ``runners.query``."""
+    """Run a write to its commit on the current runner; see ``query.write``."""
     from penstock.engine.runners import query
 
     return query.write(plan, current_runner(), subscribers=subscribers)
@@ -40,7 +42,7 @@ def current_runner() -> Runner:
     if get_config().runner == "ray":
         from penstock.engine.runners.ray.runner import RayRunner
 
-        return RayRunner(**_ray_options)
+        return RayRunner(_ray_address)
     from penstock.engine.runners.local import LocalRunner
 
     return LocalRunner()
@@ -48,8 +50,8 @@ def current_runner() -> Runner:
 
 def set_runner_ray(address: str | None = None) -> None:
     """Run queries on Ray: on the cluster at ``address``, the one this process is connected to, or a new local one."""
-    _ray_options.clear()
-    _ray_options["address"] = address
+    global _ray_address
+    _ray_address = address
     set_config(runner="ray")
 
 

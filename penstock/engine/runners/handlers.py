@@ -19,6 +19,7 @@ from penstock.engine.pools.threads import OpenHandler
 from penstock.engine.pools.worker_restart import Revival
 from penstock.engine.steps import ReadHandler, Steps, TransformHandler
 from penstock.errors import WriteError
+from penstock.plan.nodes import sink_name
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
 from penstock.protocols import Handler, PartSink, Sink, WorkerContext
 from penstock.storage.remembered import remembered, restore
@@ -122,7 +123,7 @@ class WriteHandler:
 
     def __init__(self, sink: Sink) -> None:
         self._writer = sink.open()
-        self._name = str(getattr(sink, "name", type(sink).__name__))
+        self._name = sink_name(sink)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         return packed_records(self._checked(self._writer.write(item), "write"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.engine.executor import PoolChoice
 from penstock.engine.pools.threads import OpenHandler, ThreadPool, Threads
 from penstock.engine.runners.handlers import async_opener, opener, revival
 from penstock.engine.runners.placement import Devices, sharing_key
 from penstock.engine.scheduling import Footprint
+from penstock.engine.stage import PoolChoice
 from penstock.errors import UdfError
 from penstock.expr.udf import UdfSpec
 from penstock.plan.stages import AtMost, CallBatch, CallUdf, CombineSets, Exactly, Stage, Work, WriteOut

@@ -1,4 +1,4 @@
-"""One query from plan to rows, the same for every runner: optimize, lower, execute, fetch; or commit."""
+"""Run one query from plan to rows on any runner: optimize, lower, execute, then fetch the rows or commit the write."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -13,16 +14,18 @@ import pyarrow as pa
 from penstock.cache.ledger.open_ledgers import job_folder
 from penstock.config import Config, get_config
 from penstock.cost.accounts import current_account
-from penstock.engine.executor import Executor, MakePool
+from penstock.engine.cancellation import Cancellation
+from penstock.engine.executor import NUM_RESULTS_HELD, Executor, MakePool
 from penstock.engine.lineage import Lineage, is_traceable
+from penstock.engine.prefetch import prefetched
 from penstock.engine.runners.handlers import unpacked_records
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.lower import lower
-from penstock.plan.nodes import Plan, Write, called_functions, has_async_call
+from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
 from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import Gathered, Stage
-from penstock.protocols import Bundle, ErrorSink, Origin, Priced, Subscriber
+from penstock.protocols import Bundle, CachesAnswers, ErrorSink, Origin, Priced, Subscriber
 from penstock.udf.memo import with_cache_keys
 
 Rules = Sequence[Callable[[Plan], Plan]]
@@ -30,7 +33,7 @@ Rules = Sequence[Callable[[Plan], Plan]]
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """How pools are made where a query runs, and what its stages share there."""
+    """A place where a query runs: how to make its pools, and the cores and memory that its stages share."""
 
     make_pool: MakePool
     num_cores: int
@@ -38,17 +41,17 @@ class Workplace:
 
 
 class Runner(Protocol):
-    """Where queries run: it makes pools for stages, and brings bundles to the user's process."""
+    """A place for queries: this machine or a cluster."""
 
     def open(self, config: Config, stages: Sequence[Stage]) -> AbstractContextManager[Workplace]:
-        """Return a workplace for these stages that stays valid within the context, and whose end leaves nothing behind.
+        """Return a workplace for these stages that is valid within the context. Leaving the context releases it.
 
-        What can never run there is refused, before anything is read.
+        Raise InvalidArgumentError, before anything is read, for stages that can never run there.
         """
         ...
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
-        """Return a bundle's rows. May block."""
+        """Return the rows of a bundle in the user's process. May block."""
         ...
 
 
@@ -59,17 +62,36 @@ def run(
     is_ordered: bool = True,
     rules: Rules = RULES,
     subscribers: Sequence[Subscriber] = (),
+    num_ahead: int = 0,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released."""
+    """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released.
+
+    With ``num_ahead`` the query runs on a thread of its own, that many batches ahead of the reader.
+    """
+    start = partial(_run, plan, runner, is_ordered, rules, subscribers, num_ahead)
+    return prefetched(start, num_ahead) if num_ahead else start()
+
+
+def _run(
+    plan: Plan,
+    runner: Runner,
+    is_ordered: bool,
+    rules: Rules,
+    subscribers: Sequence[Subscriber],
+    num_ahead: int,
+    cancellation: Cancellation | None = None,
+) -> Generator[pa.RecordBatch, None, None]:
     check_calls(plan)
     stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
-    with closing(_execute(stages, runner, subscribers)) as bundles:
+    # The reader's own, those that wait for it, and the one that waits to join them.
+    num_held = NUM_RESULTS_HELD + (num_ahead + 1 if num_ahead else 0)
+    with closing(_execute(stages, runner, subscribers, None, cancellation, num_held)) as bundles:
         for bundle in bundles:
             yield runner.fetch(bundle)
 
 
 def check_calls(plan: Plan, *, has_ledger: bool = False) -> None:
-    """Refuse a query with a budget whose price nobody knows, and one whose answers are to be kept, but nowhere."""
+    """Raise InvalidArgumentError for calls without a known price under a budget, and for a cache without a ledger."""
     account = current_account()
     has_budget = account is not None and account.budget is not None
     has_ledger = has_ledger or bool(job_folder() or get_config().cache_dir)
@@ -77,15 +99,15 @@ def check_calls(plan: Plan, *, has_ledger: bool = False) -> None:
         for argument in spec.target.init_args:
             if has_budget and isinstance(argument, Priced):
                 argument.check_price()
-            if not has_ledger and getattr(argument, "cache", None) is True:
+            if not has_ledger and isinstance(argument, CachesAnswers) and argument.cache is True:
                 raise InvalidArgumentError(
-                    f"{spec.name} has cache=True, and there is no place to keep answers in; set "
+                    f"{spec.name} has cache=True, but there is no ledger to cache its answers in; set "
                     'ps.set_config(cache_dir="...") or PENSTOCK_CACHE_DIR, or write with resume=True.'
                 )
 
 
 def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
-    """Run a write to its commit and return what the sink says of it. If anything fails, nothing is visible."""
+    """Run a write to its commit and return the sink's summary. If anything fails, nothing becomes visible."""
     plan.sink.start()
     try:
         log = next((each for each in subscribers if isinstance(each, ErrorLog)), None)
@@ -100,11 +122,11 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
     except BaseException:
         plan.sink.abort()
         raise
-    return _shown(shown, str(getattr(plan.sink, "name", type(plan.sink).__name__)))
+    return _shown(shown, sink_name(plan.sink))
 
 
 def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
-    """Return the stages of a write whose parts can be committed; None where what a row gives depends on the others."""
+    """Return the stages of a write whose parts can be committed; None if the result of a row depends on others."""
     check_calls(plan)
     stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
     return with_cache_keys(stages) if is_traceable(stages) else None
@@ -113,23 +135,27 @@ def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
 def write_parts(
     stages: Sequence[Stage], runner: Runner, lineage: Lineage, *, subscribers: Sequence[Subscriber] = ()
 ) -> Generator[tuple[list[dict[str, Any]], tuple[Origin, ...]], None, None]:
-    """Yield the records of each part of a write, as soon as it is complete, and where its rows come from."""
+    """Yield the records of each part of a write as soon as it is complete, with the origins of its rows."""
     with closing(_execute(stages, runner, subscribers, lineage)) as bundles:
         for bundle in bundles:
             yield unpacked_records([runner.fetch(bundle)]), bundle.origins
 
 
 def is_written_in_order(plan: Plan) -> bool:
-    """Say whether rows are written in input order, as far as one writer suffices.
+    """Decide whether rows are written in input order.
 
-    Where calls wait for others, as async ones do, a slow one must not hold up those after it, and rows are written as
-    they come.
+    A slow async call must not delay the rows after it, so plans with async calls are written as rows come.
     """
     return not has_async_call(plan)
 
 
 def _execute(
-    stages: Sequence[Stage], runner: Runner, subscribers: Sequence[Subscriber], lineage: Lineage | None = None
+    stages: Sequence[Stage],
+    runner: Runner,
+    subscribers: Sequence[Subscriber],
+    lineage: Lineage | None = None,
+    cancellation: Cancellation | None = None,
+    num_results_held: int = NUM_RESULTS_HELD,
 ) -> Generator[Bundle, None, None]:
     with runner.open(get_config(), stages) as workplace:
         executor = Executor(
@@ -139,13 +165,15 @@ def _execute(
             num_cores=workplace.num_cores,
             subscribers=subscribers,
             lineage=lineage,
+            cancellation=cancellation,
+            num_results_held=num_results_held,
         )
         with closing(executor.run()) as bundles:
             yield from bundles
 
 
 def _shown(given: Any, sink: str) -> pa.Table:
-    """Return what a sink's ``commit`` gave as a table. The rows are visible by now, so nothing is undone."""
+    """Return the result of a sink's ``commit`` as a table. The rows are visible by now, so nothing is undone."""
     if given is None:
         return pa.table({})
     if isinstance(given, pa.RecordBatch):

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from penstock.config import Config
 from penstock.cost.accounts import current_account
-from penstock.engine.executor import PoolChoice
 from penstock.engine.runners.handlers import async_opener, opener
 from penstock.engine.runners.placement import sharing_key, worker_count
 from penstock.engine.runners.pools import num_async_tasks
 from penstock.engine.runners.query import Workplace
 from penstock.engine.runners.ray.worker import Answer, AsyncWorker, Worker
+from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError, MissingExtraError, WorkerDiedError
 from penstock.expr.udf import Resources
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work

@@ -1,0 +1,91 @@
+"""The tasks of a stage between submission and the release of their last output, and the bytes they hold."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Sequence
+
+from penstock.engine.scheduling import Footprint
+from penstock.protocols import Bundle, Task
+
+
+class InFlight:
+    """Tasks that run, rest between two outputs, or wait for an earlier task whose outputs come first."""
+
+    def __init__(self, footprint: Footprint, *, is_ordered: bool) -> None:
+        self._num_copies = 1 + footprint.num_inputs
+        self._is_ordered = is_ordered
+        self._submitted: dict[Task, int] = {}  # numbered in the order of submission
+        self._running: dict[Task, int] = {}  # with the expected bytes of the next output
+        self._resting: list[tuple[int, Task]] = []  # a heap, the oldest first
+        self._numbers = itertools.count()
+        self.nbytes_in = 0  # inputs, with the copies that workers make of them
+        self.nbytes_expected = 0  # next outputs of running tasks
+        self.nbytes_unreleased = 0  # outputs held back for the sake of order
+
+    def __bool__(self) -> bool:
+        return bool(self._submitted)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def nbytes(self) -> int:
+        return self.nbytes_in + self.nbytes_expected + self.nbytes_unreleased
+
+    @property
+    def resting(self) -> Task | None:
+        """The oldest task that rests."""
+        return self._resting[0][1] if self._resting else None
+
+    @property
+    def is_head_resting(self) -> bool:
+        """The task whose outputs all others wait for is the next to resume."""
+        return bool(self._resting) and self._resting[0][1] is next(iter(self._submitted))
+
+    def start(self, task: Task | None, nbytes_expected: int) -> Task:
+        """Mark a new task as running, or the oldest resting task if ``task`` is None; return it."""
+        if task is None:
+            task = heapq.heappop(self._resting)[1]
+        else:
+            self._submitted[task] = next(self._numbers)
+            self.nbytes_in += task.nbytes * self._num_copies
+        self._running[task] = nbytes_expected
+        self.nbytes_expected += nbytes_expected
+        return task
+
+    def stop(self, task: Task, output: Bundle | None, *, is_done: bool) -> Sequence[Bundle]:
+        """Record that a task reported: it rests or is done. Return the outputs that may go on now."""
+        self.nbytes_expected -= self._running.pop(task)
+        if output is not None:
+            task.outputs.append(output)
+            self.nbytes_unreleased += output.nbytes
+        if is_done:
+            task.is_done = True
+            self.nbytes_in -= task.nbytes * self._num_copies
+        else:
+            heapq.heappush(self._resting, (self._submitted[task], task))
+        return self._release(self._submitted if self._is_ordered else (task,))
+
+    def clear(self) -> None:
+        self._submitted.clear()
+        self._running.clear()
+        self._resting.clear()
+        self.nbytes_in = self.nbytes_expected = self.nbytes_unreleased = 0
+
+    def _release(self, tasks: Iterable[Task]) -> Sequence[Bundle]:
+        """Return the outputs of the first of ``tasks``, and those of the next once it is done."""
+        released: list[Bundle] = []
+        gone: list[Task] = []
+        for task in tasks:
+            released += task.outputs
+            task.outputs.clear()
+            if not task.is_done:
+                break
+            gone.append(task)
+        for task in gone:
+            del self._submitted[task]
+        self.nbytes_unreleased -= sum(bundle.nbytes for bundle in released)
+        return released
