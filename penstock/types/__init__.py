@@ -1,15 +1,19 @@
-"""What columns hold: types, schemas, series, and the ways between Python, NumPy and Arrow.
+"""Types, schemas and series, and conversions between Python, NumPy and Arrow.
 
-``DataType`` describes values, ``Schema`` columns, ``Series`` is one column in a user's hands. ``to_arrow_array`` and
-``to_batch`` take whatever users give, ``default_numpy`` and ``Series`` give it back. Importing this package registers
-the extension types with Arrow; it imports no pandas, torch or pydantic.
+``DataType`` describes values, ``Schema`` columns; ``Series`` is one column for users. ``to_arrow_array`` and
+``to_batch`` convert what users pass in, ``default_numpy`` and ``Series`` convert it back. Importing this package
+registers the extension types with Arrow; it imports no pandas, torch or pydantic.
+
+Layers, each importing only from those before: ``extension``, ``normalize``, ``names``; ``datatype``; ``schema``,
+``supertype``, ``hints``, ``arrays``; ``encode``, ``infer``, ``cast``; ``convert``; ``series``.
 """
 
 from penstock.types.arrays import check_one_array, default_numpy, object_array
 from penstock.types.cast import cast
 from penstock.types.convert import to_arrow_array, to_batch
-from penstock.types.datatype import DataType
+from penstock.types.datatype import DataType, connect
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
+from penstock.types.hints import dtype_from_hint
 from penstock.types.normalize import normalize, normalize_batch
 from penstock.types.partial import PartialColumn
 from penstock.types.schema import Field, Schema
@@ -39,3 +43,5 @@ __all__ = [
     "to_batch",
     "unified",
 ]
+
+connect(hint=dtype_from_hint, value=lambda value: DataType(to_arrow_array([value], None, what="value").type))

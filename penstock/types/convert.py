@@ -1,11 +1,11 @@
-"""From what users pass in and their functions return, to Arrow."""
+"""Convert what users pass in and what their functions return to Arrow."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,17 @@ from penstock.types.encode import REFUSALS, encode, pickled
 from penstock.types.infer import infer_dtype, needs_inference, short_repr, shortened
 from penstock.types.normalize import normalize, normalize_batch
 from penstock.types.plain import arrow_array
-from penstock.types.series import Series
+
+
+@runtime_checkable
+class ArrowConvertible(Protocol):
+    """A column that converts itself to Arrow, such as ``Series``."""
+
+    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array: ...
 
 
 def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Array:
-    """Return one value for each row as a normal Arrow array, of ``dtype`` if it is given.
+    """Return one value for each row as a normalized Arrow array, of ``dtype`` if it is given.
 
     ``values`` is a list, tuple or range of Python values, arrays or images; an ndarray or a torch tensor, whose first
     dimension is the rows; a pandas Series; an Arrow array; or a Series. None is null. Without a dtype it is inferred,
@@ -32,8 +38,8 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
     >>> to_arrow_array([[1, 2], None], None, what="column 'x'").type
     ListType(list<item: int64>)
     """
-    if isinstance(values, Series):
-        values = values.to_arrow()
+    if isinstance(values, ArrowConvertible) and not is_pandas(values):
+        values = values.__arrow_array__()
     if isinstance(values, pa.Array | pa.ChunkedArray):
         array = normalize(_one_chunk(values, what))
         return array if dtype is None else cast(array, dtype, what=what)
@@ -55,7 +61,7 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
 
 
 def to_batch(output: Any, what: str) -> pa.RecordBatch:
-    """Return what a batch function gave back as one normal record batch.
+    """Return the result of a batch function as one normalized record batch.
 
     Accepted are a dict of arrays or lists, a pyarrow Table or RecordBatch, and a pandas DataFrame, whose index is left
     out. Anything else, and columns of unequal lengths, raise TypeMismatchError.
@@ -94,17 +100,17 @@ def _is_masked(values: Any) -> bool:
 
 
 def _from_masked(values: Any, dtype: DataType | None, what: str) -> pa.Array:
-    """Return the rows of a NumPy masked array; where all of a row is masked it is null."""
+    """Return the rows of a NumPy masked array; a row that is masked entirely is null."""
     mask: Any = np.broadcast_to(values.mask, values.shape).reshape(len(values), -1)
     is_null = mask.any(axis=1)
     if (is_null != mask.all(axis=1)).any():
-        raise TypeMismatchError(f"{what}: a masked array has rows of which only a part is masked; fill or split them")
+        raise TypeMismatchError(f"{what}: a masked array has rows that are masked in part only; fill or split them")
     rows = [None if gone else row for gone, row in zip(is_null.tolist(), values.data, strict=True)]
     return _infer(rows, what) if dtype is None else _encode(rows, dtype, what)
 
 
 def is_pandas(values: Any) -> bool:
-    """Check whether an object is one of pandas', which is not imported for that."""
+    """Check whether an object belongs to pandas, without importing pandas."""
     return type(values).__module__.partition(".")[0] == "pandas"
 
 

@@ -1,9 +1,9 @@
-"""``DataType``: what a column holds, as one immutable value over one Arrow type."""
+"""``DataType``: the type of a column, one immutable value over one Arrow type."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,15 @@ import pyarrow.types as pt
 
 from penstock.errors import TypeMismatchError
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
+from penstock.types.names import format_type, parse_type, time_type
 from penstock.types.normalize import normal_type
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DataType:
-    """What a column holds. Two are equal when they describe the same values; ``arrow`` is the Arrow type beneath.
+    """The type of a column. Two are equal when they describe the same values; ``arrow`` is the Arrow type beneath.
 
-    The Arrow type is always normal: no large, view, dictionary or run-end encoded variants, whatever it was made from.
+    The Arrow type is always normalized: it is no large, view, dictionary or run-end encoded variant.
 
     >>> DataType.list(DataType.string())
     list[string]
@@ -35,11 +36,9 @@ class DataType:
         object.__setattr__(self, "arrow", normal_type(self.arrow))
 
     def __repr__(self) -> str:
-        from penstock.types.names import format_dtype
+        return format_type(self.arrow)
 
-        return format_dtype(self)
-
-    # --- make one -------------------------------------------------------------------------------------------------
+    # --- constructors -------------------------------------------------------------------------------------------------
 
     @staticmethod
     def null() -> DataType:
@@ -129,7 +128,7 @@ class DataType:
     @staticmethod
     def time(unit: str = "us") -> DataType:
         """Times of day, counted in ``unit``: ``s``, ``ms``, ``us`` or ``ns``."""
-        return DataType(pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit))
+        return DataType(time_type(unit))
 
     @staticmethod
     def timestamp(unit: str = "us", timezone: str | None = None) -> DataType:
@@ -207,20 +206,16 @@ class DataType:
         >>> DataType.parse("struct[id: int, tags: list[text]]")
         struct[id: int64, tags: list[string]]
         """
-        from penstock.types.names import parse_dtype
-
-        return parse_dtype(text)
+        return DataType(parse_type(text))
 
     @staticmethod
     def from_hint(hint: Any) -> DataType:
-        """Return the type for a Python type hint; what Arrow cannot hold is ``python``.
+        """Return the type for a Python type hint; a type that Arrow cannot hold is ``python``.
 
         >>> DataType.from_hint(list[str] | None)
         list[string]
         """
-        from penstock.types.hints import dtype_from_hint
-
-        return dtype_from_hint(hint)
+        return _conversions["hint"](hint)
 
     @staticmethod
     def from_value(value: Any) -> DataType:
@@ -229,9 +224,7 @@ class DataType:
         >>> DataType.from_value({"a": 1.5})
         struct[a: float64]
         """
-        from penstock.types.convert import to_arrow_array
-
-        return DataType(to_arrow_array([value], None, what="value").type)
+        return _conversions["value"](value)
 
     @staticmethod
     def of(source: Any) -> DataType:
@@ -248,7 +241,7 @@ class DataType:
             return DataType(source)
         if isinstance(source, bool | int | float | bytes | list | dict):
             raise TypeMismatchError(
-                f"{source!r} is no type; give a DataType, its name such as 'int64', or a Python type"
+                f"{source!r} is not a type; give a DataType, its name such as 'int64', or a Python type"
             )
         return DataType.from_hint(source)
 
@@ -256,7 +249,7 @@ class DataType:
         """Return the Arrow type beneath."""
         return self.arrow
 
-    # --- ask about it ---------------------------------------------------------------------------------------------
+    # --- predicates ---------------------------------------------------------------------------------------------
 
     def is_null(self) -> builtins.bool:
         return bool(pt.is_null(self.arrow))
@@ -274,14 +267,14 @@ class DataType:
         return bool(pt.is_decimal(self.arrow))
 
     def is_numeric(self) -> builtins.bool:
-        """Whether it holds integers, floats or decimals; booleans are not numbers."""
+        """Check whether it holds integers, floats or decimals; booleans are not numbers."""
         return self.is_integer() or self.is_float() or self.is_decimal()
 
     def is_string(self) -> builtins.bool:
         return bool(pt.is_string(self.arrow))
 
     def is_binary(self) -> builtins.bool:
-        """Whether it holds bytes, of any length or of one."""
+        """Check whether it holds bytes, of any length or of one."""
         return bool(pt.is_binary(self.arrow) or pt.is_fixed_size_binary(self.arrow))
 
     def is_date(self) -> builtins.bool:
@@ -297,14 +290,14 @@ class DataType:
         return bool(pt.is_duration(self.arrow))
 
     def is_temporal(self) -> builtins.bool:
-        """Whether it holds dates, times, timestamps or durations."""
+        """Check whether it holds dates, times, timestamps or durations."""
         return self.is_date() or self.is_time() or self.is_timestamp() or self.is_duration()
 
     def is_fixed_size_list(self) -> builtins.bool:
         return bool(pt.is_fixed_size_list(self.arrow))
 
     def is_list(self) -> builtins.bool:
-        """Whether it holds lists, of any length or of one."""
+        """Check whether it holds lists, of any length or of one."""
         return bool(pt.is_list(self.arrow)) or self.is_fixed_size_list()
 
     def is_struct(self) -> builtins.bool:
@@ -314,7 +307,7 @@ class DataType:
         return bool(pt.is_map(self.arrow))
 
     def is_nested(self) -> builtins.bool:
-        """Whether it holds lists, structs or maps."""
+        """Check whether it holds lists, structs or maps."""
         return self.is_list() or self.is_struct() or self.is_map()
 
     def is_embedding(self) -> builtins.bool:
@@ -333,14 +326,14 @@ class DataType:
         return isinstance(self.arrow, PythonType)
 
     def is_extension(self) -> builtins.bool:
-        """Whether it is an embedding, tensor, image, file or Python object."""
+        """Check whether it is an embedding, tensor, image, file or Python object."""
         return isinstance(self.arrow, pa.BaseExtensionType)
 
     def is_comparable(self) -> builtins.bool:
-        """Whether its values have an order, so that they can be compared and sorted."""
+        """Check whether its values have an order."""
         return not (self.is_nested() or self.is_extension())
 
-    # --- take it apart --------------------------------------------------------------------------------------------
+    # --- parts --------------------------------------------------------------------------------------------
 
     @property
     def inner(self) -> DataType:
@@ -372,13 +365,13 @@ class DataType:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of every embedding, tensor or image, or None where each row has its own."""
+        """The shape of every embedding, tensor or image, or None if each row has its own."""
         shape: tuple[int, ...] | None = self._part("shape", "shape")
         return shape
 
     @property
     def timezone(self) -> str | None:
-        """The timezone of a timestamp, or None where it is local."""
+        """The timezone of a timestamp, or None if it is local."""
         timezone: str | None = self._part("tz", "timezone")
         return timezone
 
@@ -389,7 +382,7 @@ class DataType:
 
     @property
     def mode(self) -> str | None:
-        """The mode of every image, or None where each row has its own."""
+        """The mode of every image, or None if each row has its own."""
         mode: str | None = self._part("mode", "mode")
         return mode
 
@@ -401,3 +394,11 @@ class DataType:
 
     def _missing(self, name: str) -> TypeMismatchError:
         return TypeMismatchError(f"{self} has no {name!r}.")
+
+
+_conversions: dict[str, Callable[[Any], DataType]] = {}
+
+
+def connect(**conversions: Callable[[Any], DataType]) -> None:
+    """Supply the conversions from type hints and values, which build on this module; ``penstock.types`` calls this."""
+    _conversions.update(conversions)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.errors import TypeMismatchError
 from penstock.types.arrays import NDArray, check_one_array, default_numpy, python_values, unlocked
 from penstock.types.cast import cast
+from penstock.types.convert import to_arrow_array
 from penstock.types.datatype import DataType
 
 if TYPE_CHECKING:
@@ -33,16 +34,12 @@ class Series:
     _array: pa.Array
 
     def __init__(self, array: pa.Array | pa.ChunkedArray, name: str = "") -> None:
-        from penstock.types.convert import to_arrow_array
-
         self._name = name
         self._array = to_arrow_array(array, None, what=f"Series {name!r}")
 
     @classmethod
     def from_pylist(cls, values: Any, name: str = "", dtype: Any = None) -> Series:
         """Return a list of Python values as a Series, of ``dtype`` if it is given."""
-        from penstock.types.convert import to_arrow_array
-
         target = None if dtype is None else DataType.of(dtype)
         return cls(to_arrow_array(values, target, what=f"Series {name!r}"), name)
 
@@ -68,7 +65,7 @@ class Series:
 
     @property
     def null_count(self) -> int:
-        """How many values are missing."""
+        """The number of missing values."""
         return int(self._array.null_count)
 
     def to_arrow(self) -> pa.Array:
@@ -80,33 +77,33 @@ class Series:
         return python_values(self._array)
 
     def to_numpy(self) -> NDArray:
-        """Return the values as ``default_numpy`` has them: read-only and without a copy where Arrow allows.
+        """Return the values as ``default_numpy`` does: read-only and without a copy where Arrow allows.
 
-        Whole numbers, tensors of them and images of one shape have an array of that shape or, with nulls, none.
+        Tensors of integers and images of one shape must have no nulls, because an integer cannot be missing in NumPy.
         """
-        check_one_array(self._array, f"Series {self._name!r}", ", or use to_pylist(), which has None for each")
+        check_one_array(self._array, f"Series {self._name!r}", ", or use to_pylist(), which gives None for a null")
         return default_numpy(self._array)
 
     def to_torch(self, *, zero_copy: bool = False) -> torch.Tensor:
-        """Return the values as a torch tensor of its own memory, shaped as ``to_numpy`` shapes them.
+        """Return a copy of the values as a torch tensor, shaped like the result of ``to_numpy``.
 
-        With ``zero_copy`` it shares the memory of the column where Arrow allows. Write to no such tensor: torch has no
-        read-only ones, and whatever else has the column would change with it.
+        With ``zero_copy`` the tensor shares the memory of the column where Arrow allows. Do not write to such a tensor:
+        torch cannot make it read-only, and every other holder of the column would see the change.
         """
         import torch
 
         values = self.to_numpy()
         if values.dtype.kind not in "biuf":
             raise TypeMismatchError(
-                f"Series {self._name!r} of type {self.dtype} has no torch form; numbers, embeddings, tensors "
-                "and images of one shape do. Use to_pylist() and convert each value."
+                f"Series {self._name!r} of type {self.dtype} cannot become a torch tensor; numbers, embeddings, "
+                "tensors and images of one shape can. Use to_pylist() and convert each value."
             )
         if not values.flags.writeable:
             values = unlocked(values) if zero_copy else values.copy()
         return torch.from_numpy(values)
 
     def cast(self, dtype: Any) -> Series:
-        """Return the values as another type; what does not survive the conversion raises TypeMismatchError."""
+        """Return the values as another type; a value that changes in the conversion raises TypeMismatchError."""
         return Series(cast(self._array, DataType.of(dtype), what=f"Series {self._name!r}"), self._name)
 
     def rename(self, name: str) -> Series:

@@ -109,5 +109,5 @@ def test_torch_owns_its_memory_and_does_not_warn() -> None:
     assert tensor.shape == (2, 3)
     assert torch.equal(series.to_torch(), torch.ones(2, 3))
     assert Series.from_pylist([True, False]).to_torch().dtype == torch.bool
-    with pytest.raises(TypeMismatchError, match="'s' of type string has no torch form"):
+    with pytest.raises(TypeMismatchError, match="'s' of type string cannot become a torch tensor"):
         Series.from_pylist(["a"], name="s").to_torch()
