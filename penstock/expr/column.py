@@ -1,7 +1,7 @@
 """``Expression``: the shell around one expression node that users hold.
 
-It carries the operators and what every dialect has. Each function of ``penstock.functions`` adds itself here as a
-method (see ``method``); ``column.pyi``, made by ``make stubs``, lists them all for editors.
+It has the operators and the basic methods. Most functions of ``penstock.functions`` add themselves here as methods (see
+``method``); type checkers read ``column.pyi``, which ``make stubs`` writes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from penstock.expr.registry import load_next
 from penstock.types import DataType, to_arrow_array
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
-_LATER = object()
+_NOT_GIVEN = object()
 
 
 class Expression:
-    """A column to be computed. Made by ``col``, ``lit``, operators and functions; evaluated a batch at a time."""
+    """A column to compute, built by ``col``, ``lit``, operators and functions and evaluated a batch at a time."""
 
     __slots__ = ("_node",)
     __hash__ = None  # type: ignore[assignment]  # == builds an expression, so equality cannot serve a dict
@@ -47,7 +47,7 @@ class Expression:
         return object.__dir__(self)
 
     def name(self) -> str:
-        """Return the name of the column this gives.
+        """Return the name of the resulting column.
 
         >>> ps.col("a").alias("b").name()
         'b'
@@ -55,7 +55,7 @@ class Expression:
         return self._node.name
 
     def alias(self, name: str) -> Expression:
-        """Give the result another name.
+        """Rename the result.
 
         >>> ps.from_pydict({"a": [1]}).select(ps.col("a").alias("b")).to_pydict()
         {'b': [1]}
@@ -83,11 +83,11 @@ class Expression:
         return call("is_null", self)
 
     def not_null(self) -> Expression:
-        """Check whether each value is something."""
+        """Check whether each value is not null."""
         return call("not_null", self)
 
     def fill_null(self, value: Any) -> Expression:
-        """Put ``value`` where there is null.
+        """Replace null by ``value``.
 
         >>> ps.from_pydict({"a": [1, None]}).select(ps.col("a").fill_null(0)).to_pydict()
         {'a': [1, 0]}
@@ -113,7 +113,7 @@ class Expression:
         return call("and", self >= lower, self <= upper)
 
     def if_else(self, if_true: Any, if_false: Any) -> Expression:
-        """Choose by this condition; null counts as false.
+        """Choose between two values by this condition; null counts as false.
 
         >>> ps.from_pydict({"a": [1, 5]}).select((ps.col("a") > 2).if_else("big", "small")).to_pydict()
         {'a': ['small', 'big']}
@@ -121,7 +121,7 @@ class Expression:
         return call("if_else", self, if_true, if_false)
 
     def eq_null_safe(self, other: Any) -> Expression:
-        """Compare so that null equals null and nothing else."""
+        """Compare like ``==``, but with null equal to null only."""
         return call("equal_null_safe", self, other)
 
     def __getitem__(self, key: int | str | slice) -> Expression:
@@ -145,96 +145,60 @@ class Expression:
             "Use & | ~ for and, or, not, with brackets around comparisons."
         )
 
-    def __add__(self, other: Any) -> Expression:
-        return call("add", self, other)
-
-    def __radd__(self, other: Any) -> Expression:
-        return call("add", other, self)
-
-    def __sub__(self, other: Any) -> Expression:
-        return call("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Expression:
-        return call("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Expression:
-        return call("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Expression:
-        return call("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Expression:
-        return call("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Expression:
-        return call("divide", other, self)
-
-    def __floordiv__(self, other: Any) -> Expression:
-        return call("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Expression:
-        return call("floor_divide", other, self)
-
-    def __mod__(self, other: Any) -> Expression:
-        return call("modulo", self, other)
-
-    def __rmod__(self, other: Any) -> Expression:
-        return call("modulo", other, self)
-
-    def __pow__(self, other: Any) -> Expression:
-        return call("power", self, other)
-
-    def __rpow__(self, other: Any) -> Expression:
-        return call("power", other, self)
-
     def __neg__(self) -> Expression:
         return call("negate", self)
 
     def __abs__(self) -> Expression:
         return call("abs", self)
 
-    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
-        return call("equal", self, other)
-
-    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
-        return call("not_equal", self, other)
-
-    def __lt__(self, other: Any) -> Expression:
-        return call("less", self, other)
-
-    def __le__(self, other: Any) -> Expression:
-        return call("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Expression:
-        return call("greater", self, other)
-
-    def __ge__(self, other: Any) -> Expression:
-        return call("greater_equal", self, other)
-
-    def __and__(self, other: Any) -> Expression:
-        return call("and", self, other)
-
-    def __rand__(self, other: Any) -> Expression:
-        return call("and", other, self)
-
-    def __or__(self, other: Any) -> Expression:
-        return call("or", self, other)
-
-    def __ror__(self, other: Any) -> Expression:
-        return call("or", other, self)
-
-    def __xor__(self, other: Any) -> Expression:
-        return call("xor", self, other)
-
-    def __rxor__(self, other: Any) -> Expression:
-        return call("xor", other, self)
-
     def __invert__(self) -> Expression:
         return call("not", self)
 
 
+_OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "modulo",
+    "pow": "power",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+}
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+
+
+def _define_operator(name: str, function: str, *, has_reflection: bool) -> None:
+    """Define ``__name__`` and, where ``2 + col`` needs it, ``__rname__`` as calls of ``function``."""
+
+    def operator(self: Expression, other: Any) -> Expression:
+        return call(function, self, other)
+
+    def reflected(self: Expression, other: Any) -> Expression:
+        return call(function, other, self)
+
+    setattr(Expression, f"__{name}__", operator)
+    if has_reflection:
+        setattr(Expression, f"__r{name}__", reflected)
+
+
+for _name, _function in _OPERATORS.items():
+    _define_operator(_name, _function, has_reflection=True)
+for _name, _function in _COMPARISONS.items():  # Python reflects these by itself: 2 < col is col > 2
+    _define_operator(_name, _function, has_reflection=False)
+
+
 class When(Expression):
-    """A chain of conditions under construction; without ``otherwise`` the rest is null."""
+    """A chain of conditions; without ``otherwise`` the remaining rows are null."""
 
     __slots__ = ("_branches", "_condition")
 
@@ -243,21 +207,21 @@ class When(Expression):
         self._condition = condition
         super().__init__(_chosen(branches, lit(None)))
 
-    def when(self, condition: Expression, then: Any = _LATER) -> When:
-        """Begin another branch; the first condition that holds wins. Its value is ``then``, or said by ``.then()``."""
+    def when(self, condition: Expression, then: Any = _NOT_GIVEN) -> When:
+        """Add a branch; the first condition that holds wins. Give its value here or with ``.then()``."""
         if self._condition is not None:
             raise InvalidArgumentError("when(...) must be followed by .then(value) before the next .when(...)")
         branch = When(self._branches, lit(condition))
-        return branch if then is _LATER else branch.then(then)
+        return branch if then is _NOT_GIVEN else branch.then(then)
 
     def then(self, value: Any) -> When:
-        """Say what the branch just begun gives."""
+        """Give the value of the branch just added."""
         if self._condition is None:
             raise InvalidArgumentError(".then(value) must follow a when(condition)")
         return When((*self._branches, (self._condition, lit(value))), None)
 
     def otherwise(self, value: Any) -> Expression:
-        """Say what is given where no condition holds."""
+        """Give the value for rows in which no condition holds."""
         return Expression(_chosen(self._branches, lit(value)))
 
 
@@ -268,8 +232,8 @@ def _chosen(branches: tuple[tuple[Expression, Expression], ...], rest: Expressio
     return result._node
 
 
-def when(condition: Expression, then: Any = _LATER) -> When:
-    """Begin a chain of conditions; what each gives is ``then``, or said by ``.then()``.
+def when(condition: Expression, then: Any = _NOT_GIVEN) -> When:
+    """Start a chain of conditions; give the value of each here or with ``.then()``.
 
     >>> size = ps.when(ps.col("a") > 2).then("big").otherwise("small")
     >>> ps.from_pydict({"a": [1, 5]}).select(size.alias("size")).to_pydict()
@@ -289,12 +253,12 @@ def col(name: str) -> Expression:
 
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
-        raise InvalidArgumentError(f"A column's name is text; got {name!r} of type {type(name).__name__}")
+        raise InvalidArgumentError(f"A column name must be a string; got {name!r} of type {type(name).__name__}")
     return name
 
 
 def lit(value: Any) -> Expression:
-    """Make a constant column of a Python value.
+    """Make a constant column from a Python value.
 
     >>> ps.from_pydict({"a": [1, 2]}).select(ps.lit("x").alias("b")).to_pydict()
     {'b': ['x', 'x']}
@@ -307,7 +271,7 @@ def lit(value: Any) -> Expression:
 
 
 def element() -> Expression:
-    """Refer to the element at hand inside ``list_map`` and ``list_filter``.
+    """Refer to the current element inside ``list_map`` and ``list_filter``.
 
     >>> ps.from_pydict({"a": [[1, 2]]}).select(ps.col("a").list_map(ps.element() * 10)).to_pydict()
     {'a': [[10, 20]]}
@@ -335,6 +299,6 @@ def _frozen(value: Any) -> Any:
 
 
 def method(function: AnyCallable) -> AnyCallable:
-    """Make a function of expressions available as a method of ``Expression`` too."""
+    """Add a function of expressions to ``Expression`` as a method."""
     setattr(Expression, function.__name__, function)
     return function

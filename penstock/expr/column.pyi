@@ -15,7 +15,7 @@ from penstock.types import DataType
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 class Expression:
-    """A column to be computed. Made by ``col``, ``lit``, operators and functions; evaluated a batch at a time."""
+    """A column to compute, built by ``col``, ``lit``, operators and functions and evaluated a batch at a time."""
 
     __hash__: ClassVar[None]  # type: ignore[assignment]
     _node: Expr
@@ -25,9 +25,9 @@ class Expression:
         """Find a method whose module is not loaded yet."""
     def __dir__(self) -> Iterable[str]: ...
     def name(self) -> str:
-        """Return the name of the column this gives."""
+        """Return the name of the resulting column."""
     def alias(self, name: str) -> Expression:
-        """Give the result another name."""
+        """Rename the result."""
     def cast(self, dtype: DataType | str | type) -> Expression:
         """Convert to another type; a value that does not fit is an error."""
     def try_cast(self, dtype: DataType | str | type) -> Expression:
@@ -35,21 +35,24 @@ class Expression:
     def is_null(self) -> Expression:
         """Check whether each value is null."""
     def not_null(self) -> Expression:
-        """Check whether each value is something."""
+        """Check whether each value is not null."""
     def fill_null(self, value: Any) -> Expression:
-        """Put ``value`` where there is null."""
+        """Replace null by ``value``."""
     def is_in(self, values: Iterable[Any]) -> Expression:
         """Check whether each value is one of ``values``; null for null, as in SQL."""
     def between(self, lower: Any, upper: Any) -> Expression:
         """Check whether each value lies from ``lower`` to ``upper``, both included."""
     def if_else(self, if_true: Any, if_false: Any) -> Expression:
-        """Choose by this condition; null counts as false."""
+        """Choose between two values by this condition; null counts as false."""
     def eq_null_safe(self, other: Any) -> Expression:
-        """Compare so that null equals null and nothing else."""
+        """Compare like ``==``, but with null equal to null only."""
     def __getitem__(self, key: int | str | builtins.slice) -> Expression:
         """Take an element of a list, a field of a struct, the value of a map key, or a slice of a list."""
     def __iter__(self) -> Any: ...
     def __bool__(self) -> bool: ...
+    def __neg__(self) -> Expression: ...
+    def __abs__(self) -> Expression: ...
+    def __invert__(self) -> Expression: ...
     def __add__(self, other: Any) -> Expression: ...
     def __radd__(self, other: Any) -> Expression: ...
     def __sub__(self, other: Any) -> Expression: ...
@@ -64,21 +67,18 @@ class Expression:
     def __rmod__(self, other: Any) -> Expression: ...
     def __pow__(self, other: Any) -> Expression: ...
     def __rpow__(self, other: Any) -> Expression: ...
-    def __neg__(self) -> Expression: ...
-    def __abs__(self) -> Expression: ...
-    def __eq__(self, other: object) -> Expression: ...  # type: ignore[override]
-    def __ne__(self, other: object) -> Expression: ...  # type: ignore[override]
-    def __lt__(self, other: Any) -> Expression: ...
-    def __le__(self, other: Any) -> Expression: ...
-    def __gt__(self, other: Any) -> Expression: ...
-    def __ge__(self, other: Any) -> Expression: ...
     def __and__(self, other: Any) -> Expression: ...
     def __rand__(self, other: Any) -> Expression: ...
     def __or__(self, other: Any) -> Expression: ...
     def __ror__(self, other: Any) -> Expression: ...
     def __xor__(self, other: Any) -> Expression: ...
     def __rxor__(self, other: Any) -> Expression: ...
-    def __invert__(self) -> Expression: ...
+    def __eq__(self, other: Any) -> Expression: ...  # type: ignore[override]
+    def __ne__(self, other: Any) -> Expression: ...  # type: ignore[override]
+    def __lt__(self, other: Any) -> Expression: ...
+    def __le__(self, other: Any) -> Expression: ...
+    def __gt__(self, other: Any) -> Expression: ...
+    def __ge__(self, other: Any) -> Expression: ...
     def abs(self) -> Expression:
         """Return the absolute value."""
     def acos(self) -> Expression:
@@ -565,29 +565,29 @@ class Expression:
         """Return the year."""
 
 class When(Expression):
-    """A chain of conditions under construction; without ``otherwise`` the rest is null."""
+    """A chain of conditions; without ``otherwise`` the remaining rows are null."""
 
     _branches: tuple[tuple[Expression, Expression], ...]
     _condition: Expression | None
     def __init__(self, branches: tuple[tuple[Expression, Expression], ...], condition: Expression | None) -> None: ...
     def when(self, condition: Expression, then: Any = ...) -> When:
-        """Begin another branch; the first condition that holds wins. Its value is ``then``, or said by ``.then()``."""
+        """Add a branch; the first condition that holds wins. Give its value here or with ``.then()``."""
     def then(self, value: Any) -> When:
-        """Say what the branch just begun gives."""
+        """Give the value of the branch just added."""
     def otherwise(self, value: Any) -> Expression:
-        """Say what is given where no condition holds."""
+        """Give the value for rows in which no condition holds."""
 
 def when(condition: Expression, then: Any = ...) -> When:
-    """Begin a chain of conditions; what each gives is ``then``, or said by ``.then()``."""
+    """Start a chain of conditions; give the value of each here or with ``.then()``."""
 
 def col(name: str) -> Expression:
     """Refer to a column by name; ``"*"`` means every column."""
 
 def lit(value: Any) -> Expression:
-    """Make a constant column of a Python value."""
+    """Make a constant column from a Python value."""
 
 def element() -> Expression:
-    """Refer to the element at hand inside ``list_map`` and ``list_filter``."""
+    """Refer to the current element inside ``list_map`` and ``list_filter``."""
 
 def to_expr(value: Any) -> Expr:
     """Return the node of an expression, or a literal of anything else."""
@@ -596,4 +596,4 @@ def call(function: str, *args: Any, **options: Any) -> Expression:
     """Build a call of a registered function; positional arguments are expressions or constants, options constants."""
 
 def method(function: AnyCallable) -> AnyCallable:
-    """Make a function of expressions available as a method of ``Expression`` too."""
+    """Add a function of expressions to ``Expression`` as a method."""

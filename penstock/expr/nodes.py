@@ -13,10 +13,10 @@ from penstock.types import DataType
 
 
 class _Structural:
-    """Equality by structure that stays cheap where parts are shared: an expression used twice is one object, so a tree
-    of forty levels may stand for more nodes than can be visited one by one.
+    """Equality by structure that visits a shared part once.
 
-    The hash is kept beside the fields, which are all that is pickled: hashes of strings differ between processes.
+    An expression used twice is one object, so a tree of forty levels may stand for more nodes than anyone can visit one
+    by one. The hash is cached and not pickled, because hashes of strings differ between processes.
     """
 
     __slots__ = ("_hash",)
@@ -28,7 +28,7 @@ class _Structural:
         except AttributeError:
             assert isinstance(self, Expr)
         for node in bottom_up(self):
-            if not isinstance(node, PythonValue):  # what it holds may have no hash
+            if not isinstance(node, PythonValue):  # its value may be unhashable
                 object.__setattr__(node, "_hash", hash((type(node), *_values(node))))
         return self._hash
 
@@ -66,7 +66,7 @@ class Expr(_Structural):
 
     @property
     def name(self) -> str:
-        """The column this expression gives: that of its first named part, as in SQL's ``select upper(a)`` -> ``a``."""
+        """The name of the resulting column: that of the first named part, so ``upper(col("a"))`` is ``a``."""
         part = self._named_by()
         while isinstance(part, Expr):
             part = part._named_by()
@@ -96,9 +96,10 @@ class Literal(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Alias(Expr):
+class UnaryExpr(Expr):
+    """A node with one child."""
+
     child: Expr
-    alias: str
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -106,25 +107,22 @@ class Alias(Expr):
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return replace(self, child=children[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alias(UnaryExpr):
+    alias: str
 
     def _named_by(self) -> Expr | str:
         return self.alias
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cast(Expr):
-    """A conversion; with ``is_strict`` false, what cannot be converted becomes null."""
+class Cast(UnaryExpr):
+    """A conversion; with ``is_strict`` false, a value that does not fit becomes null."""
 
-    child: Expr
     dtype: DataType
     is_strict: bool = True
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return replace(self, child=children[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,24 +142,16 @@ class Call(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ListApply(Expr):
+class ListApply(UnaryExpr):
     """``body``, an expression over ``element()``, computed for every element of a list column."""
 
-    child: Expr
     body: Expr
     verb: Choice["map", "filter"]
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return replace(self, child=children[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PythonValue(Expr):
-    """A Python object handed to a UDF as it is; compared by identity, as it may not be comparable otherwise."""
+    """A Python object passed to a UDF unchanged; compared by identity, because it may have no usable ``==``."""
 
     value: Any
 
@@ -171,7 +161,7 @@ class PythonValue(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UdfCall(Expr):
-    """A user-defined function on arguments. The planner gives each one a stage of its own."""
+    """A user-defined function on arguments; the planner gives each call its own stage."""
 
     udf: UdfSpec
     args: tuple[Expr, ...]
@@ -192,22 +182,13 @@ class UdfCall(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unnest(Expr):
-    """Every field of a struct as a column of its own; stands alone in a select list."""
-
-    child: Expr
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return replace(self, child=children[0])
+class Unnest(UnaryExpr):
+    """Every field of a struct as a separate column; only valid alone in a select list."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Star(Expr):
-    """Every column but those excluded; stands alone in a select list."""
+    """Every column except those excluded; only valid alone in a select list."""
 
     exclude: tuple[str, ...] = ()
 
@@ -219,7 +200,7 @@ ELEMENT = ColumnRef("element()")  # what ListApply.body refers to
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """Yield the node and all below it, parents first; a node that is shared comes once."""
+    """Yield the node and its descendants, parents first; a shared node comes once."""
     pending, seen = [expr], set[int]()
     while pending:
         node = pending.pop()
@@ -230,7 +211,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def bottom_up(expr: Expr) -> list[Expr]:
-    """Return the node and all below it, children first; a node that is shared comes once.
+    """Return the node and its descendants, children first; a shared node comes once.
 
     A list rather than recursion, because an expression may be deeper than Python's stack.
     """
@@ -292,11 +273,11 @@ _INFIX = {
 
 
 MAX_TEXT = 200  # characters of a description
-_RESERVED = 8  # characters of them that the left side of an operator leaves to the right one, at least
+_RESERVED = 8  # characters that the left operand leaves for the right one
 
 
 def describe(expr: Expr) -> str:
-    """Return the expression as people write it; of one that is very long, a part.
+    """Return the expression as users write it, shortened if it is very long.
 
     >>> describe(Call("add", (ColumnRef("a"), Literal(pa.scalar(1)))))
     'col(a) + 1'
@@ -305,7 +286,7 @@ def describe(expr: Expr) -> str:
 
 
 def _text(expr: Expr, room: int) -> str:
-    """Return the expression in about ``room`` characters; every level takes some, which bounds the work."""
+    """Return the expression in about ``room`` characters; every level uses some, which bounds the recursion."""
     if room <= 0:
         return "..."
     match expr:

@@ -15,21 +15,21 @@ import pyarrow.compute as pc
 from penstock.expr.operators import checked
 from penstock.expr.registry import Value
 from penstock.expr.signatures import CLOCK, DATE_OR_TIMESTAMP, DURATION, INT32, INT64
-from penstock.functions.families import Unary, unary
+from penstock.functions.families import UnaryFunction, unary
 
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DATE = datetime.date(2024, 7, 3)
 _TIME = datetime.time(10, 20, 30, 123456)
 
 
-def _date_part(name: str, compute: Callable[..., Any], doc: str, result: int) -> Unary:
+def _date_part(name: str, compute: Callable[..., Any], doc: str, result: int) -> UnaryFunction:
     def kernel(value: Value) -> Value:
         return pc.cast(compute(value), pa.int32())
 
     return unary(__name__, name, kernel, DATE_OR_TIMESTAMP, INT32, doc, _DATE, result)
 
 
-def _clock_part(name: str, compute: Callable[..., Any], doc: str, result: int) -> Unary:
+def _clock_part(name: str, compute: Callable[..., Any], doc: str, result: int) -> UnaryFunction:
     def kernel(value: Value) -> Value:
         return pc.cast(compute(value), pa.int32())
 
@@ -47,7 +47,7 @@ def _fraction(per_second: int) -> Callable[[Value], Value]:
     return compute
 
 
-def _total(unit: str, nanoseconds: int, result: int) -> Unary:
+def _total(unit: str, nanoseconds: int, result: int) -> UnaryFunction:
     def kernel(value: Value) -> Value:
         own = 10**9 // _UNITS_PER_SECOND[value.type.unit]
         count = pc.cast(value, pa.int64())

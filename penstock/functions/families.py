@@ -10,9 +10,9 @@ from penstock.expr.registry import Resolve
 from penstock.expr.signatures import Kind, strict, takes
 from penstock.types import DataType
 
-Unary: TypeAlias = Callable[[Expression], Expression]
+UnaryFunction: TypeAlias = Callable[[Expression], Expression]
 
-generated: dict[str, Unary] = {}
+generated: dict[str, UnaryFunction] = {}
 """Every function made here. ``penstock.functions`` lists them for doctest, which otherwise only sees definitions."""
 
 
@@ -27,7 +27,7 @@ def unary(
     result: Any,
     *,
     takes_list: bool = False,
-) -> Unary:
+) -> UnaryFunction:
     """Register ``kernel`` under ``name`` and return the public function that calls it."""
     strict(name, takes(kind, returns=returns))(kernel)
     return unary_call(module, name, name, doc, given, result, takes_list=takes_list)
@@ -35,7 +35,7 @@ def unary(
 
 def unary_call(
     module: str, name: str, kernel_name: str, doc: str, given: Any, result: Any, *, takes_list: bool = False
-) -> Unary:
+) -> UnaryFunction:
     """Return a public function that calls a registered kernel; it is a method of ``Expression`` too.
 
     Its docstring is ``doc`` and an example: a column with the value ``given`` gives ``result``.

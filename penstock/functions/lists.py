@@ -31,7 +31,7 @@ from penstock.expr.signatures import (
     strict,
     takes,
 )
-from penstock.functions.families import Unary, unary
+from penstock.functions.families import UnaryFunction, unary
 from penstock.types import DataType
 
 NUMBERS = Kind("a list of numbers", lambda d: LIST.accepts(d) and (d.inner.is_numeric() or d.inner.is_null()))
@@ -308,7 +308,9 @@ def _sum_type(dtype: DataType) -> DataType:
     return inner if inner.is_decimal() else FLOAT64
 
 
-def _reduction(name: str, aggregate: str, kind: Kind, returns: Any, doc: str, given: list[Any], result: Any) -> Unary:
+def _reduction(
+    name: str, aggregate: str, kind: Kind, returns: Any, doc: str, given: list[Any], result: Any
+) -> UnaryFunction:
     @on_arrays
     def kernel(lists: pa.Array) -> pa.Array:
         dtype = DataType(lists.type)

@@ -28,7 +28,7 @@ from penstock.expr.signatures import (
     strict,
     takes,
 )
-from penstock.functions.families import Unary, unary, unary_call
+from penstock.functions.families import UnaryFunction, unary, unary_call
 from penstock.types import DataType
 
 
@@ -44,7 +44,7 @@ def _working(value: Value) -> Value:
 # --- sign and rounding ------------------------------------------------------------------------------------------------
 
 
-def _rounding(name: str, compute: Callable[[Value], Value], doc: str, given: float, result: float) -> Unary:
+def _rounding(name: str, compute: Callable[[Value], Value], doc: str, given: float, result: float) -> UnaryFunction:
     def kernel(value: Value) -> Value:
         return value if pa.types.is_integer(value.type) else pc.cast(compute(_working(value)), value.type)
 
@@ -226,7 +226,7 @@ def _hypot(a: pa.Array, b: pa.Array) -> pa.Array:
 # --- NaN and infinity -------------------------------------------------------------------------------------------------
 
 
-def _test(name: str, compute: Callable[[Value], Value], doc: str) -> Unary:
+def _test(name: str, compute: Callable[[Value], Value], doc: str) -> UnaryFunction:
     return unary(__name__, name, lambda value: compute(_real(value)), NUMBER, BOOL, doc, 1.0, False)
 
 

@@ -13,17 +13,17 @@ import pyarrow.compute as pc
 from penstock.expr.arrays import filled, masked, on_arrays, validity
 from penstock.expr.registry import Value
 from penstock.expr.signatures import FLOAT64, NUMBER, numeric
-from penstock.functions.families import Unary, unary, unary_call
+from penstock.functions.families import UnaryFunction, unary, unary_call
 
 
-def _arrow(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> Unary:
+def _arrow(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> UnaryFunction:
     def kernel(value: Value) -> Value:
         return compute(numeric(value, FLOAT64))
 
     return unary(__name__, name, kernel, NUMBER, FLOAT64, doc, given, result)
 
 
-def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> Unary:
+def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> UnaryFunction:
     """Use NumPy for functions that Arrow lacks, or has only in versions newer than the oldest supported one."""
 
     @on_arrays
@@ -34,7 +34,7 @@ def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, resul
     return unary(__name__, name, kernel, NUMBER, FLOAT64, doc, given, result)
 
 
-def _alias(name: str, original: str, doc: str, given: float, result: float) -> Unary:
+def _alias(name: str, original: str, doc: str, given: float, result: float) -> UnaryFunction:
     return unary_call(__name__, name, original, f"{doc}; the same as ``{original}``.", given, result)
 
 

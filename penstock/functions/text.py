@@ -30,13 +30,13 @@ from penstock.expr.signatures import (
     takes,
     text_kernel,
 )
-from penstock.functions.families import Unary, unary
+from penstock.functions.families import UnaryFunction, unary
 from penstock.types import DataType
 
 # --- case and white space ---------------------------------------------------------------------------------------------
 
 
-def _text(name: str, kernel: Any, doc: str, given: str, result: str) -> Unary:
+def _text(name: str, kernel: Any, doc: str, given: str, result: str) -> UnaryFunction:
     return unary(__name__, name, kernel, TEXT, STRING, doc, given, result)
 
 

@@ -96,7 +96,7 @@ def test_a_null_image_is_an_error_for_those_who_want_an_array_of_them() -> None:
 
 
 def test_text_has_no_torch_form_and_the_error_names_the_column() -> None:
-    with pytest.raises(TypeMismatchError, match="Series 'text' of type string has no torch form"):
+    with pytest.raises(TypeMismatchError, match="Series 'text' of type string cannot become a torch tensor"):
         ps.from_pydict({"text": ["x"]}).map_batches(lambda batch: batch, batch_format="torch").collect()
 
 
