@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from penstock.ai.provider import Provider
 from penstock.expr.nodes import Expr
-from penstock.functions.builtin import MediaOnError
+from penstock.functions.calls import MediaOnError
 from penstock.functions.json import Format
 from penstock.functions.vector import Vector
 from penstock.types import DataType
@@ -242,9 +242,9 @@ class Expression:
     def file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read."""
     def file_exists(self) -> Expression:
-        """Check whether there is such a file."""
+        """Check whether each file, or the file at each path, exists."""
     def file_path(self) -> Expression:
-        """Return the path or URL of each file; null for one that lives in memory."""
+        """Return the path or URL of each file; null for a file in memory."""
     def file_size(self) -> Expression:
         """Return the size of each file, or of the file at each path, in bytes."""
     def fill_nan(self, fill_value: Any) -> Expression:
@@ -258,7 +258,7 @@ class Expression:
     def get(self, key: int | str | Expression, default: Any = None) -> Expression:
         """Take an element of a list, a field of a struct, or the value of a map key; ``default`` where that is null."""
     def guess_mime_type(self) -> Expression:
-        """Return the MIME type of bytes, or of files, by their first bytes; null where those do not tell."""
+        """Return the MIME type of bytes, or of files, by their first bytes; null if it is unknown."""
     def hash(self, *exprs: Expression, seed: int | None = None) -> Expression:
         """Return a hash of one or several values as uint64; null has a hash too. Equal integers hash alike in every type."""
     def hour(self) -> Expression:
@@ -393,7 +393,7 @@ class Expression:
         on_error: MediaOnError = "raise",
         use_process: bool = True,
     ) -> Expression:
-        """Take the pages out of PDFs: lists of structs of ``page_number``, from 1, ``text`` and, if asked for, ``image``."""
+        """Extract the pages of PDFs: lists of structs of ``page_number`` (from 1), ``text`` and, with ``images``, ``image``."""
     def pow(self, expr: Any) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
     def power(self, expr: Any) -> Expression:
@@ -530,7 +530,7 @@ class Expression:
         timeout: float | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Expression:
-        """Write bytes, text or files to ``location`` and return where each is: a folder, or a column with a path a row."""
+        """Write bytes, text or files to ``location``, a folder or a column of paths, and return the path of each."""
     def upper(self) -> Expression:
         """Convert text to upper case."""
     def video_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
@@ -546,7 +546,7 @@ class Expression:
         sample_interval_seconds: float | None = None,
         on_error: MediaOnError = "raise",
     ) -> Expression:
-        """Decode frames of videos to lists of structs, with the columns of ``read_video_frames`` but for ``path``."""
+        """Decode frames of videos to lists of structs, with the columns of ``read_video_frames`` except ``path``."""
     def video_keyframes(
         self,
         *,

@@ -1,9 +1,11 @@
-"""Functions of sound files: what they hold, and their samples."""
+"""Sound files: metadata and samples."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.expr.column import Expression, method
-from penstock.functions.builtin import MediaOnError, builtin_call, reach_by_settings
+from penstock.functions.calls import MediaOnError, media_call
 from penstock.media import audio
 from penstock.media.opening import require
 from penstock.udf.options import check_whole
@@ -22,14 +24,7 @@ def audio_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
     {'a': [{'sample_rate': 8000, 'channels': 1, 'frames': 8000, 'format': 'WAV', 'subtype': 'PCM_16'}]}
     """
     require("soundfile", "audio", "audio_metadata")
-    return builtin_call(
-        "audio_metadata",
-        audio.metadata,
-        audio.METADATA,
-        file_expr,
-        on_error=on_error,
-        secrets={"reach": reach_by_settings()},
-    )
+    return media_call("audio_metadata", audio.metadata, audio.METADATA, file_expr, on_error)
 
 
 @method
@@ -42,7 +37,7 @@ def decode_audio(
 ) -> Expression:
     """Decode sound files to structs of ``amplitude``, float32 of shape ``(channels, frames)``, and ``sample_rate``.
 
-    With ``sample_rate`` they are resampled to it, with ``mono`` their channels are averaged.
+    ``sample_rate`` resamples them, ``mono`` averages their channels.
 
     >>> path = getfixture("tone")
     >>> df = ps.from_pydict({"a": [path]}).select(decode_audio(ps.col("a"), sample_rate=16000))
@@ -53,17 +48,8 @@ def decode_audio(
     require("soxr", "audio", "decode_audio")
     if sample_rate is not None:
         check_whole("decode_audio", "sample_rate", sample_rate, 1)
-    return builtin_call(
-        "decode_audio",
-        audio.decode,
-        audio.DECODED,
-        file_expr,
-        on_error=on_error,
-        secrets={"reach": reach_by_settings()},
-        batch_size=FILES_PER_TASK,
-        sample_rate=sample_rate,
-        mono=mono,
-    )
+    options: dict[str, Any] = {"sample_rate": sample_rate, "mono": mono}
+    return media_call("decode_audio", audio.decode, audio.DECODED, file_expr, on_error, FILES_PER_TASK, **options)
 
 
 @method
@@ -72,7 +58,7 @@ def resample(
 ) -> Expression:
     """Decode sound files to float32 samples at ``sample_rate``: shape ``(frames,)`` for one channel.
 
-    More channels give ``(channels, frames)``; ``mono`` averages them. Resampling is soxr's in high quality.
+    More channels give ``(channels, frames)``; ``mono`` averages them. soxr resamples in high quality.
 
     >>> path = getfixture("tone")
     >>> df = ps.from_pydict({"a": [path]}).select(resample(ps.col("a"), 16000))
@@ -82,14 +68,5 @@ def resample(
     require("soundfile", "audio", "resample")
     require("soxr", "audio", "resample")
     check_whole("resample", "sample_rate", sample_rate, 1)
-    return builtin_call(
-        "resample",
-        audio.resample,
-        audio.SAMPLES,
-        file_expr,
-        on_error=on_error,
-        secrets={"reach": reach_by_settings()},
-        batch_size=FILES_PER_TASK,
-        sample_rate=sample_rate,
-        mono=mono,
-    )
+    options: dict[str, Any] = {"sample_rate": sample_rate, "mono": mono}
+    return media_call("resample", audio.resample, audio.SAMPLES, file_expr, on_error, FILES_PER_TASK, **options)

@@ -1,4 +1,4 @@
-"""Files as values: from paths, and what can be told of them without reading them."""
+"""Files as values: made from paths, and their path, size and type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.signatures import BINARY, STRING, Kind, strict, takes
-from penstock.functions.url import _called, _spec
+from penstock.expr.udf import Target
+from penstock.functions.calls import transfer_call
 from penstock.storage.access import configured_access
 from penstock.storage.mime import sniff
 from penstock.storage.options import StorageOptions, kinds_for
@@ -26,8 +27,8 @@ FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
 def file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
     """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read.
 
-    ``storage_options`` are remembered for the store that they are options of: S3's for all ``s3://`` files that no
-    reader gave options for. Headers for web servers are refused; ``from_files`` and ``download`` take them.
+    ``storage_options`` apply to all files of their store that have no other options: those of S3 to every ``s3://``
+    file. Headers for web servers are refused; ``from_files`` and ``download`` take them.
 
     >>> ps.from_pydict({"path": ["a/b.txt"]}).select(file(ps.col("path"))).to_pydict()
     {'path': [File('a/b.txt')]}
@@ -72,7 +73,7 @@ def _as_file(expr: Expression, media: str | None, options: Mapping[str, Any] | N
 
 
 def _remember_for_stores(options: StorageOptions) -> None:
-    """Keep options for every bucket of their store; never those for web servers, which would all get them."""
+    """Use options for every bucket of their store; refuse headers, which every web server would receive."""
     if "headers" in options:
         raise InvalidArgumentError(
             "file(storage_options=...) takes no headers: they would be sent to every web server that the column names. "
@@ -86,7 +87,7 @@ def _remember_for_stores(options: StorageOptions) -> None:
 
 @method
 def file_path(expr: Expression) -> Expression:
-    """Return the path or URL of each file; null for one that lives in memory.
+    """Return the path or URL of each file; null for a file in memory.
 
     >>> ps.from_pydict({"f": [ps.File("a/b.txt")]}).select(file_path(ps.col("f"))).to_pydict()
     {'f': ['a/b.txt']}
@@ -112,7 +113,7 @@ def file_size(expr: Expression) -> Expression:
 
 @method
 def file_exists(expr: Expression) -> Expression:
-    """Check whether there is such a file.
+    """Check whether each file, or the file at each path, exists.
 
     >>> ps.from_pydict({"path": ["/no/such/file"]}).select(file_exists(ps.col("path"))).to_pydict()
     {'path': [False]}
@@ -120,15 +121,15 @@ def file_exists(expr: Expression) -> Expression:
     return _inspected("file_exists", "exists", expr, DataType.bool())
 
 
-def _inspected(name: str, how: str, expr: Expression, dtype: DataType) -> Expression:
+def _inspected(name: str, method_name: str, expr: Expression, dtype: DataType) -> Expression:
     from penstock.storage.transfer import Inspector
 
-    return _called(_spec(name, Inspector, how, (configured_access(), None), dtype, 32, "raise"), lit(expr))
+    return transfer_call(name, Target(Inspector, method_name, (configured_access(), None)), dtype, expr)
 
 
 @method
 def guess_mime_type(expr: Expression) -> Expression:
-    r"""Return the MIME type of bytes, or of files, by their first bytes; null where those do not tell.
+    r"""Return the MIME type of bytes, or of files, by their first bytes; null if it is unknown.
 
     >>> ps.from_pydict({"data": [b"%PDF-1.7", b"hello"]}).select(guess_mime_type(ps.col("data"))).to_pydict()
     {'data': ['application/pdf', None]}

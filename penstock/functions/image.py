@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
 from penstock.expr.arrays import broadcast, on_arrays
-from penstock.expr.column import Expression, call, lit, method
+from penstock.expr.column import Expression, call, method, to_expr
 from penstock.expr.nodes import UdfCall
 from penstock.expr.signatures import BINARY, STRING, UINT32, Kind, strict, takes
 from penstock.expr.udf import Builtin, OnError, Policy, Target, UdfSpec
+from penstock.functions.calls import error_policy
 from penstock.media.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
 from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
 from penstock.media.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
@@ -37,7 +38,6 @@ ENCODED = Kind(
 )
 BOX = Kind("a list of x, y, width and height", lambda d: d.is_list() and d.inner.is_integer())
 
-_ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "log": "log", "ignore": "ignore"}
 _ATTRIBUTES = ("width", "height", "channel", "mode")
 
 
@@ -65,13 +65,12 @@ def decode_image(
     >>> df.to_pydict()["image"][0].shape
     (2, 3, 3)
     """
-    if on_error not in _ON_ERROR:
-        raise InvalidArgumentError(f"decode_image: on_error={on_error!r} is not known; use 'raise', 'null' or 'log'")
+    policy = error_policy("decode_image", on_error)
     decoder = checked_decoder("decode_image", mode, is_scaled=scaled)
-    return Expression(UdfCall(_decode_spec(decoder, _ON_ERROR[on_error]), (lit(bytes)._node,)))
+    return Expression(UdfCall(_decode_spec(decoder, policy), (to_expr(bytes),)))
 
 
-@functools.lru_cache(maxsize=64)  # specs are compared by identity, and equal calls are to be made once
+@functools.lru_cache(maxsize=64)  # specs are compared by identity, so equal calls share one column
 def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
     return UdfSpec(
         name="decode_image",

@@ -1,10 +1,10 @@
-"""PDFs to pages."""
+"""Pages of PDFs."""
 
 from __future__ import annotations
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, method
-from penstock.functions.builtin import MediaOnError, builtin_call, reach_by_settings
+from penstock.functions.calls import MediaOnError, media_call
 from penstock.media import pdf
 from penstock.media.opening import Reach, require
 from penstock.types import DataType
@@ -27,13 +27,13 @@ def pdf_pages(
     on_error: MediaOnError = "raise",
     use_process: bool = True,
 ) -> Expression:
-    """Take the pages out of PDFs: lists of structs of ``page_number``, from 1, ``text`` and, if asked for, ``image``.
+    """Extract the pages of PDFs as lists of structs: ``page_number`` (from 1), ``text`` and, with ``images``, ``image``.
 
     The column holds files, paths or bytes. ``first`` and ``last`` are page numbers, both included. The images are RGB,
-    ``dpi`` pixels for each inch of the page. An encrypted PDF needs ``password``.
+    with ``dpi`` pixels for each inch of the page. An encrypted PDF needs ``password``.
 
-    PDFium, which reads them, allows one thread in a process. So this runs in worker processes, as many as there are
-    cores, and a PDF that crashes one is that row's error; with ``use_process=False`` it runs here, one PDF at a time.
+    PDFium allows one thread in a process, so the pages are extracted in one worker process for each core, and a PDF
+    that crashes its worker is one failed row. ``use_process=False`` uses this process, one PDF at a time.
 
     >>> path = getfixture("booklet")  # a PDF of two pages
     >>> df = ps.from_pydict({"p": [path]}).select(pdf_pages(ps.col("p"), use_process=False).explode())
@@ -50,7 +50,6 @@ def pdf_pages(
         password=password,
         on_error=on_error,
         use_process=use_process,
-        reach=reach_by_settings(),
     )
 
 
@@ -66,21 +65,22 @@ def pages_call(
     first: int | Expression | None = None,
     last: int | Expression | None = None,
 ) -> Expression:
-    """Return the call behind ``pdf_pages``; ``reach`` says what the paths of the column may lead to."""
+    """Return the call behind ``pdf_pages``; ``reach`` says which files the paths of the column may name."""
     if images and not 1 <= dpi <= MAX_DPI:
         raise InvalidArgumentError(f"pdf_pages: dpi={dpi!r} must lie between 1 and {MAX_DPI}")
-    return builtin_call(
+    return media_call(
         "pdf_pages",
         pdf.pages,
         DataType.list(DataType.struct(pdf.PAGE_WITH_IMAGE if images else pdf.PAGE)),
         file_expr,
-        on_error=on_error,
+        on_error,
         batch_size=1 if images else FILES_PER_TASK,
         use_process=use_process or None,
+        reach=reach,
+        password=password,
         first=first,
         last=last,
         dpi=dpi if images else None,
-        secrets={"password": password, "reach": reach},
     )
 
 
@@ -94,14 +94,15 @@ def page_ranges(
     reach: Reach,
 ) -> Expression:
     """Return the pages of PDFs as lists of structs ``first`` and ``last``: ranges of at most ``size`` pages."""
-    return builtin_call(
+    return media_call(
         "page_ranges",
         pdf.page_ranges,
         DataType.list(DataType.struct({"first": DataType.int64(), "last": DataType.int64()})),
         file_expr,
-        on_error=on_error,
-        batch_size=FILES_PER_TASK,
+        on_error,
+        FILES_PER_TASK,
         use_process=use_process or None,
+        reach=reach,
+        password=password,
         size=size,
-        secrets={"password": password, "reach": reach},
     )

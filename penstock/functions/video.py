@@ -1,9 +1,9 @@
-"""Functions of videos: what they hold, and their frames."""
+"""Videos: metadata and frames."""
 
 from __future__ import annotations
 
 from penstock.expr.column import Expression, method
-from penstock.functions.builtin import MediaOnError, builtin_call, reach_by_settings
+from penstock.functions.calls import MediaOnError, media_call
 from penstock.media import video
 from penstock.media.opening import require
 from penstock.types import DataType
@@ -13,8 +13,8 @@ from penstock.types import DataType
 def video_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -> Expression:
     """Read the headers of videos: ``width``, ``height``, ``fps``, ``duration``, ``frame_count`` and ``time_base``.
 
-    The column holds files, paths or bytes. Nothing is decoded. Where a container does not count its frames,
-    ``frame_count`` follows from the duration.
+    The column holds files, paths or bytes. Nothing is decoded. If a container does not count its frames,
+    ``frame_count`` is estimated from the duration.
 
     >>> path = getfixture("clip")  # two seconds, a key frame every half
     >>> found = ps.from_pydict({"v": [path]}).select(video_metadata(ps.col("v"))).to_pydict()["v"][0]
@@ -22,14 +22,7 @@ def video_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
     (64, 48, 10.0, 2.0, 20)
     """
     require("av", "video", "video_metadata")
-    return builtin_call(
-        "video_metadata",
-        video.metadata,
-        video.METADATA,
-        file_expr,
-        on_error=on_error,
-        secrets={"reach": reach_by_settings()},
-    )
+    return media_call("video_metadata", video.metadata, video.METADATA, file_expr, on_error)
 
 
 @method
@@ -44,13 +37,13 @@ def video_frames(
     sample_interval_seconds: float | None = None,
     on_error: MediaOnError = "raise",
 ) -> Expression:
-    """Decode frames of videos to lists of structs, with the columns of ``read_video_frames`` but for ``path``.
+    """Decode frames of videos to lists of structs, with the columns of ``read_video_frames`` except ``path``.
 
     Times are in seconds, and may be expressions. ``sample_interval_seconds`` takes the first frame at or after
-    ``start_time`` and each interval from there, and skips what lies between where the container has an index.
-    ``is_key_frame`` takes only key frames, or only the others. ``width`` and ``height`` scale; with them the
-    frames are images of one shape. A list lies in memory as a whole and may take a GiB: for all the frames of long
-    videos use ``read_video_frames``, which streams.
+    ``start_time`` and after each interval, and skips the frames between if the container has an index.
+    ``is_key_frame`` takes only key frames, or only the others. ``width`` and ``height`` scale all frames to one shape.
+    A list is in memory as a whole and may take a GiB: for all frames of long videos use ``read_video_frames``, which
+    streams.
 
     >>> path = getfixture("clip")
     >>> df = ps.from_pydict({"v": [path]}).select(video_frames(ps.col("v"), sample_interval_seconds=0.7).explode())
@@ -59,13 +52,13 @@ def video_frames(
     """
     require("av", "video", "video_frames")
     choice = video.FrameChoice(0.0, None, sample_interval_seconds, is_key_frame, width, height)
-    return builtin_call(
+    dtype = DataType.list(DataType.struct(video.frame_fields(choice)))
+    return media_call(
         "video_frames",
         video.frames,
-        DataType.list(DataType.struct(video.frame_fields(choice))),
+        dtype,
         file_expr,
-        on_error=on_error,
-        secrets={"reach": reach_by_settings()},
+        on_error,
         batch_size=1,
         start_time=start_time,
         end_time=end_time,
@@ -95,13 +88,12 @@ def video_keyframes(
     """
     require("av", "video", "video_keyframes")
     choice = video.FrameChoice(width=width, height=height)
-    return builtin_call(
+    return media_call(
         "video_keyframes",
         video.key_frames,
         DataType.list(choice.dtype),
         file_expr,
-        on_error=on_error,
-        secrets={"reach": reach_by_settings()},
+        on_error,
         batch_size=1,
         start_time=start_time,
         end_time=end_time,

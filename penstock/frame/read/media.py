@@ -14,7 +14,7 @@ from penstock.types.plain import arrow_array
 from penstock.udf.options import check_whole, refusing_unknown
 
 if TYPE_CHECKING:
-    from penstock.functions.builtin import MediaOnError
+    from penstock.functions.calls import MediaOnError
     from penstock.io.files import Paths
 
 Options = Mapping[str, Any] | None

@@ -1,0 +1,99 @@
+"""Calls of built-in functions that run as UDFs do, each in its own stage: a file that fails is one failed row."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.expr.column import Expression, to_expr
+from penstock.expr.nodes import Expr, PythonValue, UdfCall
+from penstock.expr.udf import BatchSize, Builtin, OnError, Policy, Resources, Target, UdfSpec
+from penstock.media.opening import Reach
+from penstock.storage.access import ANYTHING, configured_access
+from penstock.types import DataType
+from penstock.udf.decorators import make_spec
+from penstock.udf.options import Options, check_whole
+
+MediaOnError = Literal["raise", "null", "log"]
+_POLICIES: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
+
+TRANSFER_NBYTES = 64 * 2**20
+"""Target size of what one task transfers: it stays in memory until the whole task is done."""
+
+
+def error_policy(name: str, on_error: str) -> OnError:
+    """Return the policy of a UDF for ``on_error``; ``"null"`` records a failed row, ``"log"`` logs it too."""
+    if on_error not in _POLICIES:
+        hint = did_you_mean(str(on_error), _POLICIES)
+        raise InvalidArgumentError(f"{name}: on_error={on_error!r} is not known; use 'raise', 'null' or 'log'.{hint}")
+    return _POLICIES[on_error]
+
+
+def media_call(
+    name: str,
+    function: Callable[..., Any],
+    dtype: DataType,
+    file_expr: Expression,
+    on_error: str,
+    batch_size: BatchSize = "auto",
+    *,
+    use_process: bool | None = None,
+    reach: Reach | None = None,
+    password: str | None = None,
+    **options: Any,
+) -> Expression:
+    """Return the call of a function of single files; ``options`` are expressions or constants.
+
+    ``reach`` says which files the paths of the column may name; None applies the settings. Plans and errors show
+    neither it nor ``password``.
+    """
+    spec = _media_spec(name, function, dtype, error_policy(name, on_error), batch_size, use_process)
+    kwargs: dict[str, Expr] = {option: to_expr(value) for option, value in options.items()}
+    hidden = {"reach": reach or _reach_by_settings(), "password": password}
+    kwargs |= {option: PythonValue(value) for option, value in hidden.items() if value is not None}
+    return Expression(UdfCall(spec, (to_expr(file_expr),), tuple(kwargs.items())))
+
+
+def _reach_by_settings() -> Reach | None:
+    access = configured_access()
+    return None if access == ANYTHING else Reach(access)
+
+
+@functools.cache  # specs are compared by identity, so equal calls share one column
+def _media_spec(
+    name: str,
+    function: Callable[..., Any],
+    dtype: DataType,
+    on_error: OnError,
+    batch_size: BatchSize,
+    use_process: bool | None,
+) -> UdfSpec:
+    options = Options(return_dtype=dtype, on_error=on_error, batch_size=batch_size, use_process=use_process)
+    return replace(make_spec(function, options), name=name)
+
+
+def transfer_call(
+    name: str,
+    target: Target,
+    dtype: DataType,
+    *args: Any,
+    max_connections: int = 32,
+    on_error: str = "raise",
+    timeout_s: float | None = None,
+) -> Expression:
+    """Return the call of an async function of files, with at most ``max_connections`` calls at once."""
+    check_whole(name, "max_connections", max_connections, 1)
+    if timeout_s is not None and not timeout_s > 0:
+        raise InvalidArgumentError(f"{name}: timeout={timeout_s!r} must be a number of seconds above 0.")
+    spec = UdfSpec(
+        name=name,
+        target=replace(target, is_async=True),
+        return_dtype=dtype,
+        resources=Resources(max_workers=max_connections),
+        policy=Policy(on_error=error_policy(name, on_error), timeout_s=timeout_s),
+        builtin=Builtin(task_nbytes=TRANSFER_NBYTES),
+    )
+    return Expression(UdfCall(spec, tuple(map(to_expr, args))))
