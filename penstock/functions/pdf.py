@@ -27,7 +27,7 @@ def pdf_pages(
     on_error: MediaOnError = "raise",
     use_process: bool = True,
 ) -> Expression:
-    """Extract the pages of PDFs as lists of structs: ``page_number`` (from 1), ``text`` and, with ``images``, ``image``.
+    """Extract the pages of PDFs as lists of structs of ``page_number`` from 1, ``text`` and, with ``images``, ``image``.
 
     The column holds files, paths or bytes. ``first`` and ``last`` are page numbers, both included. The images are RGB,
     with ``dpi`` pixels for each inch of the page. An encrypted PDF needs ``password``.

@@ -141,7 +141,7 @@ def test_downloads_that_do_not_fit_the_budget_take_turns(web: Web) -> None:
 
 def test_options_are_checked() -> None:
     for options, reason in (
-        ({"max_connections": 0}, "max_connections=0"),
+        ({"max_connections": 0}, "max_connections must be a whole number"),
         ({"on_error": "nul"}, "Did you mean 'null'"),
         ({"timeout": -1}, "timeout=-1"),
         ({"allow": "publc"}, "allow='publc'"),
