@@ -1,17 +1,17 @@
-"""What can go wrong with a request, as data. A script is a list of faults; each says what it does and when.
+"""Faults that a server can produce, as data. Each says what happens and, by its conditions, to which requests.
 
     faults.ServerError(503, share=0.1)             a tenth of all requests
     faults.Reset(at=3)                             the third request
     faults.RateLimited(retry_after=1, first=20)    the first twenty
     faults.Hang(containing="boom")                 prompts with this word
-    faults.ServerError(first_tries=1)              every prompt once; it gets an answer when it is sent again
+    faults.ServerError(first_tries=1)              the first try of each prompt
     faults.Refusal(path="/chat/completions")       one API only
 
-A prompt is what the user said last. A client that complains of an invalid answer says something new, so ``first_tries``
-counts that anew: ``InvalidAnswer(first_tries=1)`` befalls the complaint too. ``first=1`` or ``containing=`` spare it.
+A request must meet all conditions of a fault; counts are over the requests that meet the other conditions. If several
+faults apply, delays add up and the first other fault is used.
 
-Conditions can be joined; counts are of the requests for which the other conditions hold. Of several faults that hold,
-delays add up and the first of another kind decides.
+A prompt is the last message of the user. A client that reports an invalid answer to the model sends a new message, so
+``InvalidAnswer(first_tries=1)`` applies to that message too; ``first=1`` and ``containing=`` do not.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from penstock.testing.latency import Latency
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """When something happens; the subclasses say what."""
+    """The conditions of a fault."""
 
     share: float = 1.0  # of requests, picked by the seed of the server
     at: int | Sequence[int] | None = None  # the k-th request, or several; from 1
     first: int | None = None
-    first_tries: int | None = None  # of each prompt: what the user said last
+    first_tries: int | None = None  # of each prompt
     containing: str | None = None  # in the prompt
     path: str | None = None  # a part of it
 
 
 @dataclass(frozen=True)
 class HttpError(Fault):
-    """Any status, with the body in which the API reports errors."""
+    """Answer with a status and the error body of the API."""
 
     status: int
     message: str | None = None
@@ -47,7 +47,7 @@ class HttpError(Fault):
 
 @dataclass(frozen=True)
 class ServerError(Fault):
-    """500, 502, 503 or 529."""
+    """Answer with 500, 502, 503 or 529."""
 
     status: int = 500
     message: str | None = None
@@ -56,78 +56,77 @@ class ServerError(Fault):
 
 @dataclass(frozen=True)
 class RateLimited(Fault):
-    """429. ``retry_after`` is in seconds; both hints are left out unless given. ``headers`` are sent as they are."""
+    """Answer with 429. ``retry_after`` is in seconds; None sends no hint. ``headers`` are sent as given."""
 
     retry_after: float | str | None = None
     retry_after_ms: float | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    code: str | None = None  # "insufficient_quota" is OpenAI's for an account without money
+    code: str | None = None  # OpenAI's "insufficient_quota" means an account without money
     message: str | None = None
 
 
 @dataclass(frozen=True)
 class Delay(Fault):
-    """Takes longer, by seconds or a distribution."""
+    """Answer later, by seconds or a distribution."""
 
     latency: Latency | float
 
 
 @dataclass(frozen=True)
 class Hang(Fault):
-    """Never answers."""
+    """Never answer."""
 
 
 @dataclass(frozen=True)
 class Reset(Fault):
-    """The connection is reset: before the answer, or in the middle of its body."""
+    """Reset the connection before the answer, or in the middle of its body."""
 
     mid_body: bool = False
 
 
 @dataclass(frozen=True)
 class Truncated(Fault):
-    """The connection is closed in the middle of the body, as a proxy does that gives up."""
+    """Close the connection in the middle of the body, like a proxy that gives up."""
 
 
 @dataclass(frozen=True)
 class Malformed(Fault):
-    """Status 200 with a body that is no JSON."""
+    """Answer with status 200 and a body that is not JSON."""
 
     body: str = '{"id": "broken", "choices": [{"message": '
 
 
 @dataclass(frozen=True)
 class CutShort(Fault):
-    """The answer ends for its length after a share of its text, so that a structured one is no JSON."""
+    """End the answer, with the finish reason for length, after a share of its text."""
 
     keep: float = 0.5
 
 
 @dataclass(frozen=True)
 class Refusal(Fault):
-    """The model declines: a refusal of OpenAI, stop reason ``refusal`` of Anthropic, a blocked prompt of Google."""
+    """Decline as the model: OpenAI's refusal, Anthropic's stop reason ``refusal``, Google's blocked prompt."""
 
     text: str = "I'm sorry, I can't help with that."
 
 
 @dataclass(frozen=True)
 class ContentFilter(Fault):
-    """A filter stops the answer: ``content_filter`` of OpenAI, ``refusal`` of Anthropic, ``SAFETY`` of Google."""
+    """Stop the answer by a filter: OpenAI's ``content_filter``, Anthropic's ``refusal``, Google's ``SAFETY``."""
 
 
 @dataclass(frozen=True)
 class InvalidAnswer(Fault):
-    """The model answers this text, whatever form it was asked for."""
+    """Answer with this text instead of structured output."""
 
     text: str = "Sure! Here is what you asked for."
 
 
 @dataclass(frozen=True)
 class CallTools(Fault):
-    """The model asks for tools; when it is told what they gave, it answers with that.
+    """Call tools, and answer with their results after ``rounds`` rounds.
 
-    ``calls`` are pairs of a tool's name and its arguments, a dict, or a text to be sent as it is. With ``rounds`` it
-    asks so often before it answers.
+    ``calls`` are pairs of a tool's name and its arguments: a dict, or a text that is sent as it is.
     """
 
     calls: Sequence[tuple[str, dict[str, Any] | str]]
@@ -136,14 +135,14 @@ class CallTools(Fault):
 
 @dataclass(frozen=True)
 class Outage(Fault):
-    """The server dies: every connection is reset and no new one taken; it is back on its port after some seconds."""
+    """Reset every connection and accept none for some seconds; then listen on the same port."""
 
     seconds: float = 0.5
 
 
 @dataclass(frozen=True)
 class BatchFails(Fault):
-    """A batch is refused when it is validated."""
+    """Refuse a batch at its validation."""
 
     message: str = "The input file is not valid."
     code: str = "invalid_json_line"
@@ -151,16 +150,18 @@ class BatchFails(Fault):
 
 @dataclass(frozen=True)
 class BatchExpires(Fault):
-    """A batch expires when a share of its requests is done."""
+    """Expire a batch after a share of its requests."""
 
     done: float = 0.5
 
 
 @dataclass(frozen=True)
 class BatchLoses(Fault):
-    """A batch is said to be complete, and has results for a share of its requests."""
+    """Report a batch as complete, with results for a share of its requests."""
 
     done: float = 0.5
 
 
 BATCH_FAULTS = (BatchFails, BatchExpires, BatchLoses)
+MODEL_FAULTS = (CallTools, ContentFilter, CutShort, InvalidAnswer, Refusal)
+"""Faults of the model instead of the server; they apply to prompts only."""

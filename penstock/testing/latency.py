@@ -1,4 +1,4 @@
-"""How long a server takes to answer: distributions, as data."""
+"""Distributions of the time that a server takes to answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Uniform(Latency):
 
 @dataclass(frozen=True)
 class LogNormal(Latency):
-    """Most answers near the median, a few far beyond it, as model APIs have them.
+    """Most values near the median and a few far above, as with model APIs.
 
     >>> draws = sorted(LogNormal(median=0.5, p99=4.0).draw(Random(number)) for number in range(2001))
     >>> 0.45 < draws[1000] < 0.55, 3.0 < draws[1980] < 5.0

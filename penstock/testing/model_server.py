@@ -1,36 +1,24 @@
-"""The handle of a server: what tests start, ask and stop."""
+"""The handle by which tests start, query and stop a server."""
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
 
-import cloudpickle
-
 from penstock.testing.faults import Fault
+from penstock.testing.http_server import HOST
 from penstock.testing.latency import Latency
-from penstock.testing.recording import Counts, SeenRequest
+from penstock.testing.request_log import Counts, SeenRequest
 from penstock.testing.script import AnswerFunction, BatchTiming, EmbeddingLimits, Limits, Script
-from penstock.testing.server import HOST
-from penstock.testing.serving import Serving
-
-START_TIMEOUT_S = 60.0
-# With this process's own path, as the answer function may be of a module that only it can find.
-START = "import sys; sys.path[:] = sys.argv[2:]; from penstock.testing.__main__ import serve; serve(int(sys.argv[1]))"
+from penstock.testing.server_runner import ServerProcess, ServerThread
 
 
 class ModelServer:
-    """A server on loopback that speaks the APIs of OpenAI, Anthropic and Google, and does what its script says.
+    """A server on loopback that speaks the APIs of OpenAI, Anthropic and Google, and follows a script.
 
     It runs in a process of its own; ``in_thread=True`` keeps it in this one, for an ``answer`` that shares objects
-    with the test. Without ``answer`` it repeats the prompt, or gives an instance of the JSON schema that was asked for.
+    with the test. Without ``answer`` it repeats the prompt, or answers with an instance of the requested JSON schema.
 
     >>> from penstock.testing import ModelServer, faults
     >>> import json, urllib.request
@@ -65,32 +53,40 @@ class ModelServer:
     ) -> None:
         limits = Limits(requests_per_second, tokens_per_minute, max_concurrency, burst_s, has_limit_headers)
         self.script = Script(
-            latency, tuple(faults), answer, limits, api_key, models, dimensions, embedding_limits or EmbeddingLimits(),
-            batches or BatchTiming(), seed,
-            keep_requests,
-        )  # fmt: skip
+            latency=latency,
+            faults=tuple(faults),
+            answer=answer,
+            limits=limits,
+            api_key=api_key,
+            models=models,
+            dimensions=dimensions,
+            embedding_limits=embedding_limits or EmbeddingLimits(),
+            batches=batches or BatchTiming(),
+            seed=seed,
+            keep_requests=keep_requests,
+        )
         self._port = port
         self._in_thread = in_thread
-        self._serving: _Thread | _Process | None = None
+        self._running: ServerThread | ServerProcess | None = None
 
     def start(self) -> ModelServer:
-        """Start it, on a free port unless one was given; on the same one if it ran before."""
-        if self._serving is None:
-            kind = _Thread if self._in_thread else _Process
-            self._serving = kind(self.script, self._port)
-            self._port = self._serving.port
+        """Start on a free port, on ``port`` if given, or on the port of the last start."""
+        if self._running is None:
+            kind = ServerThread if self._in_thread else ServerProcess
+            self._running = kind(self.script, self._port)
+            self._port = self._running.port
         return self
 
     def stop(self) -> None:
-        """Stop it; what it recorded is gone with it."""
-        if self._serving is not None:
-            self._serving.close()
-            self._serving = None
+        """Stop the server and discard its log."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
 
     def __enter__(self) -> ModelServer:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.stop()
 
     @property
@@ -115,13 +111,13 @@ class ModelServer:
 
     @property
     def requests(self) -> list[SeenRequest]:
-        """The requests so far, by arrival; the latest ``keep_requests`` of them."""
+        """The latest ``keep_requests`` requests in order of arrival."""
         requests: list[SeenRequest] = self._command("requests")
         return requests
 
     @property
     def counts(self) -> Counts:
-        """How many requests there were, are, and were at once."""
+        """The numbers of requests and connections."""
         counts: Counts = self._command("counts")
         return counts
 
@@ -134,87 +130,29 @@ class ModelServer:
         return self.counts.max_in_flight
 
     def change(self, **changes: Any) -> None:
-        """Go on by another script: ``change(faults=[], latency=0.1)``. Fields that are not named stay as they are.
+        """Change fields of the ``Script``: ``change(faults=[], latency=0.1)``. Other fields keep their values.
 
-        They are those of ``Script``; ``limits=Limits(...)`` sets all limits. Counts of faults begin anew.
+        ``limits=Limits(...)`` sets all limits. The counts of faults start at zero.
         """
         self.script = replace(self.script, **changes)
-        if self._serving is not None:
+        if self._running is not None:
             self._command("follow", self.script)
 
     def clear(self) -> None:
-        """Forget the requests so far."""
+        """Remove the requests so far from the log."""
         self._command("clear")
 
     def die(self) -> None:
-        """Reset all connections and take no more, as if it had been killed; it still knows what it recorded."""
+        """Reset all connections and accept no more, like a killed server; the log stays."""
         self._command("die")
 
     def come_back(self) -> None:
-        """Take connections again after ``die``, on the same port."""
+        """Accept connections again after ``die``, on the same port."""
         self._command("listen")
 
     def _command(self, verb: str, argument: Any = None) -> Any:
-        if self._serving is None:
+        if self._running is None:
             raise RuntimeError(
                 "The server is not running; use it as 'with ModelServer(...) as server:' or call start()."
             )
-        return self._serving.command(verb, argument)
-
-
-class _Thread:
-    """A server on a thread of this process."""
-
-    def __init__(self, script: Script, port: int) -> None:
-        self._inner = Serving(script, port)
-        self._thread = threading.Thread(target=self._inner.run, name="penstock-model-server", daemon=True)
-        self._thread.start()
-        self.port = self._inner.wait_for_port()
-        self.command: Callable[[str, Any], Any] = self._inner.command
-
-    def close(self) -> None:
-        self._inner.stop()
-        self._thread.join()
-
-
-class _Process:
-    """A server in a process of its own, that ends with this one: the socket between them is its lifeline."""
-
-    def __init__(self, script: Script, port: int) -> None:
-        ours, theirs = socket.socketpair()
-        self._lock = threading.Lock()
-        with theirs:
-            fd = theirs.fileno()
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", START, str(fd), *sys.path],
-                pass_fds=[fd],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the test, which ends the server
-            )
-        self._connection = Connection(ours.detach())
-        try:
-            self.port = int(self.command("start", (script, port)))
-        except BaseException:
-            self.close()
-            raise
-
-    def command(self, verb: str, argument: Any = None) -> Any:
-        with self._lock:
-            self._connection.send_bytes(cloudpickle.dumps((verb, argument)))
-            if not self._connection.poll(START_TIMEOUT_S):
-                raise TimeoutError(f"The model server did not answer {verb!r} within {START_TIMEOUT_S:g} s.")
-            try:
-                is_error, result = cloudpickle.loads(self._connection.recv_bytes())
-            except EOFError as exc:
-                raise RuntimeError(f"The model server ended with exit code {self._process.wait()}.") from exc
-        if is_error:
-            raise result
-        return result
-
-    def close(self) -> None:
-        self._connection.close()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        return self._running.command(verb, argument)

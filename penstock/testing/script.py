@@ -1,4 +1,4 @@
-"""All that decides what a server does: frozen data, that travels to the server's process."""
+"""The settings of a server, as data that is sent to its process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.testing.apis.exchange import ModelRequest
+from penstock.testing.apis.model_api import ModelRequest
 from penstock.testing.faults import Fault
 from penstock.testing.latency import Latency
 
@@ -15,18 +15,18 @@ AnswerFunction = Callable[[ModelRequest], "str | dict[str, Any] | list[Any] | Fa
 
 @dataclass(frozen=True)
 class Limits:
-    """Beyond these a server refuses by 429. ``burst_s`` is how many seconds' worth may be taken at once."""
+    """Rate limits; requests above them get 429. ``burst_s`` is the size of a burst in seconds."""
 
     requests_per_second: float | None = None
     tokens_per_minute: float | None = None
     max_concurrency: int | None = None
     burst_s: float = 1.0
-    has_headers: bool = True  # whether answers say what is left, and refusals when to come back
+    has_headers: bool = True  # report the remaining quota, and the wait after a refusal
 
 
 @dataclass(frozen=True)
 class EmbeddingLimits:
-    """Requests beyond these are answered by 400, as OpenAI does."""
+    """Limits of an embedding request; requests above them get 400, as with OpenAI."""
 
     max_items: int = 2048
     max_input_tokens: int = 8192
@@ -35,7 +35,7 @@ class EmbeddingLimits:
 
 @dataclass(frozen=True)
 class BatchTiming:
-    """How long a batch is in each state."""
+    """The seconds that a batch spends in each state."""
 
     validating_s: float = 0.02
     processing_s: float = 0.05

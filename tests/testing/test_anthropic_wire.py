@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
-import pytest
 
 from penstock.testing import Limits, ModelServer, faults
-from tests.testing.asking import Reply, ask
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with ModelServer(in_thread=True) as server:
-        yield server
+from tests.testing.client import Reply, ask
 
 
 def message(server: ModelServer, *messages: Any, key: str = "test", **more: Any) -> Reply:

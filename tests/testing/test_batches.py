@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -10,21 +9,9 @@ import orjson
 import pytest
 
 from penstock.testing import BatchTiming, ModelServer, faults
-from tests.testing.asking import ask, until
+from tests.testing.client import ask, until
 
 SLOW = BatchTiming(processing_s=600)
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with ModelServer(in_thread=True) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: ModelServer) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=server.openai_url, api_key="test", max_retries=0) as client:
-        yield client
 
 
 def line(number: int, **changes: Any) -> dict[str, Any]:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import orjson
-import pytest
 
 from penstock.testing import ModelServer, faults
-from tests.testing.asking import Reply, ask
+from tests.testing.client import Reply, ask
 
 PATH = "/v1beta/models/gemini-2.5-flash"
 HELLO = [{"role": "user", "parts": [{"text": "hello"}]}]
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with ModelServer(in_thread=True) as server:
-        yield server
 
 
 def generate(server: ModelServer, contents: Any = HELLO, **more: Any) -> Reply:

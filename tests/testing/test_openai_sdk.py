@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -20,18 +19,6 @@ class Review(BaseModel):
     stars: int
     words: list[str]
     author: str | None
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with ModelServer(in_thread=True, embedding_limits=EmbeddingLimits(max_items=4, max_input_tokens=10)) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: ModelServer) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=server.openai_url, api_key="test", max_retries=0) as client:
-        yield client
 
 
 TOOL = {
@@ -130,7 +117,8 @@ def test_embeddings(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("given", [["x"] * 5, ["x" * 41], [""], []])
-def test_embeddings_have_limits(client: openai.OpenAI, given: list[str]) -> None:
+def test_embeddings_have_limits(server: ModelServer, client: openai.OpenAI, given: list[str]) -> None:
+    server.change(embedding_limits=EmbeddingLimits(max_items=4, max_input_tokens=10))
     with pytest.raises(openai.BadRequestError):
         client.embeddings.create(model="m", input=given)
 

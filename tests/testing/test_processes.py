@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from penstock.testing import ModelServer, faults
-from tests.testing.asking import ask, chat, said, until
+from tests.testing.client import ask, chat, said, until
 
 
 def test_a_closure_answers_in_the_process_of_the_server() -> None:
@@ -83,8 +83,10 @@ def command_line(*arguments: str) -> Iterator[ModelServer]:
     command = [sys.executable, "-m", "penstock.testing", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield ModelServer(port=int(process.stdout.readline().removeprefix("port ")))
-        process.send_signal(signal.SIGINT)
+        try:
+            yield ModelServer(port=int(process.stdout.readline().removeprefix("port ")))
+        finally:
+            process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
 
 
@@ -106,7 +108,7 @@ def test_the_command_line() -> None:
         assert ask(server, "/_penstock/requests").body == []
         wrong = ask(server, "/_penstock/script", {"fault": []})
         assert (wrong.status, wrong.body["error"]) == (400, wrong.body["error"])
-        assert re.search("no 'fault'.*Did you mean 'faults'", wrong.body["error"])
+        assert re.search("no field 'fault'.*Did you mean 'faults'", wrong.body["error"])
 
 
 def test_many_requests_at_once_wait_together() -> None:

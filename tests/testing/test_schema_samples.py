@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from penstock.testing.apis.schema_samples import sample
+from penstock.testing.schema_samples import sample
 
 
 class Colour(Enum):
@@ -44,12 +44,12 @@ class Everything(BaseModel):
     nothing: None
 
 
-@pytest.mark.parametrize("seed", [f"prompt {number}" for number in range(30)])
-def test_samples_are_valid(seed: str) -> None:
+def test_samples_are_valid() -> None:
     schema = Everything.model_json_schema()
-    value = sample(schema, seed)
-    Everything.model_validate(value)
-    assert sample(schema, seed) == value
+    for number in range(30):
+        value = sample(schema, f"prompt {number}")
+        Everything.model_validate(value)
+        assert sample(schema, f"prompt {number}") == value
 
 
 def test_seeds_give_different_samples() -> None:
@@ -72,5 +72,5 @@ def test_plain_schemas(schema: dict[str, Any], expected: Any) -> None:
 
 
 def test_a_schema_that_refers_to_itself_alone() -> None:
-    with pytest.raises(ValueError, match="circles"):
+    with pytest.raises(ValueError, match="circle"):
         sample({"$ref": "#"}, "x")

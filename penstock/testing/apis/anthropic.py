@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-
-from penstock.testing.apis.exchange import Answer, ModelRequest, as_text, count_tokens, field, new_id
-from penstock.testing.apis.openai import forced_tool, said
+from penstock.testing.apis.model_api import ModelAnswer, ModelRequest, count_tokens, field, json_or, new_id, text_of
+from penstock.testing.apis.openai import forced_tool
 
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -32,12 +29,10 @@ STOP_REASONS = {
 
 
 class Anthropic:
-    """How Anthropic takes keys, reports errors and tells of limits."""
+    """Keys, errors and rate-limit headers of Anthropic."""
 
+    key_header = "x-api-key"
     request_id_header = "request-id"
-
-    def key(self, headers: Mapping[str, str]) -> str | None:
-        return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ") or None
 
     def error(self, status: int, message: str | None, code: str | None, retry_s: float | None = None) -> dict[str, Any]:
         kind = code or ERROR_TYPES.get(status, "api_error")
@@ -62,20 +57,25 @@ class Messages:
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         messages = field(body, "messages", list)
         max_tokens = field(body, "max_tokens", int)
-        asked = max((index for index, message in enumerate(messages) if _is_of_user(message)), default=-1)
+        asked = max((index for index, message in enumerate(messages) if _is_from_user(message)), default=-1)
         since = messages[asked + 1 :]
         tools = {tool["name"]: tool.get("input_schema", {}) for tool in body.get("tools") or ()}
         choice = body.get("tool_choice") or {}
         kind = choice.get("type")
         forced = forced_tool("required" if kind == "any" else choice if kind == "tool" else None, list(tools))
-        form = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
-        results = [_result(block) for message in since if message.get("role") == "user" for block in message["content"]]
+        output = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
+        results = [
+            text_of(block.get("content"))
+            for message in since
+            if message.get("role") == "user"
+            for block in message["content"]
+        ]
         return ModelRequest(
             path,
             field(body, "model", str),
-            said(messages[asked]["content"]) if asked >= 0 else "",
+            text_of(messages[asked]["content"]) if asked >= 0 else "",
             body,
-            tools[forced] if forced else form.get("schema"),
+            tools[forced] if forced else output.get("schema"),
             forced,
             tuple(results),
             sum(message.get("role") == "assistant" for message in since),
@@ -83,20 +83,19 @@ class Messages:
             max_tokens,
         )
 
-    def write(self, request: ModelRequest, answers: list[Answer]) -> dict[str, Any]:
+    def write(self, request: ModelRequest, answers: list[ModelAnswer]) -> dict[str, Any]:
         (answer,) = answers
         body = request.body
-        input_tokens = count_tokens(said(body.get("system"))) + sum(
-            count_tokens(said(message["content"])) + 4 for message in body["messages"]
+        input_tokens = count_tokens(text_of(body.get("system"))) + sum(
+            count_tokens(text_of(message["content"])) + 4 for message in body["messages"]
         )
-        text = answer.refusal or answer.text
         if answer.tool_calls:
             content: list[dict[str, Any]] = [
-                {"type": "tool_use", "id": new_id("toolu_"), "name": name, "input": _json_or_text(arguments)}
+                {"type": "tool_use", "id": new_id("toolu_"), "name": name, "input": json_or(arguments, arguments)}
                 for name, arguments in answer.tool_calls
             ]
         else:
-            content = [] if answer.finish == "refusal" else [{"type": "text", "text": text}]
+            content = [] if answer.finish == "refusal" else [{"type": "text", "text": answer.text}]
         return {
             "id": new_id("msg_"),
             "type": "message",
@@ -115,21 +114,9 @@ class Messages:
         }
 
 
-def _is_of_user(message: dict[str, Any]) -> bool:
-    """Whether the user speaks, rather than tools."""
+def _is_from_user(message: dict[str, Any]) -> bool:
+    """Return whether the user wrote a message, rather than a tool."""
     if message.get("role") != "user":
         return False
     content = message.get("content")
     return isinstance(content, str) or any(block.get("type") != "tool_result" for block in content or ())
-
-
-def _result(block: dict[str, Any]) -> str:
-    content = block.get("content") or ""
-    return content if isinstance(content, str) else said(content)
-
-
-def _json_or_text(arguments: str) -> Any:
-    try:
-        return orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return as_text(arguments)

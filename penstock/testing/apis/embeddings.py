@@ -1,4 +1,4 @@
-"""Vectors of texts, by a hash of the text, and OpenAI's endpoint for them."""
+"""Vectors made from a hash of the text, and OpenAI's endpoint for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.testing.apis.exchange import BadRequestError, as_text, count_tokens, field
+from penstock.testing.apis.model_api import BadRequestError, as_text, count_tokens, field
 from penstock.testing.script import EmbeddingLimits, Script
 
 DIMENSIONS = {
@@ -23,7 +23,7 @@ Vector = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def embedding(text: str, dimensions: int) -> Vector:
-    """Return the unit vector of a text: always the same one, and unlike those of other texts.
+    """Return the unit vector of a text; equal texts have equal vectors.
 
     >>> a, b = embedding("a", 256), embedding("b", 256)
     >>> bool(abs(a @ a - 1) < 1e-5), bool(abs(a @ b) < 0.5)
@@ -34,11 +34,11 @@ def embedding(text: str, dimensions: int) -> Vector:
     return vector / np.float32(np.sqrt(vector @ vector))
 
 
-def embed(body: dict[str, Any], script: Script) -> dict[str, Any]:
+def embed(path: str, body: dict[str, Any], script: Script) -> dict[str, Any]:
     """Answer POST /embeddings."""
     model = field(body, "model", str)
     texts = _texts(field(body, "input", (str, list)))
-    tokens = checked_tokens(texts, script.embedding_limits)
+    tokens = check_inputs(texts, script.embedding_limits)
     dimensions = num_dimensions(model, body.get("dimensions"), script)
     vectors = [embedding(text, dimensions) for text in texts]
     encoded: list[Any] = list(vectors)
@@ -52,8 +52,8 @@ def embed(body: dict[str, Any], script: Script) -> dict[str, Any]:
     }
 
 
-def checked_tokens(texts: list[str], limits: EmbeddingLimits) -> int:
-    """Return the tokens of all texts, or refuse what is too much."""
+def check_inputs(texts: list[str], limits: EmbeddingLimits) -> int:
+    """Return the number of tokens of all texts; raises BadRequestError above a limit."""
     if not texts or len(texts) > limits.max_items:
         raise BadRequestError(f"'$.input' is invalid: {len(texts)} items; 1 to {limits.max_items} are allowed.")
     tokens = [count_tokens(text) for text in texts]
@@ -72,15 +72,15 @@ def checked_tokens(texts: list[str], limits: EmbeddingLimits) -> int:
     return sum(tokens)
 
 
-def num_dimensions(model: str, asked: int | None, script: Script) -> int:
+def num_dimensions(model: str, requested: int | None, script: Script) -> int:
     most = script.dimensions or DIMENSIONS.get(model, 1536)
-    if asked is not None and not 1 <= asked <= most:
-        raise BadRequestError(f"Invalid value for 'dimensions' = {asked}. Must be between 1 and {most}.")
-    return asked or most
+    if requested is not None and not 1 <= requested <= most:
+        raise BadRequestError(f"Invalid value for 'dimensions' = {requested}. Must be between 1 and {most}.")
+    return requested or most
 
 
 def _texts(given: str | list[Any]) -> list[str]:
-    """Return the inputs; one of token ids is taken for its JSON."""
+    """Return the inputs as texts; a list of token ids becomes its JSON."""
     if isinstance(given, str):
         return [given]
     if given and isinstance(given[0], int):

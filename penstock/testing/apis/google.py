@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
-from penstock.testing.apis.embeddings import checked_tokens, embedding, num_dimensions
-from penstock.testing.apis.exchange import Answer, ModelRequest, as_text, count_tokens, field, new_id
+from penstock.testing.apis.embeddings import check_inputs, embedding, num_dimensions
+from penstock.testing.apis.model_api import ModelAnswer, ModelRequest, as_text, count_tokens, field, json_or, new_id
 from penstock.testing.script import Script
 
 STATUSES = {
@@ -26,12 +23,10 @@ SAFETY = [{"category": "HARM_CATEGORY_DANGEROUS_CONTENT", "probability": "HIGH",
 
 
 class Google:
-    """How Google takes keys and reports errors; it tells of limits in the bodies of refusals alone."""
+    """Keys and errors of Google, which reports limits in the bodies of refusals only."""
 
+    key_header = "x-goog-api-key"
     request_id_header = "x-goog-request-id"
-
-    def key(self, headers: Mapping[str, str]) -> str | None:
-        return headers.get("x-goog-api-key") or headers.get("authorization", "").removeprefix("Bearer ") or None
 
     def error(self, status: int, message: str | None, code: str | None, retry_s: float | None = None) -> dict[str, Any]:
         message = message or "An internal error has occurred."
@@ -54,7 +49,7 @@ class GenerateContent:
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         contents = field(body, "contents", (list, dict))
         contents = contents if isinstance(contents, list) else [contents]
-        asked = max((index for index, content in enumerate(contents) if _is_of_user(content)), default=-1)
+        asked = max((index for index, content in enumerate(contents) if _is_from_user(content)), default=-1)
         since = contents[asked + 1 :]
         config = body.get("generationConfig") or body.get("generation_config") or {}
         schema = config.get("responseSchema") or config.get("responseJsonSchema") or config.get("_responseJsonSchema")
@@ -78,7 +73,7 @@ class GenerateContent:
             config.get("maxOutputTokens"),
         )
 
-    def write(self, request: ModelRequest, answers: list[Answer]) -> dict[str, Any]:
+    def write(self, request: ModelRequest, answers: list[ModelAnswer]) -> dict[str, Any]:
         contents = request.body["contents"]
         contents = contents if isinstance(contents, list) else [contents]
         prompt_tokens = sum(count_tokens(_text(content)) for content in contents)
@@ -101,23 +96,26 @@ class GenerateContent:
         return written
 
 
-def _candidate(index: int, answer: Answer) -> dict[str, Any]:
+def _candidate(index: int, answer: ModelAnswer) -> dict[str, Any]:
     candidate: dict[str, Any] = {"index": index, "finishReason": FINISH.get(answer.finish, "STOP")}
     if answer.finish == "filter":
         return candidate | {"safetyRatings": SAFETY}
     parts: list[dict[str, Any]] = [{"text": answer.text}]
     if answer.tool_calls:
-        parts = [{"functionCall": {"name": name, "args": _arguments(text)}} for name, text in answer.tool_calls]
+        parts = [
+            {"functionCall": {"name": name, "args": json_or(text, {"arguments": text})}}
+            for name, text in answer.tool_calls
+        ]
     return candidate | {"content": {"role": "model", "parts": parts}, "avgLogprobs": -0.01}
 
 
 def embed_content(path: str, body: dict[str, Any], script: Script) -> dict[str, Any]:
-    """Answer POST /models/{model}:embedContent."""
+    """ModelAnswer POST /models/{model}:embedContent."""
     return {"embedding": {"values": _vectors(path, [body], script)[0]}}
 
 
 def batch_embed_contents(path: str, body: dict[str, Any], script: Script) -> dict[str, Any]:
-    """Answer POST /models/{model}:batchEmbedContents."""
+    """ModelAnswer POST /models/{model}:batchEmbedContents."""
     vectors = _vectors(path, field(body, "requests", list), script)
     return {"embeddings": [{"values": vector} for vector in vectors]}
 
@@ -129,15 +127,15 @@ def model_of(path: str) -> str:
 def _vectors(path: str, requests: list[dict[str, Any]], script: Script) -> list[Any]:
     model = model_of(path)
     texts = [_text(field(request, "content", dict)) for request in requests]
-    checked_tokens(texts, script.embedding_limits)
+    check_inputs(texts, script.embedding_limits)
     return [
         embedding(text, num_dimensions(model, request.get("outputDimensionality"), script))
         for text, request in zip(texts, requests, strict=True)
     ]
 
 
-def _is_of_user(content: dict[str, Any]) -> bool:
-    """Whether the user speaks, rather than functions."""
+def _is_from_user(content: dict[str, Any]) -> bool:
+    """Return whether the user wrote a content, rather than a function."""
     if content.get("role", "user") != "user":
         return False
     return any("functionResponse" not in part for part in content.get("parts", ()))
@@ -148,7 +146,7 @@ def _text(content: dict[str, Any]) -> str:
 
 
 def _forced(body: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Return the function that must be called, if one must, and the schema of its arguments."""
+    """Return the function that the request requires, if any, and the schema of its arguments."""
     choice = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     functions = {
         function["name"]: function.get("parameters") or function.get("parametersJsonSchema") or {}
@@ -162,15 +160,8 @@ def _forced(body: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
 
 
 def _plain(response: Any) -> Any:
-    """Return what a function gave: clients put what is no object under one key."""
+    """Return the result of a function; clients wrap values that are not objects in an object with one key."""
     if isinstance(response, dict) and len(response) == 1:
         (value,) = response.values()
         return value
     return response
-
-
-def _arguments(text: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {"arguments": text}

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions and Responses."""
+"""OpenAI's Chat Completions, Completions and Responses."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.testing.apis.exchange import Answer, BadRequestError, ModelRequest, as_text, count_tokens, field, new_id
+from penstock.testing.apis.model_api import (
+    BadRequestError,
+    ModelAnswer,
+    ModelRequest,
+    as_text,
+    count_tokens,
+    field,
+    new_id,
+    text_of,
+)
 
 ERROR_TYPES = {401: "invalid_request_error", 429: "requests"}
 ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
 class OpenAI:
-    """How OpenAI takes keys, reports errors and tells of limits."""
+    """Keys, errors and rate-limit headers of OpenAI."""
 
+    key_header = "authorization"
     request_id_header = "x-request-id"
-
-    def key(self, headers: Mapping[str, str]) -> str | None:
-        return headers.get("authorization", "").removeprefix("Bearer ") or None
 
     def error(self, status: int, message: str | None, code: str | None, retry_s: float | None = None) -> dict[str, Any]:
         kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
@@ -48,27 +55,27 @@ class Chat:
         check_tool_messages(messages)
         since = messages[asked + 1 :]
         schema = forced = None
-        if form := body.get("response_format"):
-            schema = asked_schema(form, form.get("json_schema") or {})
-        if given := body.get("tools"):
-            tools = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in given}
+        if output := body.get("response_format"):
+            schema = output_schema(output, output.get("json_schema") or {})
+        if offered := body.get("tools"):
+            tools = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in offered}
             forced = forced_tool(body.get("tool_choice"), list(tools))
             schema = tools[forced] if forced else schema
         return ModelRequest(
             path,
             field(body, "model", str),
-            said(messages[asked].get("content")) if asked >= 0 else "",
+            text_of(messages[asked].get("content")) if asked >= 0 else "",
             body,
             schema,
             forced,
-            tuple([said(message.get("content")) for message in since if message.get("role") == "tool"]),
+            tuple([text_of(message.get("content")) for message in since if message.get("role") == "tool"]),
             len([message for message in since if message.get("role") == "assistant"]),
             body.get("n") or 1,
             body.get("max_completion_tokens") or body.get("max_tokens"),
         )
 
-    def write(self, request: ModelRequest, answers: list[Answer]) -> dict[str, Any]:
-        prompt_tokens = sum([count_tokens(said(message.get("content"))) + 4 for message in request.body["messages"]])
+    def write(self, request: ModelRequest, answers: list[ModelAnswer]) -> dict[str, Any]:
+        prompt_tokens = sum([count_tokens(text_of(message.get("content"))) + 4 for message in request.body["messages"]])
         completion_tokens = sum([count_tokens(answer.text) for answer in answers])
         return {
             "id": new_id("chatcmpl-"),
@@ -91,7 +98,7 @@ class Chat:
 CHAT_FINISH = {"stop": "stop", "length": "length", "refusal": "stop", "filter": "content_filter", "tools": "tool_calls"}
 
 
-def _choice(index: int, answer: Answer) -> dict[str, Any]:
+def _choice(index: int, answer: ModelAnswer) -> dict[str, Any]:
     message: dict[str, Any] = {
         "role": "assistant",
         "content": None if answer.tool_calls or answer.refusal else answer.text,
@@ -110,17 +117,12 @@ class Completions:
     """POST /completions."""
 
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
-        num_answers, max_tokens = body.get("n") or 1, body.get("max_tokens")
+        model, prompt = field(body, "model", str), field(body, "prompt", str)
         return ModelRequest(
-            path,
-            field(body, "model", str),
-            field(body, "prompt", str),
-            body,
-            num_answers=num_answers,
-            max_tokens=max_tokens,
+            path, model, prompt, body, num_answers=body.get("n") or 1, max_tokens=body.get("max_tokens")
         )
 
-    def write(self, request: ModelRequest, answers: list[Answer]) -> dict[str, Any]:
+    def write(self, request: ModelRequest, answers: list[ModelAnswer]) -> dict[str, Any]:
         prompt_tokens = count_tokens(request.text)
         completion_tokens = sum([count_tokens(answer.text) for answer in answers])
         return {
@@ -151,8 +153,8 @@ class Responses:
         since = items[asked + 1 :]
         results = tuple(as_text(item["output"]) for item in since if item.get("type") == "function_call_output")
         is_call = [item.get("type") == "function_call" for item in since]
-        form = (body.get("text") or {}).get("format") or {}
-        schema, forced = asked_schema(form, form), None
+        output = (body.get("text") or {}).get("format") or {}
+        schema, forced = output_schema(output, output), None
         if offered := body.get("tools"):
             tools = {tool["name"]: tool.get("parameters") or {} for tool in offered if "name" in tool}
             forced = forced_tool(body.get("tool_choice"), list(tools))
@@ -160,25 +162,25 @@ class Responses:
         return ModelRequest(
             path,
             field(body, "model", str),
-            said(items[asked].get("content")) if asked >= 0 else "",
+            text_of(items[asked].get("content")) if asked >= 0 else "",
             body,
             schema,
             forced,
             results,
-            # Calls that follow each other were asked for at once.
+            # Calls in a row belong to one round.
             sum(now and not before for before, now in zip([False, *is_call], is_call, strict=False)),
             1,
             body.get("max_output_tokens"),
         )
 
-    def write(self, request: ModelRequest, answers: list[Answer]) -> dict[str, Any]:
+    def write(self, request: ModelRequest, answers: list[ModelAnswer]) -> dict[str, Any]:
         (answer,) = answers
         body = request.body
         input_tokens = count_tokens(body.get("instructions") or "") + 4
         if isinstance(given := body["input"], str):
             input_tokens += count_tokens(given)
         else:
-            input_tokens += sum(count_tokens(said(item.get("content", item.get("output")))) + 4 for item in given)
+            input_tokens += sum(count_tokens(text_of(item.get("content", item.get("output")))) + 4 for item in given)
         output_tokens = count_tokens(answer.text)
         reason = {"length": "max_output_tokens", "filter": "content_filter"}.get(answer.finish)
         return {
@@ -216,7 +218,7 @@ class Responses:
         }
 
 
-def _output(answer: Answer) -> list[dict[str, Any]]:
+def _output(answer: ModelAnswer) -> list[dict[str, Any]]:
     if answer.tool_calls:
         return [
             {
@@ -237,17 +239,8 @@ def _output(answer: Answer) -> list[dict[str, Any]]:
     return [{"id": new_id("msg_"), "type": "message", "status": status, "role": "assistant", "content": [part]}]
 
 
-def said(content: Any) -> str:
-    """Return the text of a message; its content is a text, or parts of which some are texts."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(part["text"] for part in content if isinstance(part, dict) and "text" in part)
-    return ""
-
-
 def last_of(messages: list[Any], role: str) -> int:
-    """Return where the last message of a role is, -1 if nowhere."""
+    """Return the index of the last message of a role, -1 if there is none."""
     for index in range(len(messages) - 1, -1, -1):
         if not isinstance(messages[index], dict):
             raise BadRequestError(f"Invalid type for 'messages[{index}]': expected an object.", code="invalid_type")
@@ -257,7 +250,7 @@ def last_of(messages: list[Any], role: str) -> int:
 
 
 def check_tool_messages(messages: list[Any]) -> None:
-    """Refuse the result of a tool that no message before it called, and a call whose result does not follow."""
+    """Refuse a tool result without a call before it, and a call without a result after it."""
     pending: set[str] = set()
     for index, message in enumerate(messages):
         if message.get("role") == "tool":
@@ -277,7 +270,7 @@ def check_tool_messages(messages: list[Any]) -> None:
 
 
 def check_call_outputs(items: list[Any], *, has_history: bool) -> None:
-    """Refuse the output of a function that no item before it called; the calls may be in what the server keeps."""
+    """Refuse a function output without a call before it, unless the call may be in the history on the server."""
     called: set[str] = set()
     for item in items:
         if item.get("type") == "function_call":
@@ -286,9 +279,9 @@ def check_call_outputs(items: list[Any], *, has_history: bool) -> None:
             raise BadRequestError(f"No tool call found for function call output with call_id {item['call_id']}.")
 
 
-def asked_schema(form: Mapping[str, Any], holder: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the schema that a format asks for, None where text will do."""
-    match form.get("type"):
+def output_schema(output: Mapping[str, Any], holder: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the schema of a structured output, None for plain text."""
+    match output.get("type"):
         case "json_schema":
             schema: dict[str, Any] = field(holder, "schema", dict)
             return schema
@@ -298,7 +291,7 @@ def asked_schema(form: Mapping[str, Any], holder: Mapping[str, Any]) -> dict[str
 
 
 def forced_tool(choice: Any, names: list[str]) -> str | None:
-    """Return the tool that must be called, if the choice says so."""
+    """Return the tool that ``tool_choice`` requires, if any."""
     if isinstance(choice, dict):
         name = choice.get("name") or choice.get("function", {}).get("name")
         if name not in names:
@@ -308,7 +301,7 @@ def forced_tool(choice: Any, names: list[str]) -> str | None:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds as OpenAI's headers do.
+    """Format seconds like OpenAI's headers.
 
     >>> duration(0.012), duration(1.5), duration(372)
     ('12ms', '1.5s', '6m12s')

@@ -1,4 +1,4 @@
-"""Scripts as text: faults and latencies as they are written in Python, for command lines and over HTTP."""
+"""Parse faults and latencies written as Python calls, for the command line and HTTP."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FIELDS = ("latency", "faults", "limits", "api_key", "models", "dimensions", "see
 
 
 def parse_fault(text: str) -> Fault:
-    """Return the fault that is written as in Python.
+    """Return the fault of a call.
 
     >>> parse_fault("ServerError(503, share=0.1)").status
     503
     """
     fault = _parse(text, FAULTS)
     if not isinstance(fault, Fault):
-        raise InvalidArgumentError(f"{text!r} is no fault, such as ServerError(503, share=0.1).")
+        raise InvalidArgumentError(f"{text!r} is not a fault; write it like ServerError(503, share=0.1).")
     return fault
 
 
@@ -38,16 +38,18 @@ def parse_latency(text: str | float) -> Latency | float:
     """
     parsed = _parse(text, LATENCIES) if isinstance(text, str) else text
     if not isinstance(parsed, Latency | float | int):
-        raise InvalidArgumentError(f"{text!r} is no latency: give seconds, or such as Uniform(0.1, 0.5).")
+        raise InvalidArgumentError(
+            f"{text!r} is not a latency; give seconds, or a distribution like Uniform(0.1, 0.5)."
+        )
     return parsed
 
 
-def changed_script(script: Script, changes: Mapping[str, Any]) -> Script:
-    """Return a script with some of its fields changed, each as text or plain data."""
+def change_script(script: Script, changes: Mapping[str, Any]) -> Script:
+    """Return a script with other values for some fields, given as text or plain data."""
     for name in changes:
         if name not in FIELDS:
             raise InvalidArgumentError(
-                f"A script has no {name!r}; it has: {', '.join(FIELDS)}.{did_you_mean(name, FIELDS)}"
+                f"A script has no field {name!r}; available: {', '.join(FIELDS)}.{did_you_mean(name, FIELDS)}"
             )
     values = dict(changes)
     if "faults" in values:
@@ -60,18 +62,18 @@ def changed_script(script: Script, changes: Mapping[str, Any]) -> Script:
 
 
 def _parse(text: str, kinds: Mapping[str, type]) -> Any:
-    """Evaluate a literal, or a call of one of the kinds with such."""
+    """Evaluate a literal, or a call of one of the kinds with literals as arguments."""
     try:
         return _value(ast.parse(text.strip(), mode="eval").body, kinds)
     except (SyntaxError, TypeError, ValueError) as exc:
-        raise InvalidArgumentError(f"{text!r} cannot be read: {exc}; there are: {', '.join(kinds)}.") from exc
+        raise InvalidArgumentError(f"Cannot parse {text!r}: {exc}; available: {', '.join(kinds)}.") from exc
 
 
 def _value(node: ast.expr, kinds: Mapping[str, type]) -> Any:
     if not isinstance(node, ast.Call):
         return ast.literal_eval(node)
     if not isinstance(node.func, ast.Name) or node.func.id not in kinds:
-        raise ValueError(f"{ast.unparse(node.func)} is not known")
+        raise ValueError(f"{ast.unparse(node.func)} is unknown")
     known = {**kinds, **LATENCIES}
     keywords = {word.arg: _value(word.value, known) for word in node.keywords if word.arg}
     return kinds[node.func.id](*[_value(argument, known) for argument in node.args], **keywords)

@@ -1,29 +1,27 @@
-"""What a server saw: each request, and how many there were at once."""
+"""The requests that a server saw, and their counts."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
 
-from penstock.testing.http1 import HttpRequest
-
 
 @dataclass(slots=True)
 class SeenRequest:
-    """One request. ``status`` is None while it is unanswered, and 0 if it ended without an answer."""
+    """One request. ``status`` is None until it is answered, and 0 if it ended without an answer."""
 
     number: int  # from 1, by arrival
     method: str
     path: str
     headers: Mapping[str, str]
     raw_body: bytes
-    arrived: float  # as time.time()
-    in_flight: int  # when it arrived, with it
+    arrived: float  # time.time()
+    in_flight: int  # requests in progress at its arrival, itself included
     status: int | None = None
     ended: float | None = None
 
@@ -32,10 +30,15 @@ class SeenRequest:
         """The body as JSON."""
         return orjson.loads(self.raw_body)
 
+    def as_json(self) -> dict[str, Any]:
+        fields = asdict(self)
+        fields["body"] = fields.pop("raw_body").decode(errors="replace")
+        return fields
+
 
 @dataclass(slots=True)
 class Counts:
-    """``completed`` got a 2xx, ``refused`` a 429, ``failed`` another status; ``dropped`` had no whole answer."""
+    """``completed``: status 2xx. ``refused``: 429. ``failed``: other statuses. ``dropped``: no complete answer."""
 
     requests: int = 0
     completed: int = 0
@@ -48,28 +51,24 @@ class Counts:
     max_connections: int = 0
 
 
-class Recording:
-    """Counts everything and keeps the latest requests."""
+class RequestLog:
+    """Count all requests and keep the latest ones."""
 
     def __init__(self, keep_requests: int) -> None:
         self.counts = Counts()
         self.requests: deque[SeenRequest] = deque(maxlen=keep_requests)
 
-    def begin(self, request: HttpRequest) -> SeenRequest:
-        counts, head = self.counts, request.head
+    def begin(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> SeenRequest:
+        counts = self.counts
         counts.requests += 1
         counts.in_flight += 1
         if counts.in_flight > counts.max_in_flight:
             counts.max_in_flight = counts.in_flight
-        arrived = time.time()
-        seen = SeenRequest(
-            counts.requests, head.method, head.path, head.headers, request.body, arrived, counts.in_flight
-        )
+        seen = SeenRequest(counts.requests, method, path, headers, body, time.time(), counts.in_flight)
         self.requests.append(seen)
         return seen
 
     def end(self, seen: SeenRequest, status: int) -> None:
-        """``status`` is 0 where the client got no whole answer."""
         seen.status, seen.ended = status, time.time()
         counts = self.counts
         counts.in_flight -= 1
@@ -90,7 +89,7 @@ class Recording:
         self.counts.connections -= 1
 
     def clear(self) -> None:
-        """Forget what was; requests that are under way stay counted as in flight."""
+        """Remove the requests and start the counts at zero, except for requests in progress and open connections."""
         self.requests.clear()
         in_flight, connections = self.counts.in_flight, self.counts.connections
         self.counts = Counts(

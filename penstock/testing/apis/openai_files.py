@@ -1,4 +1,4 @@
-"""OpenAI's files: kept in memory."""
+"""OpenAI's files, in memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.testing.apis.exchange import BadRequestError, new_id
-from penstock.testing.http1 import HttpRequest
+from penstock.testing.apis.model_api import BadRequestError, new_id
+from penstock.testing.http_server import HttpRequest
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class StoredFile:
     content: bytes
     created_at: int
 
-    def shown(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "object": "file",
@@ -34,9 +34,7 @@ class StoredFile:
         }
 
 
-class Files:
-    """Every file by its id."""
-
+class OpenAIFiles:
     def __init__(self) -> None:
         self._files: dict[str, StoredFile] = {}
 
@@ -50,42 +48,38 @@ class Files:
             raise BadRequestError(f"No such File object: {file_id}", 404)
         return self._files[file_id]
 
-    def action(self, method: str, path: str, request: HttpRequest) -> Callable[[], dict[str, Any] | bytes] | None:
-        """Return what a request for files does, None if there is no such thing."""
-        match method, path.strip("/").split("/"):
+    def action(self, path: str, request: HttpRequest) -> Callable[[], dict[str, Any] | bytes] | None:
+        """Return the function that answers a request for files, None for other requests."""
+        match request.method, path.strip("/").split("/"):
             case "POST", ["files"]:
                 return lambda: self._upload(request)
             case "GET", ["files"]:
-                return self._listed
+                return lambda: page([stored.as_json() for stored in reversed(self._files.values())])
             case "GET", ["files", file_id]:
-                return lambda: self.get(file_id).shown()
+                return lambda: self.get(file_id).as_json()
             case "GET", ["files", file_id, "content"]:
                 return lambda: self.get(file_id).content
             case "DELETE", ["files", file_id]:
-                return lambda: self._deleted(file_id)
+                return lambda: self._delete(file_id)
         return None
 
     def _upload(self, request: HttpRequest) -> dict[str, Any]:
-        parts = multipart(request.head.headers.get("content-type", ""), request.body)
+        parts = parse_multipart(request.headers.get("content-type", ""), request.body)
         if "file" not in parts or "purpose" not in parts:
             raise BadRequestError("'file' and 'purpose' are required, as parts of a form.")
         filename, content = parts["file"]
-        return self.add(filename or "upload", parts["purpose"][1].decode(), content).shown()
+        return self.add(filename or "upload", parts["purpose"][1].decode(), content).as_json()
 
-    def _listed(self) -> dict[str, Any]:
-        shown = [stored.shown() for stored in reversed(self._files.values())]
-        return listing(shown)
-
-    def _deleted(self, file_id: str) -> dict[str, Any]:
+    def _delete(self, file_id: str) -> dict[str, Any]:
         del self._files[self.get(file_id).id]
         return {"id": file_id, "object": "file", "deleted": True}
 
 
-def multipart(content_type: str, body: bytes) -> dict[str, tuple[str | None, bytes]]:
-    """Return the parts of a form by name, each with its file name, if it has one.
+def parse_multipart(content_type: str, body: bytes) -> dict[str, tuple[str | None, bytes]]:
+    """Return the file name and the content of each part of a form, by its name.
 
     >>> body = b'--b\\r\\nContent-Disposition: form-data; name="purpose"\\r\\n\\r\\nbatch\\r\\n--b--\\r\\n'
-    >>> multipart("multipart/form-data; boundary=b", body)
+    >>> parse_multipart("multipart/form-data; boundary=b", body)
     {'purpose': (None, b'batch')}
     """
     found = re.search(r'boundary="?([^";]+)"?', content_type)
@@ -99,8 +93,7 @@ def multipart(content_type: str, body: bytes) -> dict[str, tuple[str | None, byt
     return parts
 
 
-def listing(shown: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a list as OpenAI gives it, all of it on one page."""
-    ids = [item["id"] for item in shown]
-    first, last = (ids[0], ids[-1]) if ids else (None, None)
-    return {"object": "list", "data": shown, "first_id": first, "last_id": last, "has_more": False}
+def page(items: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return items as a list of the API with one page."""
+    ids = [item["id"] for item in items] or [None]
+    return {"object": "list", "data": items, "first_id": ids[0], "last_id": ids[-1], "has_more": False}

@@ -1,4 +1,4 @@
-"""The requests of a batch, answered a part at a time."""
+"""Answer the requests of a batch in steps over time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.testing.faults import Fault
+from penstock.testing.faults import BatchExpires, BatchLoses, Fault
 from penstock.testing.script import BatchTiming
 
 NUM_STEPS = 4
 
 
 class BatchHost(Protocol):
-    """What batches need of the service."""
+    """The service that answers the requests of batches."""
 
     def later(self, seconds: float, function: Callable[[], None]) -> Any: ...
 
@@ -28,43 +28,44 @@ class BatchHost(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BatchLine:
     custom_id: str
     path: str
     body: dict[str, Any]
 
 
-class BatchWork:
-    """Answers lines over some seconds, up to ``num_most`` of them; ``results`` has what is done."""
+class BatchProgress:
+    """Answer lines in steps; ``results`` has the answers so far. A fault may leave a share without answers."""
 
-    def __init__(self, lines: list[Line], host: BatchHost, num_most: int | None = None) -> None:
+    def __init__(self, lines: list[BatchLine], host: BatchHost, fault: Fault | None = None) -> None:
         self.lines = lines
         self.results: dict[str, tuple[int, dict[str, Any]]] = {}
         self.is_stopped = False
         self._host = host
-        self._num_most = len(lines) if num_most is None else num_most
+        done = fault.done if isinstance(fault, BatchExpires | BatchLoses) else 1.0
+        self._num_answered = int(len(lines) * done)
 
-    def start(self, on_end: Callable[[], None]) -> None:
-        self._host.later(self._host.timing.processing_s / NUM_STEPS, lambda: self._step(1, on_end))
+    def start(self, on_end: Callable[[], None], step: int = 1) -> None:
+        self._host.later(self._host.timing.processing_s / NUM_STEPS, lambda: self._run(step, on_end))
 
     def stop(self) -> None:
-        """Answer no more lines, and do not tell of an end."""
+        """Answer no more lines, and do not call ``on_end``."""
         self.is_stopped = True
 
     @property
-    def undone(self) -> list[Line]:
+    def unanswered(self) -> list[BatchLine]:
         return [line for line in self.lines if line.custom_id not in self.results]
 
     @property
     def num_failed(self) -> int:
         return sum(status >= 400 for status, _ in self.results.values())
 
-    def _step(self, number: int, on_end: Callable[[], None]) -> None:
+    def _run(self, step: int, on_end: Callable[[], None]) -> None:
         if self.is_stopped:
             return
-        for line in self.lines[len(self.results) : self._num_most * number // NUM_STEPS]:
+        for line in self.lines[len(self.results) : self._num_answered * step // NUM_STEPS]:
             self.results[line.custom_id] = self._host.answer_line(line.path, line.body)
-        if number == NUM_STEPS:
+        if step == NUM_STEPS:
             on_end()
         else:
-            self._host.later(self._host.timing.processing_s / NUM_STEPS, lambda: self._step(number + 1, on_end))
+            self.start(on_end, step + 1)

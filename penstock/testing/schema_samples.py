@@ -1,4 +1,4 @@
-"""Instances of a JSON schema, the same ones for the same seed."""
+"""Generate an instance of a JSON schema; equal seeds give equal instances."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FORMATS = {
     "uri": "https://example.com/",
     "uuid": "123e4567-e89b-42d3-a456-426614174000",
 }
-MOST_REFERENCES = 50  # from one to the next
-DEEPEST = 12  # below it, recursive schemas take what ends them
+MAX_REFERENCES = 50  # in a chain
+MAX_DEPTH = 12  # below it, recursive schemas take the shortest option
 
 
 def sample(schema: Mapping[str, Any], seed: str) -> Any:
@@ -62,11 +62,11 @@ class _Sampler:
                 return _string(schema, name, draw)
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
-        """Return a schema with what it refers to and what it is made of."""
+        """Return a schema with its references and ``allOf`` merged into it."""
         if not isinstance(schema, Mapping):
             return {}
         merged = dict(schema)
-        for _ in range(MOST_REFERENCES):
+        for _ in range(MAX_REFERENCES):
             if (reference := merged.pop("$ref", None)) is None:
                 break
             target: Any = self._root
@@ -74,7 +74,7 @@ class _Sampler:
                 target = target[step.replace("~1", "/").replace("~0", "~")]
             merged = {**target, **merged}
         else:
-            raise ValueError("the references of the schema go round in circles")
+            raise ValueError("the references of the schema form a circle")
         for part in merged.pop("allOf", ()):
             part = self._resolved(part)
             properties = {**merged.get("properties", {}), **part.get("properties", {})}
@@ -85,29 +85,29 @@ class _Sampler:
         return merged
 
     def _option(self, options: list[Any], draw: int, depth: int) -> Any:
-        if depth >= DEEPEST:
+        if depth >= MAX_DEPTH:
             return min(options, key=lambda option: len(str(self._resolved(option))))
         return options[draw % len(options)]
 
     def _kind(self, schema: dict[str, Any], draw: int, depth: int) -> str:
         kind = schema.get("type")
         if isinstance(kind, list):
-            kind = "null" if depth >= DEEPEST and "null" in kind else kind[draw % len(kind)]
+            kind = "null" if depth >= MAX_DEPTH and "null" in kind else kind[draw % len(kind)]
         if kind is None:
             kind = "object" if "properties" in schema else "array" if "items" in schema else "string"
-        return str(kind).lower()  # Google's are in capitals
+        return str(kind).lower()  # Google writes them in capitals
 
     def _object(self, schema: dict[str, Any], seed: str, name: str, depth: int) -> dict[str, Any]:
         properties = schema.get("properties", {})
-        if depth >= DEEPEST:
+        if depth >= MAX_DEPTH:
             properties = {key: properties[key] for key in schema.get("required", ()) if key in properties}
         return {key: self.value(part, seed, f"{name}.{key}", depth + 1) for key, part in properties.items()}
 
     def _array(self, schema: dict[str, Any], seed: str, name: str, draw: int, depth: int) -> list[Any]:
-        least = int(schema.get("minItems", 0 if depth >= DEEPEST else 1))
+        least = int(schema.get("minItems", 0 if depth >= MAX_DEPTH else 1))
         most = int(schema.get("maxItems", least + 2))
         fixed = schema.get("prefixItems", [])
-        size = least if depth >= DEEPEST else least + draw % (max(most, least) - least + 1)
+        size = least if depth >= MAX_DEPTH else least + draw % (max(most, least) - least + 1)
         items = [*fixed, *[schema.get("items", {})] * max(0, size - len(fixed))]
         return [self.value(part, seed, f"{name}[{index}]", depth + 1) for index, part in enumerate(items)]
 
@@ -124,7 +124,7 @@ def _whole_number(schema: dict[str, Any], draw: int) -> Any:
 
 
 def _number(schema: dict[str, Any], draw: int) -> float:
-    """Return a number between the bounds, and neither of them."""
+    """Return a number between the bounds, exclusive."""
     low, high = _bounds(schema)
     return float(low + (high - low) * (draw % 99 + 1) / 100)
 
