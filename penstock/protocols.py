@@ -210,10 +210,11 @@ class Priced(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What a handler is given by its pool: whether to stop, and where to put rows that failed and are tolerated."""
+    """The services of a pool for one handler: a cancel flag, a sink for failed rows, and the index of its worker."""
 
     is_cancelled: Callable[[], bool]
     record: Callable[[RowError], None]
+    worker: int = 0
 
 
 class Handler(Protocol):
@@ -232,6 +233,15 @@ class Handler(Protocol):
 
     def close(self) -> None:
         """Release everything. Called exactly once, also after an error."""
+        ...
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """A handler that its pool can stop from another thread."""
+
+    def interrupt(self, *, is_busy: bool) -> None:
+        """Make a running call return soon. Never blocks; called before ``close``."""
         ...
 
 

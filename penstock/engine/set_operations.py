@@ -1,4 +1,4 @@
-"""Operators that need all rows before they give any. They run on DuckDB, which spills to disk and returns a stream."""
+"""Set operations: union, intersect and except, on DuckDB, which spills to disk and returns a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OUTPUT_ROWS = 2**16
 
 
 class SetHandler:
-    """A set operation. Rows are stored as they come, in a database of its own that is removed in the end."""
+    """A set operation. It stores rows in a temporary database until all have come."""
 
     def __init__(self, work: CombineSets) -> None:
         import duckdb
@@ -53,13 +53,13 @@ class SetHandler:
 
 
 def stored_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch as DuckDB knows it: extension types as what they are stored as."""
+    """Return a batch with extension types as their storage types, which DuckDB knows."""
     arrays = [array.storage if isinstance(array, pa.ExtensionArray) else array for array in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
 def restored_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return what DuckDB gave with the types that were put in."""
+    """Return a batch of DuckDB with the types of the input."""
     arrays = []
     for array, field in zip(normalize_batch(batch).columns, schema, strict=True):
         if isinstance(field.type, pa.BaseExtensionType):

@@ -1,8 +1,8 @@
-"""Steps on batches: select, filter, explode, melt, sample, number. Compiled on the first batch a worker sees."""
+"""Steps on batches: select, filter, explode, unpivot, sample, number. Compiled on a worker's first batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.scheduling import most_input
-from penstock.errors import ComputeError, ReadError
+from penstock.errors import ComputeError
 from penstock.expr.arrays import elements_of
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
 from penstock.plan import nodes
 from penstock.plan.expression_cost import is_trivial
-from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Read, Select, Step, TakeSample, Where
-from penstock.protocols import ReadTask
+from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Select, Step, TakeSample, Where
 from penstock.types import DataType, Schema, supertype
 from penstock.types.plain import arrow_numbers
 
@@ -26,7 +24,7 @@ Apply = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 
 class Steps:
-    """A sequence of steps as one function; remade whenever the schema of the input changes."""
+    """A sequence of steps as one function, compiled again whenever the schema of the input changes."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
@@ -46,47 +44,8 @@ class Steps:
         return batch
 
 
-PIECE_NBYTES = 64 * 2**20
-
-
-class Pieces:
-    """Steps on a batch as it was read, in pieces where rows grow: one batch of images may be a gigabyte once decoded.
-
-    How much they grow is learned as they do.
-    """
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = Steps(steps)
-        self._may_grow = any(map(may_grow, steps))
-        self._total_in = self._total_out = 0
-
-    def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-        """Return what the batch gives; an iterator if that is more than one batch."""
-        if not self._may_grow:
-            return self._steps(batch, first_row)
-        num_rows = self._num_rows(batch)
-        return self._measured(batch, first_row) if num_rows == batch.num_rows else self._in_pieces(batch, first_row)
-
-    def _in_pieces(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        while batch.num_rows:
-            num_rows = self._num_rows(batch)
-            yield self._measured(batch.slice(0, num_rows), first_row)
-            batch, first_row = batch.slice(num_rows), first_row + num_rows
-
-    def _num_rows(self, batch: pa.RecordBatch) -> int:
-        num_rows: int = batch.num_rows
-        most, nbytes = most_input(PIECE_NBYTES, self._total_in, self._total_out), batch.nbytes
-        return num_rows if nbytes <= most else max(1, num_rows * most // nbytes)
-
-    def _measured(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        output = self._steps(batch, first_row)
-        self._total_in += batch.nbytes
-        self._total_out += output.nbytes
-        return output
-
-
 def may_grow(step: Step) -> bool:
-    """Say whether rows may be larger after a step than before."""
+    """Decide whether a step may make rows larger."""
     match step:
         case Select(exprs):
             return not all(is_trivial(expr) or isinstance(expr, Star) for expr in exprs)
@@ -96,85 +55,8 @@ def may_grow(step: Step) -> bool:
             return isinstance(step, ExplodeLists | Melt)
 
 
-class TransformHandler:
-    """Steps on every batch."""
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = Steps(steps)
-
-    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        return self._steps(item, first_row)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
-    def close(self) -> None:
-        pass
-
-
-class ReadHandler:
-    """Read tasks, then steps on what they give. A source may give more columns than were asked for."""
-
-    def __init__(self, work: Read) -> None:
-        self._source_name = work.source.name
-        self._expected = None if work.schema is None else work.schema.to_arrow()
-        self._steps = Pieces(work.steps)
-
-    def process(self, item: ReadTask, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-        batches = item.read()
-        if isinstance(batches, Sequence) and len(batches) == 1 and isinstance(batches[0], pa.RecordBatch):
-            return self._finished(batches[0], first_row)  # known to be all: no need to be asked again
-        return self._all_finished(batches, first_row)
-
-    def _all_finished(self, batches: Iterable[pa.RecordBatch], first_row: int) -> Iterator[pa.RecordBatch]:
-        if not isinstance(batches, Iterable):
-            raise self._misuse(batches, "returned")
-        for batch in self._record_batches(batches):
-            finished = self._finished(batch, first_row)
-            if isinstance(finished, pa.RecordBatch):
-                yield finished
-            else:
-                yield from finished
-
-    def _record_batches(self, given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-        for each in given:
-            if isinstance(each, pa.Table):
-                yield from each.to_batches()
-            elif isinstance(each, pa.RecordBatch):
-                yield each
-            else:
-                raise self._misuse(each, "yielded")
-
-    def _misuse(self, given: Any, how: str) -> ReadError:
-        return ReadError(
-            f"Source {self._source_name!r}: the read() of a task {how} {type(given).__module__}."
-            f"{type(given).__qualname__}, where pyarrow.RecordBatch (or pyarrow.Table) must be yielded."
-        )
-
-    def _finished(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-        if self._expected is not None and batch.schema.names != self._expected.names:
-            missing = set(self._expected.names) - set(batch.schema.names)
-            if missing:
-                raise ReadError(f"Source {self._source_name!r} gave no column {min(missing)!r}, which its schema has.")
-            batch = batch.select(self._expected.names)
-        if self._expected is not None and batch.schema.types != self._expected.types:
-            for found, promised in zip(batch.schema, self._expected, strict=True):
-                if found.type != promised.type:
-                    raise ReadError(
-                        f"Source {self._source_name!r} gave {found.type} in column {found.name!r}, "
-                        f"where its schema says {promised.type}."
-                    )
-        return self._steps(batch, first_row)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
-    def close(self) -> None:
-        pass
-
-
 def compiled(step: Step, schema: Schema) -> Apply:
-    """Return the step as a function of a batch with ``schema`` and of its position."""
+    """Return a step as a function of a batch with ``schema`` and of its position."""
     check(step, schema)
     match step:
         case Select(exprs):
@@ -194,7 +76,7 @@ def compiled(step: Step, schema: Schema) -> Apply:
 
 @dataclass(frozen=True, slots=True)
 class _Columns(nodes.Plan):
-    """What is known of a plan once its first batch is there."""
+    """A plan whose columns are known from its first batch."""
 
     known: Schema
 
@@ -203,7 +85,7 @@ class _Columns(nodes.Plan):
 
 
 def check(step: Step, schema: Schema) -> None:
-    """Raise what building the plan would have raised, had the columns been known then."""
+    """Raise the errors that building the plan would have raised if its columns had been known."""
     match step:
         case Where(predicate):
             nodes.Filter(_Columns(schema), predicate)
@@ -218,9 +100,9 @@ def check(step: Step, schema: Schema) -> None:
 
 
 def in_place(exprs: Sequence[Expr], schema: Schema) -> Sequence[Expr]:
-    """Return the list of a with_columns or a rename that was written before the columns were known, in their order.
+    """Return the select list of a with_columns or rename over unknown columns, in column order.
 
-    The n-th expression after the star takes the place of the n-th column that the star leaves out; the rest come last.
+    The n-th expression after the star replaces the n-th column that the star excludes; the rest come last.
 
     >>> in_place((Star(("b",)), Alias(ColumnRef("b"), "x")), Schema.from_pydict({"b": "int64", "c": "string"}))
     (Alias(child=ColumnRef(column='b'), alias='x'), ColumnRef(column='c'))
@@ -245,7 +127,7 @@ def _where(program: Program) -> Apply:
 
 
 def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return a row for each list element; lists exploded together must be of equal length in every row."""
+    """Return one row per list element. Lists exploded together must have equal lengths in every row."""
     lists = {name: _as_lists(batch.column(name)) for name in columns}
     lengths = {name: pc.fill_null(pc.list_value_length(array), 0).to_numpy() for name, array in lists.items()}
     counts = lengths[columns[0]]
@@ -254,7 +136,7 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
             row = int(np.argmax(lengths[name] != counts))
             raise ComputeError(
                 f"explode: in one row {columns[0]!r} has {counts[row]} elements and {name!r} {lengths[name][row]}; "
-                "lists exploded together must be of equal length"
+                "lists exploded together must have equal lengths"
             )
     repeats = np.maximum(counts, 1)
     parents = arrow_numbers(np.repeat(np.arange(len(counts)), repeats))
@@ -262,14 +144,14 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     indices = arrow_numbers(np.repeat(starts, repeats) + within, np.repeat(counts == 0, repeats))
     elements = {name: elements_of(array)[0] for name, array in lists.items()}
-    if not counts.all():  # else they are the column as they lie, and images are not copied
+    if not counts.all():  # otherwise the elements are the column already: images are not copied
         elements = {name: array.take(indices) for name, array in elements.items()}
     arrays = [elements[name] if name in lists else batch.column(name).take(parents) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
 def _as_lists(array: pa.Array) -> pa.Array:
-    """Return a fixed-size list as an ordinary one, whose null rows hold no elements."""
+    """Return a fixed-size list as a variable-size list, whose null rows hold no elements."""
     if pa.types.is_fixed_size_list(array.type):
         return array.cast(pa.list_(array.type.value_type))
     return array
@@ -300,11 +182,11 @@ def _melt(step: Melt, schema: Schema) -> Apply:
 
 
 def sample(batch: pa.RecordBatch, step: TakeSample, first_row: int) -> pa.RecordBatch:
-    """Keep rows by a random number that depends on the seed and the row's position, not on how rows are batched."""
+    """Keep rows by a random number that depends on the seed and the row's position, not on its batch."""
     draws = _uniform(step.seed, first_row, batch.num_rows)
     if not step.is_with_replacement:
         return batch.filter(pa.array(draws < step.fraction))
-    # Each row is drawn a Poisson number of times: what drawing n rows with replacement tends to.
+    # Each row is drawn a Poisson number of times, the limit of drawing n rows with replacement.
     repeats = np.zeros(batch.num_rows, dtype=np.int64)
     threshold = term = np.exp(-step.fraction)
     for count in range(1, 32):
@@ -318,7 +200,7 @@ def _uniform(seed: int | None, first_row: int, num_rows: int) -> np.ndarray[Any,
     if seed is None:
         return np.random.default_rng().random(num_rows)
     bits = np.random.Philox(key=seed % 2**64)
-    bits.advance(first_row // 4)  # one step of Philox gives four numbers
+    bits.advance(first_row // 4)  # one step of Philox yields four numbers
     return np.random.Generator(bits).random(num_rows + first_row % 4)[first_row % 4 :]
 
 

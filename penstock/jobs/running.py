@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import get_config
+from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage
 from penstock.engine.runners import current_runner, query
-from penstock.engine.runners.handlers import unpacked_records
 from penstock.errors import (
     BudgetSpentError,
     ColumnNotFoundError,

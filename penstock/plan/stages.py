@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.expr.nodes import Expr, UdfCall
-from penstock.expr.udf import BatchSpec, Resources
+from penstock.expr.udf import BatchSpec, Resources, UdfSpec
 from penstock.protocols import ReadRequest, Sink, Source
 from penstock.types import Schema
 
@@ -80,6 +80,10 @@ class CallUdf:
     column: str
     keep: tuple[str, ...] | None
     steps: tuple[Step, ...] = ()
+
+    @property
+    def spec(self) -> UdfSpec:
+        return self.call.udf
 
 
 @dataclass(frozen=True, slots=True)

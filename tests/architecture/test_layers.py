@@ -39,6 +39,9 @@ HEAVY = {
     "pyarrow.dataset",
 }
 OWN_FILE: dict[str, set[str]] = {
+    "penstock.engine.runners.ray": {"ray"},
+    "penstock.engine.runners.ray.actors": {"ray"},
+    "penstock.engine.runners.ray.pool": {"ray"},
     "penstock.engine.runners.ray.runner": {"ray"},
     "penstock.engine.runners.ray.shared_limits": {"ray"},
     "penstock.frame.torch": {"torch"},

@@ -29,7 +29,7 @@ from penstock.functions import prompt
 LOADED_ONCE = (
     "aiohttp", "pandas", "penstock.ai.prompt", "penstock.ai.remote.openai", "penstock.io.formats.json",
     "penstock.io.formats.parquet", "penstock.jobs.running", "penstock.engine.runners.local",
-    "penstock.engine.runners.pools", "penstock.udf.aio", "uvloop",
+    "penstock.udf.aio", "uvloop",
 )  # fmt: skip
 NUM_ROWS = 120
 RUN_TIMEOUT_S = 60.0

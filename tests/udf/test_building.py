@@ -76,7 +76,7 @@ def test_an_init_may_run_a_query_with_models_of_its_own() -> None:
 
 def test_a_query_that_is_stopped_builds_no_more() -> None:
     opened: list[WorkerContext] = []
-    open_handler = Threads().in_turn(opened.append)
+    open_handler = Threads().one_at_a_time(opened.append)
     with pytest.raises(QueryCancelledError):
         open_handler(WorkerContext(lambda: True, lambda error: None))
     assert not opened

@@ -62,7 +62,7 @@ def test_a_file_is_shared_and_keeps_the_order(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         print("before")
         for _ in ps.range(1).select(greet(col("id"))).iter_partitions():
-            assert "penstock-printed" not in {thread.name for thread in threading.enumerate()}
+            assert "penstock-output" not in {thread.name for thread in threading.enumerate()}
         print("after")
     assert (tmp_path / "log").read_text().splitlines() == ["before", "row 0", "warning 0", "after"]
 

@@ -1,4 +1,4 @@
-"""Async functions on one event loop: thousands of calls wait at once on a single thread."""
+"""The pool for async functions: thousands of calls wait at once on the event loop of a single thread."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.engine.lineage import origins_of
-from penstock.engine.pools.garbage_collection import CalmCollector
+from penstock.engine.pools.garbage_collection import RareCollections
 from penstock.engine.pools.row_errors import record, recording
 from penstock.engine.pools.threads import input_of, local_bundle
 from penstock.protocols import Emit, Report, Task, WorkerContext, task_origins
 
 
 class AsyncHandler(Protocol):
-    """The work of an async stage: built, used and closed on the loop's thread; one serves the whole stage."""
+    """The work of an async stage. One handler serves the stage; it is built, used and closed on the loop's thread."""
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch: ...
 
@@ -31,9 +31,8 @@ OpenAsyncHandler = Callable[[WorkerContext], AsyncHandler]
 
 
 class LoopThread:
-    """An event loop on a thread, started with the first task; stages that call methods of one object share it.
-
-    A client made by one method, such as a pool of connections, belongs to its loop; so others must run there too.
+    """An event loop on a thread, started with the first task. Stages that call methods of one object share it:
+    a client that one method made, such as a connection pool, belongs to its loop.
     """
 
     def __init__(self, is_fast: bool = False) -> None:
@@ -41,7 +40,7 @@ class LoopThread:
         self.loop = fast_loop() if is_fast else asyncio.new_event_loop()
         self._is_fast = is_fast
         if is_fast:
-            CalmCollector.begin()
+            RareCollections.begin()
         self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -55,16 +54,16 @@ class LoopThread:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Cancel what still runs, let it clean up after itself, and end the thread."""
+        """Cancel running tasks, let them clean up, and end the thread."""
         if self._thread.is_alive():
             try:
-                self.start(self._wind_up()).result()
+                self.start(self._cancel_all()).result()
             finally:
                 self.loop.call_soon_threadsafe(self.loop.stop)
                 self._thread.join()
         self.loop.close()
         if self._is_fast:
-            CalmCollector.end()
+            RareCollections.end()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -72,16 +71,16 @@ class LoopThread:
             try:
                 return self.loop.run_forever()
             except (KeyboardInterrupt, SystemExit):
-                pass  # a task's own, which asyncio lets through to here; whoever waits for that task gets it too
+                pass  # raised by a task; asyncio passes it here as well as to the task's waiter
 
-    async def _wind_up(self) -> None:
+    async def _cancel_all(self) -> None:
         await cancel([task for task in asyncio.all_tasks() if task is not asyncio.current_task()])
         await self.loop.shutdown_asyncgens()
         await self.loop.shutdown_default_executor()
 
 
 def fast_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop for calls of ours: uvloop's where it is installed. Users' code may rely on asyncio's own."""
+    """Return a uvloop, if installed, for our own API calls. User code may rely on asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -90,7 +89,7 @@ def fast_loop() -> asyncio.AbstractEventLoop:
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have cleaned up after themselves."""
+    """Cancel tasks and wait until they have cleaned up."""
     cancelled = list(tasks)
     for task in cancelled:
         task.cancel()
@@ -109,8 +108,8 @@ class AsyncPool:
         self._handler: AsyncHandler | None = None
         self._thread = thread or LoopThread()
         self._thread.num_users += 1
-        self._context = contextvars.copy_context()  # of the query: whoever draws its rows may be elsewhere by then
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps none from being collected as garbage
+        self._context = contextvars.copy_context()  # of the query: its reader may be in another context later
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds only weak references
         self._is_closed = False
 
     def submit(self, task: Task) -> None:
@@ -126,7 +125,7 @@ class AsyncPool:
         self._thread.num_users -= 1
         try:
             if self._thread.is_running:
-                self._thread.start(self._wind_up()).result()
+                self._thread.start(self._close_handler()).result()
         finally:
             if not self._thread.num_users:
                 self._thread.close()
@@ -136,7 +135,7 @@ class AsyncPool:
         self._tasks.add(running)
         running.add_done_callback(self._tasks.discard)
 
-    async def _wind_up(self) -> None:
+    async def _close_handler(self) -> None:
         await cancel(self._tasks)
         if self._handler is not None:
             await self._handler.close()
@@ -146,11 +145,11 @@ class AsyncPool:
         try:
             if self._handler is None:
                 self._handler = self._open_handler(WorkerContext(lambda: self._is_closed, record))
-            task_origins.set(origins_of(task))  # in the context of this asyncio task, which is the task's own
+            task_origins.set(origins_of(task))  # in the context of this asyncio task
             with recording() as errors:
                 batch = await self._handler.process(input_of(task), task.first_row)
             output = local_bundle(batch)
-        except BaseException as exc:  # a CancelledError too: one that is not ours must not leave the query waiting
+        except BaseException as exc:  # also a CancelledError of user code, or the query would wait forever
             self._emit(Report(task, None, is_done=True, error=exc))
             return
         busy_s = time.perf_counter() - started

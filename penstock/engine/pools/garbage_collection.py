@@ -1,4 +1,4 @@
-"""How often Python looks for garbage while many calls wait."""
+"""Rarer garbage collections while many calls wait."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import gc
 import threading
 
 
-class CalmCollector:
-    """Has the garbage collector look less often while calls of ours wait: thousands of live objects, hardly any cycle.
+class RareCollections:
+    """Raises the thresholds of the garbage collector while API calls wait: thousands of live objects, few cycles.
 
-    It took a fifth of a client's time. The thresholds are the process's own, so they come back with the last user.
+    Collections took a fifth of a client's time. Thresholds are process-wide, so the last user restores them.
     """
 
     THRESHOLDS = (50_000, 20, 50)
@@ -24,7 +24,7 @@ class CalmCollector:
             cls._num_users += 1
             if cls._num_users == 1:
                 cls._before = gc.get_threshold()
-                if cls._before[0]:  # a user who switched it off knows why
+                if cls._before[0]:  # 0: the user has switched it off
                     gc.set_threshold(*cls.THRESHOLDS)
 
     @classmethod

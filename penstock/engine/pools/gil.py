@@ -1,19 +1,19 @@
-"""Whether a function holds the GIL: threads that could run, and wait for one another instead."""
+"""Detect functions that hold the GIL: their threads could run, but wait for one another."""
 
 from __future__ import annotations
 
 WINDOW_S = 0.3  # how long to watch before judging
-NUM_WINDOWS = 2  # that must agree: a slow import or a full garbage collection also stops all threads for a moment
-MIN_CORES = 0.75  # functions that use less wait for something else, such as a disk or a server
+NUM_WINDOWS = 2  # that must agree: an import or a garbage collection also stops all threads for a moment
+MIN_CORES = 0.75  # functions that use less wait for a disk or a server
 MIN_WORKERS_PER_CORE = 1.4
-MIN_TASK_S = 0.01  # a shorter one is mostly the engine's own work, and the way to a process and back would cost more
+MIN_TASK_S = 0.01  # a shorter task is mostly engine overhead, and sending it to a process costs more
 
 
 class GilWatch:
-    """Is told when tasks of a stage start and end on threads, and says whether processes would run more of them.
+    """Judges from the tasks of a stage on threads whether processes would run more of them.
 
-    Threads that want one core between them, though several work all the time, wait for the GIL. Functions that release
-    it want a core each, and those that wait for something else want hardly any.
+    Threads that use one core together, though several are busy all the time, wait for the GIL. Functions that release
+    it use a core each; functions that wait for something else use hardly any.
     """
 
     def __init__(self) -> None:
@@ -28,12 +28,12 @@ class GilWatch:
 
     def note_start(self, now: float) -> None:
         if not self._num_running and not self._busy_s:
-            self._start(now)  # the time in which there was nothing to do says nothing
+            self._start(now)  # idle time does not count
         self._pass_time(now)
         self._num_running += 1
 
     def note_end(self, now: float, busy_s: float, wanted_cpu_s: float) -> None:
-        """Take note of a task: how long it took, and how much of that time it ran or could have run on a core."""
+        """Record a task: its duration, and the part of it in which it ran or could have run on a core."""
         self._pass_time(now)
         self._num_running -= 1
         self._num_tasks += 1

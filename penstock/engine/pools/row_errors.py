@@ -1,4 +1,4 @@
-"""Where rows that failed are put by async tasks that share one handler: each task's context has a list of its own."""
+"""Failed rows of async tasks that share one handler: the context of each task has its own list."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _recorded: ContextVar[list[RowError]] = ContextVar("recorded")
 
 
 def record(error: RowError) -> None:
-    """Note a row that failed, from within ``recording`` or a task started there."""
+    """Record a failed row, within ``recording`` or a task started there."""
     _recorded.get().append(error)
 
 
 @contextmanager
 def recording() -> Iterator[list[RowError]]:
-    """Give the list of what is recorded meanwhile."""
+    """Provide the list of rows that are recorded meanwhile."""
     token = _recorded.set([])
     try:
         yield _recorded.get()

@@ -1,4 +1,4 @@
-"""A stage that starts on threads, which cost nothing to start, and goes on in processes if the GIL holds it back."""
+"""A pool that starts on threads, which are free to start, and moves to processes if the GIL holds it back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakePool = Callable[[Emit], WorkerPool | None]
 
 
 class Watch(Protocol):
-    """Judges from what tasks took whether a stage should move, as ``GilWatch`` does."""
+    """Judges from the durations of tasks whether a stage should move; see ``GilWatch``."""
 
     @property
     def is_held_back(self) -> bool: ...
@@ -29,11 +29,11 @@ class Watch(Protocol):
     def note_end(self, now: float, busy_s: float, wanted_cpu_s: float) -> None: ...
 
 
-class MovingPool:
-    """Implements ``WorkerPool`` by one pool of threads and, from the moment that it moves, one of processes.
+class ThreadToProcessPool:
+    """Implements ``WorkerPool`` with one pool of threads and, once it has moved, one of processes.
 
-    Tasks that run on threads by then end there. A stage for which ``make_processes`` gives None stays there; and one
-    whose first task in a process fails comes back, with that task: what was sent there may not work there.
+    Tasks that started on threads end there. A stage stays on threads if ``make_processes`` returns None, and returns to
+    them if its first task in a process fails: the function may not work there.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class MovingPool:
         self._threads = make_threads(self._threads_report)
         self._make_processes: MakePool | None = make_processes
         self._processes: WorkerPool | None = None
-        self._is_drained = False
+        self._are_threads_closed = False
         self._has_worked = False  # in a process
-        self._has_come_back = False
+        self._has_returned = False
         self.capacity = self._threads.capacity
 
     def submit(self, task: Task) -> None:
@@ -63,7 +63,7 @@ class MovingPool:
             should_move = self._make_processes is not None and self._watch.is_held_back
         if should_move:
             self._move()
-        if self._processes is not None and not is_on_threads and not self._has_come_back:
+        if self._processes is not None and not is_on_threads and not self._has_returned:
             self._close_threads_if_drained()
             self._processes.submit(task)
         else:
@@ -76,7 +76,7 @@ class MovingPool:
         self._threads.submit(task)
 
     def finish(self) -> None:
-        self._threads.finish()  # whose last report makes the processes finish
+        self._threads.finish()  # the last report makes the processes finish
 
     def close(self) -> None:
         with ExitStack() as closing:
@@ -89,14 +89,14 @@ class MovingPool:
         assert make is not None
         self._processes = make(self._processes_report)
         if self._processes is None:
-            log.info("A function that holds the GIL stays on threads, as it cannot be sent to a worker process.")
+            log.info("A function holds the GIL, but stays on threads: it cannot be sent to a worker process.")
 
     def _close_threads_if_drained(self) -> None:
-        """Release what the threads hold, such as a model, once their last task is done."""
+        """Close the handlers on threads, which may hold a model, once their last task is done."""
         with self._lock:
-            is_drained = self._has_worked and not self._on_threads and not self._is_drained
+            is_drained = self._has_worked and not self._on_threads and not self._are_threads_closed
         if is_drained:
-            self._is_drained = True
+            self._are_threads_closed = True
             self._threads.close()
 
     def _threads_report(self, report: Report) -> None:
@@ -106,7 +106,7 @@ class MovingPool:
         self._or_fail(self._pass_on_from_processes, report)
 
     def _or_fail(self, pass_on: Emit, report: Report) -> None:
-        """Pass on a report; nobody waits for this thread, so what goes wrong here must reach the executor too."""
+        """Pass on a report. An error on this thread must reach the executor as well."""
         try:
             pass_on(report)
         except BaseException as exc:
@@ -125,13 +125,13 @@ class MovingPool:
             self._emit(report)
 
     def _pass_on_from_processes(self, report: Report) -> None:
-        """Pass on what a process gave; before any of them has given anything, a failure is tried again on a thread."""
+        """Pass on a report. Until a process has produced something, a failed task is retried on a thread."""
         if report.task is None or report.error is None:
             self._has_worked = self._has_worked or report.task is not None
             self._emit(report)
         elif self._has_worked or isinstance(report.error, QueryCancelledError):
             self._emit(report)
         else:
-            log.info("A function that holds the GIL goes on on threads, as it failed in a process: %r", report.error)
-            self._has_come_back = True
+            log.info("A function holds the GIL, but returns to threads: it failed in a process: %r", report.error)
+            self._has_returned = True
             self._submit_to_threads(report.task)

@@ -1,7 +1,7 @@
 """Handlers on threads: the pool for reads, Arrow kernels, writes and Python functions in the user's process.
 
-A *slot* is one worker: a handler, built when it is first needed and used by one thread at a time. Threads are shared
-by all the stages of a query; a task that rests holds its slot but no thread.
+A *slot* is one worker: a handler, built on first use and used by one thread at a time. All stages of a query share
+their threads; a resting task holds its slot but no thread.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from penstock.errors import QueryCancelledError
 from penstock.observe.events import RowError
-from penstock.protocols import Bundle, Emit, Handler, Report, Task, WorkerContext
+from penstock.protocols import Bundle, Emit, Handler, Interruptible, Report, Task, WorkerContext
 from penstock.types import unified
 
 OpenHandler = Callable[[WorkerContext], Handler]
 
 
 class Slot:
-    """One worker: its handler and, while it works on a task, the outputs still to come. Its user holds ``lock``."""
+    """One worker: its handler and, during a task, the outputs still to come. The user of a slot holds ``lock``."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -36,7 +36,7 @@ class Slot:
         self.errors: list[RowError] = []
 
     def take_errors(self) -> tuple[RowError, ...]:
-        """Return the rows that failed since the last time."""
+        """Return the failed rows since the last call."""
         if not self.errors:
             return ()
         taken = tuple(self.errors)
@@ -51,11 +51,11 @@ class Slot:
 
 
 class Threads:
-    """Threads that run pieces of work, made when none is free. A hand-over is one queue operation.
+    """Threads that run callables, started when none is free. A hand-over is one queue operation.
 
-    ``concurrent.futures`` would make a Future with its lock for each piece, several times the cost of the hand-over.
-    Each runs in a copy of the context in which this object was made, so that a ``with ps.config(...)`` around a query
-    holds for the functions it calls.
+    ``concurrent.futures`` would create a Future with its lock for each, at several times the cost of the hand-over.
+    Each thread runs in a copy of the context in which this object was made, so that a ``with ps.config(...)`` around a
+    query applies to the functions it calls.
     """
 
     def __init__(self) -> None:
@@ -66,21 +66,21 @@ class Threads:
         self._opening = threading.Lock()
         self._context = contextvars.copy_context()
 
-    def in_turn(self, open_handler: OpenHandler) -> OpenHandler:
-        """Return ``open_handler`` as one that waits until no other handler of the query is being opened so.
+    def one_at_a_time(self, open_handler: OpenHandler) -> OpenHandler:
+        """Return an opener that waits until no other handler of the query is being opened.
 
-        Libraries that load models change settings of the whole process meanwhile: of two models of transformers that
-        are loaded at the same time, one or both may end up with random weights, and without an error. The turns are a
-        query's own: an ``__init__`` that runs a query itself must not wait for its own end.
+        Libraries that load models change process-wide settings meanwhile: if transformers loads two models at the same
+        time, both may silently end up with random weights. The lock belongs to one query, because an ``__init__`` may
+        run a query itself.
         """
 
-        def open_in_turn(context: WorkerContext) -> Handler:
+        def open_alone(context: WorkerContext) -> Handler:
             with self._opening:
                 if context.is_cancelled():
                     raise QueryCancelledError("the query was stopped")
                 return open_handler(context)
 
-        return open_in_turn
+        return open_alone
 
     def start(self, work: Callable[[], None]) -> None:
         """Run ``work``, which must not raise, on a free thread or a new one."""
@@ -88,7 +88,7 @@ class Threads:
             is_new_needed = self._num_free == 0
             self._num_free -= 0 if is_new_needed else 1
         if is_new_needed:
-            context = self._context.copy()  # its own: a context is entered by one thread at a time
+            context = self._context.copy()  # only one thread at a time may enter a context
             name = f"penstock-{len(self._threads)}"
             thread = threading.Thread(target=context.run, args=(self._serve,), name=name, daemon=True)
             self._threads.append(thread)
@@ -100,7 +100,7 @@ class Threads:
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads:
-            if thread.is_alive():  # one that could not be started is not
+            if thread.is_alive():  # False if it could not be started
                 thread.join()
         self._threads.clear()
 
@@ -115,7 +115,7 @@ class Threads:
 class ThreadPool:
     """Implements ``WorkerPool`` on ``threads``, which the caller owns and closes last.
 
-    ``cpu_clock`` gives the core time that the calling thread has wanted so far, where somebody wants to know.
+    ``cpu_clock`` returns the core time that the calling thread has used or waited for so far.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class ThreadPool:
     def submit(self, task: Task) -> None:
         slot = self._busy.get(task)
         if slot is None:
-            # The one given back last, which is open: a model is loaded as often as needed, not as often as allowed.
+            # The slot used last has an open handler: a model is loaded as often as needed, not as often as allowed.
             slot = self._busy[task] = self._free.pop()
         self._threads.start(partial(self._advance, slot, task))
 
@@ -149,7 +149,7 @@ class ThreadPool:
         if not held:
             self._emit(Report(None, None, is_done=True))
         unfinished = set(held)
-        for slot in held:  # at the same time: to flush a file may take as long as to fill it
+        for slot in held:  # at the same time: flushing a file may take as long as filling it
             self._threads.start(partial(self._finish, slot, unfinished))
 
     def close(self) -> None:
@@ -160,13 +160,16 @@ class ThreadPool:
                 closing.callback(slot.close)
 
     def _interrupt(self) -> None:
-        """Make running handlers return soon. Those in this process look at the cancel flag themselves."""
+        """Make running handlers return soon. Handlers on threads check the cancel flag themselves."""
+        for slot in self._slots:
+            if isinstance(slot.handler, Interruptible):
+                slot.handler.interrupt(is_busy=slot.lock.locked())
 
     def _advance(self, slot: Slot, task: Task) -> None:
-        """Take the task to its next output."""
+        """Run the task to its next output."""
         with slot.lock:
             report = None if self._cancelled.is_set() else self._advanced(slot, task)
-        if report is not None:  # told only now: a worker whose task is done is not busy
+        if report is not None:  # after the lock: a worker whose task is done is not busy
             self._emit(report)
 
     def _advanced(self, slot: Slot, task: Task) -> Report:
@@ -210,18 +213,13 @@ class ThreadPool:
 
     def _handler(self, slot: Slot) -> Handler:
         if slot.handler is None:
-            slot.handler = self._opened(slot)
+            context = WorkerContext(self._cancelled.is_set, slot.errors.append, slot.index)
+            slot.handler = self._open_handler(context)
         return slot.handler
-
-    def _opened(self, slot: Slot) -> Handler:
-        return self._open_handler(self._context(slot))
-
-    def _context(self, slot: Slot) -> WorkerContext:
-        return WorkerContext(self._cancelled.is_set, slot.errors.append)
 
 
 def input_of(task: Task) -> Any:
-    """Return what a local handler works on: the read task, or the task's bundles as one batch."""
+    """Return the input of a local handler: the read task, or the task's bundles as one batch."""
     if not isinstance(task.item, tuple):
         return task.item
     parts = [bundle.handle.slice(bundle.offset, bundle.num_rows) for bundle in task.item]
@@ -229,11 +227,11 @@ def input_of(task: Task) -> Any:
 
 
 def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return one batch of several; where their types differ, as after a map_batches, the common type."""
+    """Join batches. Types that differ, as after ``map_batches``, become their common type."""
     return pa.concat_batches(unified(parts))
 
 
 def local_bundle(batch: pa.RecordBatch) -> Bundle:
     if not isinstance(batch, pa.RecordBatch):
-        raise TypeError(f"a worker gave a {type(batch).__name__}, where a RecordBatch was expected")
+        raise TypeError(f"A handler returned {type(batch).__name__} instead of pyarrow.RecordBatch.")
     return Bundle(batch, batch.num_rows, batch.nbytes)

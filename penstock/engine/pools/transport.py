@@ -1,8 +1,8 @@
-"""Messages between the driver and a worker process: a pickled head, and Arrow data in memory both can see.
+"""Messages between the driver and a worker process: a pickled head, and Arrow data in shared memory.
 
 The data travels as descriptors of anonymous files. They have no name, so nothing is left behind however a process ends,
-and are not bound by the size of ``/dev/shm``. One copy in, none out: the reader maps the same pages. A large column has
-a file of its own, so that the pages of an image are freed when the image is, whoever still keeps its number.
+and they are not limited by the size of ``/dev/shm``. The writer copies once; the reader maps the same pages. A large
+column has a file of its own, so that its pages are freed with it even if other columns are still in use.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import pyarrow as pa
 
 _HEAD = struct.Struct("<Q")  # length of the pickled head
 SMALL_NBYTES = 2**18
-MAX_FILES = 64  # of a message; the system allows about 250
+MAX_FILES = 64  # per message; the system allows about 250
 
-Part = tuple[list[int], int]  # the columns in a file, and how many bytes of it are theirs
+FilePart = tuple[list[int], int]  # the columns in a file, and their bytes
 
 
-class Closed(EOFError):  # noqa: N818
+class PeerClosedError(EOFError):
     """The other side is gone."""
 
 
 def send(sock: socket.socket, message: Any, batch: pa.RecordBatch | None = None) -> None:
-    """Send a picklable message and, with it, a batch. Blocks until the other side has room for the message."""
+    """Send a picklable message with an optional batch. Blocks until the other side has room for the message."""
     fds: list[int] = []
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     try:
         if batch is not None:
             for columns in columns_by_file([column.nbytes for column in batch.columns]):
@@ -44,32 +44,32 @@ def send(sock: socket.socket, message: Any, batch: pa.RecordBatch | None = None)
         else:
             sock.sendall(_HEAD.pack(len(head)) + head)
     except (BrokenPipeError, ConnectionResetError) as exc:
-        raise Closed from exc
+        raise PeerClosedError from exc
     finally:
         for fd in fds:
             os.close(fd)
 
 
 def receive(sock: socket.socket) -> tuple[Any, pa.RecordBatch | None]:
-    """Return the next message and its batch, which stays valid for as long as it is referred to."""
+    """Return the next message and its batch, which stays valid as long as it is referenced."""
     fds: list[int] = []
     try:
         data, fds, _, _ = socket.recv_fds(sock, _HEAD.size, MAX_FILES)
         if not data:
-            raise Closed
+            raise PeerClosedError
         data += _read_exactly(sock, _HEAD.size - len(data))
         (head_nbytes,) = _HEAD.unpack(data)
         message, parts = pickle.loads(_read_exactly(sock, head_nbytes))
         return message, _joined([_read(fd, nbytes) for fd, (_, nbytes) in zip(fds, parts, strict=True)], parts)
     except ConnectionResetError as exc:
-        raise Closed from exc
+        raise PeerClosedError from exc
     finally:
         for fd in fds:
             os.close(fd)
 
 
 def columns_by_file(column_nbytes: Sequence[int]) -> list[list[int]]:
-    """Return which columns share a file: the small ones one, and the large ones one each, as far as files suffice.
+    """Assign columns to files: one file for all small columns, and one for each large column up to ``MAX_FILES``.
 
     >>> columns_by_file([8, 10**6, 8]), columns_by_file([8]), columns_by_file([10**6]), columns_by_file([])
     ([[0, 2], [1]], [[0]], [[0]], [[]])
@@ -79,8 +79,8 @@ def columns_by_file(column_nbytes: Sequence[int]) -> list[list[int]]:
     return ([others] if others or not large else []) + [[number] for number in large]
 
 
-def _joined(batches: list[pa.RecordBatch], parts: list[Part]) -> pa.RecordBatch | None:
-    """Return one batch with the columns of all in their places."""
+def _joined(batches: list[pa.RecordBatch], parts: list[FilePart]) -> pa.RecordBatch | None:
+    """Return one batch with the columns of all, in their original order."""
     if len(batches) < 2:
         return batches[0] if batches else None
     placed = {
@@ -100,21 +100,21 @@ def _anonymous_file() -> int:
 
 
 def _write(fd: int, batch: pa.RecordBatch) -> int:
-    with os.fdopen(os.dup(fd), "wb") as file:  # buffered, which finishes what one write of 2 GiB leaves undone
+    with os.fdopen(os.dup(fd), "wb") as file:  # buffered: one system call writes at most 2 GiB
         with pa.ipc.new_stream(file, batch.schema) as stream:
             stream.write_batch(batch)
         return file.tell()
 
 
 def _read(fd: int, nbytes: int) -> pa.RecordBatch:
-    """Return the batch in a file, which it does not keep open: there may be more batches than a process may have files.
+    """Return the batch in a file without keeping the file open: a process may hold more batches than open files.
 
-    For the same reason what is small is copied; there is a bound on the number of mappings too.
+    A small batch is copied, because the number of mappings is limited too.
     """
     if nbytes <= SMALL_NBYTES:
         buffer = pa.py_buffer(os.pread(fd, nbytes, 0))
     else:
-        # A tensor of torch cannot be read-only: to write to it where it should not be must not end the process.
+        # Mapped as writable: writing to a torch tensor on read-only pages would kill the process.
         with pa.memory_map(f"/dev/fd/{fd}", "r+") as file:
             buffer = file.read_buffer()
     return pa.ipc.open_stream(buffer).read_next_batch()
@@ -126,6 +126,6 @@ def _read_exactly(sock: socket.socket, nbytes: int) -> bytes:
     while view:
         count = sock.recv_into(view)
         if not count:
-            raise Closed
+            raise PeerClosedError
         view = view[count:]
     return bytes(parts)

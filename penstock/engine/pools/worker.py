@@ -1,6 +1,6 @@
-"""The other end of ``processes``: ``main(SOCKET_FD, LIFELINE_FD)`` serves handlers.
+"""The worker's end of ``processes``: ``main(SOCKET_FD, LIFELINE_FD)`` serves handlers.
 
-It is started afresh, not forked, so it inherits no threads, locks or CUDA state from the user's process.
+The process is spawned, not forked, so it inherits no threads, locks or CUDA state from the user's process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.pools.transport import Closed, receive, send
+from penstock.engine.pools.transport import PeerClosedError, receive, send
 from penstock.observe.events import RowError
 from penstock.protocols import Handler, WorkerContext
 
@@ -29,28 +29,28 @@ def main(socket_fd: int, lifeline_fd: int) -> None:
     keep_from_children(socket_fd, lifeline_fd)
     print_by_lines()
     threading.Thread(target=_end_with_parent, args=(lifeline_fd,), daemon=True).start()
-    with socket.socket(fileno=socket_fd) as sock, contextlib.suppress(Closed):
-        Server(sock).serve()
+    with socket.socket(fileno=socket_fd) as sock, contextlib.suppress(PeerClosedError):
+        HandlerServer(sock).serve()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
 
 
-class Server:
-    """Answers the driver. For each handler, by its number: ``open``, then ``process`` or ``finish``, each followed by
-    ``next`` until it is done, at last ``close``; ``end`` closes them all.
+class HandlerServer:
+    """Answers the driver's calls. The calls of one handler are ``open``, then ``process`` or ``finish``, each followed
+    by ``next`` until it is done, then ``close``; ``end`` closes all handlers.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._handlers: dict[int, Handler] = {}
         self._outputs: dict[int, Iterator[pa.RecordBatch]] = {}
-        self._errors: list[RowError] = []  # rows that failed on the way to the next answer
+        self._errors: list[RowError] = []  # failed rows since the last answer
 
     def serve(self) -> None:
-        """Return once told to end."""
+        """Serve calls until ``end`` comes."""
         while self._serve_one():
-            pass  # nothing of a request is kept while the next one is awaited
+            pass  # a call in its own frame: no batch stays alive while the next call is awaited
 
     def _serve_one(self) -> bool:
         (verb, *args), batch = receive(self._sock)
@@ -63,7 +63,7 @@ class Server:
             errors = tuple(self._errors)
             self._errors.clear()
             send(self._sock, (word, errors), output)
-        except Closed:
+        except PeerClosedError:
             raise
         except BaseException as exc:
             send(self._sock, ("error", packed_error(exc)))
@@ -93,33 +93,33 @@ class Server:
 
 
 def keep_from_children(*fds: int) -> None:
-    """Let no process that user code starts hold these open: their closing tells each side that the other is gone."""
+    """Close the descriptors in child processes: each side learns from a closed socket that the other is gone."""
     for fd in fds:
         os.set_inheritable(fd, False)
         os.register_at_fork(after_in_child=partial(os.close, fd))
 
 
 def print_by_lines() -> None:
-    """Send each line at once, also to a pipe or a file: what a process held back dies with it."""
+    """Flush each line at once, also to a pipe or a file: buffered output dies with the process."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
 
 
 def packed_error(exc: BaseException) -> bytes:
-    """Return an exception with its cause and the text of its traceback, none of which pickle keeps."""
+    """Pickle an exception with its cause and the text of its traceback, which pickle drops."""
     import cloudpickle
 
     note = "In the worker process:\n" + "".join(traceback.format_exception(exc))
     for error, cause in ((exc, exc.__cause__), (exc, None), (RuntimeError(f"{type(exc).__name__}: {exc}"), None)):
         with contextlib.suppress(Exception):
             packed: bytes = cloudpickle.dumps((error, cause, note))
-            pickle.loads(packed)  # many exception classes can be pickled but not restored
+            pickle.loads(packed)  # some exceptions can be pickled but not restored
             return packed
     raise AssertionError("a RuntimeError with a text can be pickled")
 
 
 def _end_with_parent(lifeline_fd: int) -> None:
-    """End this process and those it started once the driver is gone, even in the middle of a long call."""
+    """Kill this process and its children once the driver is gone, even in the middle of a long call."""
     os.read(lifeline_fd, 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What worker processes print comes out where the user's own prints do: on the terminal, in a file, in a notebook."""
+"""Forward the output of worker processes to the user's terminal, file or notebook."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from collections.abc import Mapping
 from typing import IO, Any, Literal
 
 READ_NBYTES = 1 << 16
-MAX_LINE_CHARS = 1 << 16  # of a line that has not ended; longer ones are passed on in parts
+MAX_LINE_CHARS = 1 << 16  # longer lines are passed on in parts
 
 StreamName = Literal["stdout", "stderr"]
 
-_writing = threading.Lock()  # lines of several workers come one after another
+_write_lock = threading.Lock()  # keeps the lines of several workers apart
 
 
-def output_for(stream: Any, *, is_screen_drawn: bool) -> int | None:
-    """Return what ``Popen`` gives a worker in place of ``stream``: the file beneath it, or a pipe to be forwarded.
+def output_for(stream: Any, *, has_progress: bool) -> int | None:
+    """Return the output of a worker for ``Popen``: the file behind ``stream``, or a pipe to forward.
 
-    A pipe it is where nothing is beneath, as in a notebook or under ``redirect_stdout``, and on a terminal where the
-    progress of the query is drawn: whoever draws catches what goes through ``sys.stdout``, and nothing else.
+    A pipe is used without such a file, as in a notebook or under ``redirect_stdout``, and on a terminal with a progress
+    display, which sees only what goes through ``sys.stdout``.
     """
     if stream is None:  # as under pythonw
         return None
     try:
-        if not isinstance(stream, io.TextIOWrapper) or (is_screen_drawn and stream.isatty()):
+        if not isinstance(stream, io.TextIOWrapper) or (has_progress and stream.isatty()):
             return subprocess.PIPE
-        stream.flush()  # what was printed before comes before
+        stream.flush()  # keeps the order of output
         return stream.fileno()
-    except (OSError, ValueError):  # its bytes go to memory, or it is closed
+    except (OSError, ValueError):  # in memory, or closed
         return subprocess.PIPE
 
 
-def forwarded(process: subprocess.Popen[bytes]) -> Forwarder | None:
-    """Pass on what a process writes to the pipes it was given, if any."""
+def forward_output(process: subprocess.Popen[bytes]) -> OutputForwarder | None:
+    """Forward the pipes of a process, if it has any."""
     pipes: dict[StreamName, IO[bytes] | None] = {"stdout": process.stdout, "stderr": process.stderr}
     given = {name: pipe for name, pipe in pipes.items() if pipe is not None}
-    return Forwarder(given) if given else None
+    return OutputForwarder(given) if given else None
 
 
-class Forwarder:
-    """A thread that passes on, by lines, what a process writes to its pipes, so that it never waits for a reader.
+class OutputForwarder:
+    """A thread that forwards the pipes of a process line by line, so that the process never waits for a reader.
 
-    ``close`` is for when the process has ended. It returns once all that was written has been passed on, and leaves
-    neither thread nor pipe behind, even where a process started by the worker holds the other ends open.
+    ``close`` is called when the process has ended. It returns once everything is forwarded, and leaves neither thread
+    nor pipe behind, even if a child of the worker holds the other ends open.
     """
 
     def __init__(self, pipes: Mapping[StreamName, IO[bytes]]) -> None:
         self._pipes = pipes
         self._is_over, self._end = os.pipe()  # readable once the other end is closed
-        self._thread = threading.Thread(target=self._run, name="penstock-printed", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock-output", daemon=True)
         self._is_closed = False
         try:
             self._thread.start()
@@ -68,7 +68,7 @@ class Forwarder:
             return
         self._is_closed = True
         os.close(self._end)
-        if self._thread.ident is not None:  # else it could not be started
+        if self._thread.ident is not None:  # None if it could not be started
             self._thread.join()
         os.close(self._is_over)
         for pipe in self._pipes.values():
@@ -91,48 +91,48 @@ class Forwarder:
                         lines.pop(key.fd).finish()
         for fd, rest in lines.items():
             os.set_blocking(fd, False)
-            with contextlib.suppress(BlockingIOError):  # nothing more, though someone holds it open
+            with contextlib.suppress(BlockingIOError):  # nothing more, though a child of the worker holds it open
                 while data := os.read(fd, READ_NBYTES):
                     rest.add(data)
             rest.finish()
 
 
 class Lines:
-    """Bytes as they come, given to ``sys.stdout`` or ``sys.stderr``, whatever that is at the time, in whole lines."""
+    """Collects bytes and writes whole lines to the present ``sys.stdout`` or ``sys.stderr``."""
 
     def __init__(self, name: StreamName) -> None:
         self._name = name
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._line: list[str] = []  # what there is of the last line
+        self._line: list[str] = []  # the incomplete last line
         self._num_chars = 0
 
     def add(self, data: bytes) -> None:
         text = self._decoder.decode(data)
-        end = max(text.rfind("\n"), text.rfind("\r")) + 1  # progress bars end their lines by a return
+        end = max(text.rfind("\n"), text.rfind("\r")) + 1  # progress bars end lines with a carriage return
         if end:
             _write(self._name, "".join((*self._line, text[:end])))
             self._line, self._num_chars = [], 0
         self._line.append(text[end:])
         self._num_chars += len(text) - end
         if self._num_chars > MAX_LINE_CHARS:
-            self._pass_rest()
+            self._write_rest()
 
     def finish(self) -> None:
         self._line.append(self._decoder.decode(b"", final=True))
-        self._pass_rest()
+        self._write_rest()
         with contextlib.suppress(Exception):
             getattr(sys, self._name).flush()
 
-    def _pass_rest(self) -> None:
+    def _write_rest(self) -> None:
         if rest := "".join(self._line):
             _write(self._name, rest)
         self._line, self._num_chars = [], 0
 
 
 def _write(name: StreamName, text: str) -> None:
-    """Print a text. What cannot be printed is dropped: the worker must not stop because nobody can read it."""
+    """Print a text. Errors are dropped: a worker must not fail because its output cannot be shown."""
     stream = getattr(sys, name)
-    with _writing, contextlib.suppress(Exception):
+    with _write_lock, contextlib.suppress(Exception):
         try:
             stream.write(text)
         except UnicodeEncodeError:

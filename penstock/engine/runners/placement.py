@@ -1,4 +1,4 @@
-"""Which worker gets which device and how many workers a stage gets: pure functions of the machine and the wishes."""
+"""Place workers on a machine: how many workers a stage gets, and which devices. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from pathlib import Path
 from penstock.config import available_cpus, machine_memory
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import BatchSpec, Resources, UdfSpec
-from penstock.plan.stages import CallBatch, CallUdf, Stage
+from penstock.plan.stages import AtMost, CallBatch, CallUdf, Exactly, Stage
 
 Devices = tuple[str, ...]
 
-MIN_SHARE = 0.01  # of a GPU: less would start workers by the hundred
+ASYNC_SPARE_TASKS = 8  # so that the loop makes the calls of the next task while one waits for its slowest row
+ASYNC_OVERSUBSCRIPTION = 8
+"""Factor on the tasks in flight of an API stage. Answers of models differ in length, and so in time, by a factor of ten
+and more, so most tasks wait for their slowest row."""
+MIN_SHARE = 0.01  # of a GPU: less would start hundreds of workers
 _SLACK = 1e-9  # fractions such as 0.1 do not add up to exactly one
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is to give. ``gpus`` are the names that CUDA_VISIBLE_DEVICES knows them by."""
+    """The resources of a machine. ``gpus`` are names as in CUDA_VISIBLE_DEVICES."""
 
     num_cpus: float
     gpus: Devices
@@ -34,8 +38,8 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a stage asks for each of its workers, and how many of them; no ``max_workers`` means as many as fit."""
+class WorkerRequest:
+    """The resources of each worker of a stage, and their number; without ``max_workers``, as many as fit."""
 
     name: str
     resources: Resources
@@ -46,40 +50,37 @@ class Wish:
         return f"{_counted(self.min_workers, 'worker')} of {self.name} with {_amounts(self.resources)} each"
 
 
-def wish_of(stage: Stage, num_cores: int) -> Wish | None:
-    """Return what a stage asks of this machine; None for one without a user's function."""
+def worker_request(stage: Stage, num_cores: int) -> WorkerRequest | None:
+    """Return the workers that a stage needs on this machine; None for one without a user function."""
     match stage.work:
-        case CallUdf(call) if (
-            call.udf.target.is_async
-        ):  # one event loop in this process; its bound is on calls, not workers
+        case CallUdf(call) if call.udf.target.is_async:  # one event loop in this process, with a limit on calls
             if stage.resources.gpus:
                 raise InvalidArgumentError(
                     f"{stage.name}: async functions share this process, which has no GPU of its own. "
                     "Leave out gpus=, or async, or give a class to map_batches."
                 )
-            return Wish(stage.name, stage.resources, 1, 1)
+            return WorkerRequest(stage.name, stage.resources, 1, 1)
         case CallUdf() | CallBatch():
             resources = stage.resources
             if resources.gpus and resources.use_process is False:
                 raise InvalidArgumentError(
-                    f"{stage.name}: gpus={resources.gpus:g} with use_process=False: a worker gets its own GPU by being "
-                    "a process of its own. Leave out use_process=False, or gpus= to share all GPUs in this process."
+                    f"{stage.name}: gpus={resources.gpus:g} with use_process=False: only a worker process "
+                    "gets its own GPU. Leave out use_process=False, or gpus= to share all GPUs in this process."
                 )
-            spec = stage.work.call.udf if isinstance(stage.work, CallUdf) else stage.work.spec
             as_many_as_fit = resources.gpus and resources.max_workers is None
-            most = None if as_many_as_fit else max(worker_count(spec, num_cores), resources.min_workers)
-            return Wish(stage.name, resources, resources.min_workers, most)
+            most = None if as_many_as_fit else max(worker_count(stage.work.spec, num_cores), resources.min_workers)
+            return WorkerRequest(stage.name, resources, resources.min_workers, most)
     return None
 
 
 def placed_workers(machine: Machine, stages: Sequence[Stage], num_cores: int) -> dict[str, list[Devices]]:
-    """Return the workers of each stage that has a user's function, each with its devices, by its sharing key."""
-    wishes = {sharing_key(stage): wish for stage in stages if (wish := wish_of(stage, num_cores)) is not None}
-    return dict(zip(wishes, place(machine, list(wishes.values())), strict=True))
+    """Return the devices of each worker of the stages with user functions, by sharing key."""
+    requests = {sharing_key(stage): each for stage in stages if (each := worker_request(stage, num_cores)) is not None}
+    return dict(zip(requests, place(machine, list(requests.values())), strict=True))
 
 
 def sharing_key(stage: Stage) -> str:
-    """Return what stages have in common that share their workers: those that call methods of one object alike."""
+    """Return a key that stages share if they share workers: they call methods of one object in the same way."""
     match stage.work:
         case CallUdf(call) if call.udf.target.owner is not None:
             return f"{call.udf.target.owner} {call.udf.target.is_async} {stage.resources}"
@@ -88,47 +89,56 @@ def sharing_key(stage: Stage) -> str:
 
 
 def worker_count(spec: UdfSpec | BatchSpec, num_cores: int) -> int:
-    """Return how many workers a function gets: what the user says, else one for a class, whose model may be large."""
+    """Return how many workers a function gets: as requested, else one for a class, whose model may be large."""
     if spec.resources.max_workers is not None:
         return spec.resources.max_workers
     return 1 if spec.target.is_class else num_cores
 
 
-def place(machine: Machine, wishes: Sequence[Wish]) -> list[list[Devices]]:
-    """Return for each wish its workers, each with its devices. Nothing is given out twice.
+def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
+    """Return how many tasks of an async stage are in flight at once, so that as many calls wait as are allowed."""
+    calls_per_task = 1
+    if isinstance(stage.inbox, Exactly | AtMost) and not spec.target.is_batch:
+        calls_per_task = stage.inbox.num_rows
+    factor = 1 if spec.builtin.task_rows is None else ASYNC_OVERSUBSCRIPTION
+    return ASYNC_SPARE_TASKS + spec.max_concurrent_calls // calls_per_task * factor
 
-    Every stage first gets the workers it cannot do without, as all stages run at the same time: the largest first, so
-    that the small fill the gaps. What is left goes round, one worker at a time. A query that does not fit is refused.
+
+def place(machine: Machine, requests: Sequence[WorkerRequest]) -> list[list[Devices]]:
+    """Return the devices of each worker of each request. No device is given out twice.
+
+    All stages run at the same time, so each first gets its minimum: the largest first, so that the small ones fill the
+    gaps. The rest is given out in turn, one worker at a time. Raise InvalidArgumentError if the minimum does not fit.
     """
-    for wish in wishes:
-        _check(machine, wish)
-    ledger = _Ledger(machine)
-    placed: list[list[Devices]] = [[] for _ in wishes]
-    pairs = list(zip(wishes, placed, strict=True))
-    for wish, workers in sorted(pairs, key=lambda pair: -pair[0].resources.gpus):
-        for _ in range(wish.min_workers):
-            devices = ledger.take(wish.resources)
+    for request in requests:
+        _check(machine, request)
+    free = _FreeResources(machine)
+    placed: list[list[Devices]] = [[] for _ in requests]
+    pairs = list(zip(requests, placed, strict=True))
+    for request, workers in sorted(pairs, key=lambda pair: -pair[0].resources.gpus):
+        for _ in range(request.min_workers):
+            devices = free.take(request.resources)
             if devices is None:
-                raise InvalidArgumentError(_refusal(machine, wishes))
+                raise InvalidArgumentError(_refusal(machine, requests))
             workers.append(devices)
     growing = pairs
     while growing:
-        growing = [(wish, workers) for wish, workers in growing if _has_grown(wish, workers, ledger)]
+        growing = [(request, workers) for request, workers in growing if _has_grown(request, workers, free)]
     return placed
 
 
-def _has_grown(wish: Wish, workers: list[Devices], ledger: _Ledger) -> bool:
-    """Add a worker if it is wished for and there is room; say whether there was."""
-    if wish.max_workers is not None and len(workers) >= wish.max_workers:
+def _has_grown(request: WorkerRequest, workers: list[Devices], free: _FreeResources) -> bool:
+    """Add a worker if it is wanted and fits; return False otherwise."""
+    if request.max_workers is not None and len(workers) >= request.max_workers:
         return False
-    devices = ledger.take(wish.resources)
+    devices = free.take(request.resources)
     if devices is not None:
         workers.append(devices)
     return devices is not None
 
 
-class _Ledger:
-    """What is still free while places are given out."""
+class _FreeResources:
+    """Resources that no worker has yet."""
 
     def __init__(self, machine: Machine) -> None:
         self._cpus = machine.num_cpus
@@ -136,7 +146,7 @@ class _Ledger:
         self._gpus = dict.fromkeys(machine.gpus, 1.0)
 
     def take(self, resources: Resources) -> Devices | None:
-        """Give a worker its share and return its devices, or None if not all of it is there."""
+        """Take the resources of one worker and return its devices, or None if they do not fit."""
         cpus, memory_bytes = resources.cpus or 0, resources.memory_bytes or 0
         devices = self._pick(resources.gpus)
         if devices is None or cpus > self._cpus + _SLACK or memory_bytes > self._memory_bytes:
@@ -156,26 +166,26 @@ class _Ledger:
         return tuple(fitting[:num_devices]) if len(fitting) >= num_devices else None
 
 
-def _check(machine: Machine, wish: Wish) -> None:
-    """Refuse a worker that could not even run alone."""
-    resources = wish.resources
+def _check(machine: Machine, request: WorkerRequest) -> None:
+    """Raise InvalidArgumentError for a worker that does not fit even alone."""
+    resources = request.resources
     if resources.gpus > 1 and resources.gpus != int(resources.gpus):
         raise InvalidArgumentError(
-            f"{wish.name}: gpus={resources.gpus:g}; a worker gets a part of one GPU or several whole ones"
+            f"{request.name}: gpus={resources.gpus:g}; a worker gets a part of one GPU or several whole ones"
         )
     if 0 < resources.gpus < MIN_SHARE:
-        raise InvalidArgumentError(f"{wish.name}: gpus={resources.gpus:g}; the least part of a GPU is {MIN_SHARE}")
-    if _Ledger(machine).take(resources) is None:
+        raise InvalidArgumentError(f"{request.name}: gpus={resources.gpus:g}; the least part of a GPU is {MIN_SHARE}")
+    if _FreeResources(machine).take(resources) is None:
         raise InvalidArgumentError(
-            f"{wish.name} asks for {_amounts(resources)} for each worker, but this machine has {machine}."
+            f"{request.name} needs {_amounts(resources)} for each worker, but this machine has {machine}."
         )
 
 
-def _refusal(machine: Machine, wishes: Sequence[Wish]) -> str:
-    asked = "; ".join(str(wish) for wish in wishes if _amounts(wish.resources))
+def _refusal(machine: Machine, requests: Sequence[WorkerRequest]) -> str:
+    needed = "; ".join(str(request) for request in requests if _amounts(request.resources))
     return (
-        f"This query needs more than this machine has at once, which is {machine}. It asks for {asked}. "
-        "Ask for fewer workers, for less a worker, or for a part of a GPU, as in gpus=0.5."
+        f"This query needs more than this machine has at once ({machine}). It needs {needed}. "
+        "Use fewer workers, less for each worker, or a part of a GPU, such as gpus=0.5."
     )
 
 
@@ -191,12 +201,12 @@ def _counted(number: float, what: str) -> str:
 
 
 def this_machine() -> Machine:
-    """Return what this process may use. A CUDA_VISIBLE_DEVICES that is set names all the GPUs there are."""
+    """Return the resources that this process may use. CUDA_VISIBLE_DEVICES, if set, names all its GPUs."""
     return Machine(available_cpus(), visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")), machine_memory())
 
 
 def visible_gpus(variable: str | None) -> Devices:
-    """Return the GPUs that CUDA would see; as it does, stop at the first name that is none.
+    """Return the GPUs that CUDA would see. Like CUDA, stop at the first invalid name.
 
     >>> visible_gpus("2, 0"), visible_gpus("1,-1,0"), visible_gpus("")
     (('2', '0'), ('1',), ())

@@ -16,9 +16,9 @@ from penstock.config import Config, get_config
 from penstock.cost.accounts import current_account
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.executor import NUM_RESULTS_HELD, Executor, MakePool
+from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage, is_traceable
 from penstock.engine.prefetch import prefetched
-from penstock.engine.runners.handlers import unpacked_records
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.lower import lower

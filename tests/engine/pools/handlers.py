@@ -15,10 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.pools.threads import OpenHandler
+from penstock.engine.pools.process_group import ProcessGroup
+from penstock.engine.pools.processes import pack, process_opener
+from penstock.engine.pools.threads import OpenHandler, ThreadPool, Threads
 from penstock.errors import QueryCancelledError
 from penstock.observe.events import RowError
-from penstock.protocols import Bundle, Report, Task, WorkerContext
+from penstock.protocols import Bundle, Emit, Report, Task, WorkerContext
 
 REPORT_TIMEOUT_S = 30.0
 
@@ -194,6 +196,12 @@ class UnpicklableError(Exception):
 
 def opener(diary: Diary) -> OpenHandler:
     return partial(ObedientHandler, diary)
+
+
+def process_pool(open_handler: OpenHandler, capacity: int, threads: Threads, emit: Emit) -> ThreadPool:
+    """Return a pool whose handlers are in worker processes."""
+    group = ProcessGroup([{}] * capacity)
+    return ThreadPool(process_opener(pack(open_handler), group), capacity, threads, emit)
 
 
 def failing_opener(context: WorkerContext) -> ObedientHandler:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.engine.pools.garbage_collection import CalmCollector
+from penstock.engine.pools.garbage_collection import RareCollections
 
 
 @pytest.fixture(autouse=True)
@@ -19,18 +19,18 @@ def _restored() -> Iterator[None]:
 
 def test_they_come_back_with_the_last_user() -> None:
     gc.set_threshold(701, 11, 12)
-    CalmCollector.begin()
-    CalmCollector.begin()
-    assert gc.get_threshold() == CalmCollector.THRESHOLDS
-    CalmCollector.end()
-    assert gc.get_threshold() == CalmCollector.THRESHOLDS
-    CalmCollector.end()
+    RareCollections.begin()
+    RareCollections.begin()
+    assert gc.get_threshold() == RareCollections.THRESHOLDS
+    RareCollections.end()
+    assert gc.get_threshold() == RareCollections.THRESHOLDS
+    RareCollections.end()
     assert gc.get_threshold() == (701, 11, 12)
 
 
 def test_one_that_is_off_stays_off() -> None:
     gc.set_threshold(0)
-    CalmCollector.begin()
+    RareCollections.begin()
     assert gc.get_threshold()[0] == 0
-    CalmCollector.end()
+    RareCollections.end()
     assert gc.get_threshold()[0] == 0

@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.engine.pools.processes import ProcessPool
 from penstock.engine.pools.threads import OpenHandler, ThreadPool, Threads
 from penstock.protocols import Bundle, Task
-from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order, stubborn_opener
+from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order, process_pool, stubborn_opener
 
 MakePool = Callable[..., ThreadPool]
 
@@ -31,7 +30,7 @@ def reports() -> Reports:
     return Reports()
 
 
-@pytest.fixture(params=[ThreadPool, ProcessPool], ids=["threads", "processes"])
+@pytest.fixture(params=[ThreadPool, process_pool], ids=["threads", "processes"])
 def make_pool(request: pytest.FixtureRequest, diary: Diary, reports: Reports) -> Iterator[MakePool]:
     threads = Threads()
     made: list[ThreadPool] = []
@@ -221,7 +220,7 @@ def test_close_of_a_pool_that_did_nothing(make_pool: MakePool, diary: Diary) -> 
 
 
 def test_all_handlers_are_closed_though_one_fails_to(
-    make_pool: MakePool, reports: Reports, diary: Diary, gates: Gates
+    make_pool: MakePool, reports: Reports, diary: Diary, gates: Gates, request: pytest.FixtureRequest
 ) -> None:
     pool = make_pool(capacity=2, open_handler=stubborn_opener(diary))
     waiting = [gates.make(), gates.make()]
@@ -230,7 +229,7 @@ def test_all_handlers_are_closed_though_one_fails_to(
     for gate in waiting:
         gates.open(gate)
         reports.next()
-    if type(pool) is ThreadPool:
+    if "threads" in request.node.callspec.id:
         with pytest.raises(OSError, match="cannot close"):
             pool.close()
     else:

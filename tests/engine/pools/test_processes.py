@@ -17,7 +17,6 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from penstock.engine.pools.processes import ProcessPool
 from penstock.engine.pools.threads import OpenHandler, Threads
 from penstock.errors import WorkerDiedError
 from penstock.protocols import Bundle, Task
@@ -29,6 +28,7 @@ from tests.engine.pools.handlers import (
     failing_opener,
     opener,
     order,
+    process_pool,
 )
 
 END_TIMEOUT_S = 20.0
@@ -39,7 +39,7 @@ class Workers:
 
     def __init__(self, threads: Threads, open_handler: OpenHandler, capacity: int = 1) -> None:
         self.reports = Reports()
-        self.pool = ProcessPool(open_handler, capacity, threads, self.reports.emit)
+        self.pool = process_pool(open_handler, capacity, threads, self.reports.emit)
 
     def do(self, what: str) -> BaseException | None:
         self.pool.submit(order(what))
@@ -224,13 +224,12 @@ def test_close_while_the_process_is_being_started(threads: Threads, monkeypatch:
 DRIVER = """
     import os, sys
     from pathlib import Path
-    from penstock.engine.pools.processes import ProcessPool
     from penstock.engine.pools.threads import Threads
-    from tests.engine.pools.handlers import Diary, Reports, opener, order, pass_gate
+    from tests.engine.pools.handlers import Diary, Reports, opener, order, pass_gate, process_pool
 
     folder = Path(sys.argv[1])
     threads, reports = Threads(), Reports()
-    pool = ProcessPool(opener(Diary(folder / "diary")), 2, threads, reports.emit)
+    pool = process_pool(opener(Diary(folder / "diary")), 2, threads, reports.emit)
     tasks = [order(f"start_child_and_wait {folder}/gate-1"), order("parts 100")]
     try:
         for task in tasks:

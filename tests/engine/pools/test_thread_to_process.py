@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from penstock.engine.pools.processes import ProcessPool
-from penstock.engine.pools.thread_to_process import MovingPool
+from penstock.engine.pools.thread_to_process import ThreadToProcessPool
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.protocols import Emit
-from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order
+from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order, process_pool
 
 
 class Verdict:
@@ -40,17 +40,15 @@ class Stage:
         self.threads = Threads()
         self.pools: list[ThreadPool] = []
         self.can_move = True
-        self.pool = MovingPool(self._make(ThreadPool), self._make_processes, self.reports.emit, self.verdict)
+        make_threads = partial(self._make, ThreadPool)
+        self.pool = ThreadToProcessPool(make_threads, self._make_processes, self.reports.emit, self.verdict)
 
-    def _make(self, kind: type[ThreadPool]) -> Callable[[Emit], ThreadPool]:
-        def make(emit: Emit) -> ThreadPool:
-            self.pools.append(kind(opener(self.diary), 2, self.threads, emit))
-            return self.pools[-1]
-
-        return make
+    def _make(self, make_pool: Callable[..., ThreadPool], emit: Emit) -> ThreadPool:
+        self.pools.append(make_pool(opener(self.diary), 2, self.threads, emit))
+        return self.pools[-1]
 
     def _make_processes(self, emit: Emit) -> ThreadPool | None:
-        return self._make(ProcessPool)(emit) if self.can_move else None
+        return self._make(process_pool, emit) if self.can_move else None
 
     def run(self, what: str = "echo") -> None:
         self.pool.submit(order(what))

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.engine.pools.transport import MAX_FILES, Closed, receive, send
+from penstock.engine.pools.transport import MAX_FILES, PeerClosedError, receive, send
 from penstock.types import DataType, to_arrow_array
 
 Pair = tuple[socket.socket, socket.socket]
@@ -156,11 +156,11 @@ def test_more_large_columns_than_files_of_a_message(pair: Pair) -> None:
 def test_the_other_side_is_gone(pair: Pair) -> None:
     ours, theirs = pair
     theirs.close()
-    with pytest.raises(Closed):
+    with pytest.raises(PeerClosedError):
         receive(ours)
-    with pytest.raises(Closed):
+    with pytest.raises(PeerClosedError):
         send(ours, "anyone?")
-    with pytest.raises(Closed):
+    with pytest.raises(PeerClosedError):
         send(ours, "anyone?", pa.record_batch({"x": [1]}))
 
 
@@ -175,7 +175,7 @@ def test_the_other_side_goes_in_the_middle_of_a_message(pair: Pair, num_bytes: i
     if beginning:
         socket.send_fds(theirs, [beginning], [read_end])
     theirs.close()
-    with pytest.raises(Closed):
+    with pytest.raises(PeerClosedError):
         receive(ours)
     assert len(open_fds()) <= len(fds) - 1  # theirs
     os.close(read_end)

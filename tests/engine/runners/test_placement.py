@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 import penstock as ps
 from penstock import ActorPoolStrategy, DataType, Series, col
-from penstock.engine.runners.placement import Machine, Wish, place
+from penstock.engine.runners.placement import Machine, WorkerRequest, place
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import Resources
 
@@ -25,62 +25,62 @@ def machine(num_gpus: int = 2, num_cpus: float = 8, gib: int = 16) -> Machine:
     return Machine(num_cpus, tuple(str(i) for i in range(num_gpus)), gib * GIB)
 
 
-def wish(gpus: float = 0, least: int = 1, most: int | None = None, **resources: Any) -> Wish:
-    return Wish("embed", Resources(gpus=gpus, **resources), least, most)
+def request(gpus: float = 0, least: int = 1, most: int | None = None, **resources: Any) -> WorkerRequest:
+    return WorkerRequest("embed", Resources(gpus=gpus, **resources), least, most)
 
 
 # --- the assignment ---
 
 
 @pytest.mark.parametrize(
-    ("wishes", "expected"),
+    ("requests", "expected"),
     [
-        ([wish(1)], [[("0",), ("1",), ("2",)]]),
-        ([wish(2)], [[("0", "1")]]),
-        ([wish(0.5, most=3)], [[("0",), ("0",), ("1",)]]),
-        ([wish(1, most=8)], [[("0",), ("1",), ("2",)]]),
-        ([wish(1, least=2, most=2)], [[("0",), ("1",)]]),
-        ([wish(0.4, 2, 2), wish(0.6, 2, 2), wish(1, 1, 1)], [[("1",), ("2",)], [("1",), ("2",)], [("0",)]]),
-        ([wish(1), wish(1)], [[("0",), ("2",)], [("1",)]]),
-        ([wish(0, most=4)], [[(), (), (), ()]]),
-        ([wish(0, most=8, cpus=3)], [[(), ()]]),
-        ([wish(0, most=8, memory_bytes=5 * GIB)], [[(), (), ()]]),
-        ([wish(1, cpus=4)], [[("0",), ("1",)]]),
-        ([wish(0.1, most=10, cpus=0.8)], [[("0",)] * 10]),
+        ([request(1)], [[("0",), ("1",), ("2",)]]),
+        ([request(2)], [[("0", "1")]]),
+        ([request(0.5, most=3)], [[("0",), ("0",), ("1",)]]),
+        ([request(1, most=8)], [[("0",), ("1",), ("2",)]]),
+        ([request(1, least=2, most=2)], [[("0",), ("1",)]]),
+        ([request(0.4, 2, 2), request(0.6, 2, 2), request(1, 1, 1)], [[("1",), ("2",)], [("1",), ("2",)], [("0",)]]),
+        ([request(1), request(1)], [[("0",), ("2",)], [("1",)]]),
+        ([request(0, most=4)], [[(), (), (), ()]]),
+        ([request(0, most=8, cpus=3)], [[(), ()]]),
+        ([request(0, most=8, memory_bytes=5 * GIB)], [[(), (), ()]]),
+        ([request(1, cpus=4)], [[("0",), ("1",)]]),
+        ([request(0.1, most=10, cpus=0.8)], [[("0",)] * 10]),
     ],
 )
-def test_workers_and_their_devices(wishes: list[Wish], expected: list[list[tuple[str, ...]]]) -> None:
-    assert place(machine(num_gpus=3), wishes) == expected
+def test_workers_and_their_devices(requests: list[WorkerRequest], expected: list[list[tuple[str, ...]]]) -> None:
+    assert place(machine(num_gpus=3), requests) == expected
 
 
 HAS = r"this machine has 8 CPUs, 2 GPUs \(0, 1\), 16.0 GiB of memory"
-HAS_AT_ONCE = r"than this machine has at once, which is 8 CPUs, 2 GPUs \(0, 1\), 16.0 GiB of memory"
+HAS_AT_ONCE = r"than this machine has at once \(8 CPUs, 2 GPUs \(0, 1\), 16.0 GiB of memory\)"
 
 
 @pytest.mark.parametrize(
-    ("wishes", "message"),
+    ("requests", "message"),
     [
-        ([wish(3)], f"embed asks for 3 GPUs for each worker, but {HAS}"),
-        ([wish(cpus=9, most=1)], f"embed asks for 9 CPUs for each worker, but {HAS}"),
-        ([wish(memory_bytes=17 * GIB, most=1)], f"asks for 17.0 GiB of memory for each worker, but {HAS}"),
-        ([wish(1, 3, 3)], f"{HAS_AT_ONCE}. It asks for 3 workers of embed with 1 GPU each"),
+        ([request(3)], f"embed needs 3 GPUs for each worker, but {HAS}"),
+        ([request(cpus=9, most=1)], f"embed needs 9 CPUs for each worker, but {HAS}"),
+        ([request(memory_bytes=17 * GIB, most=1)], f"needs 17.0 GiB of memory for each worker, but {HAS}"),
+        ([request(1, 3, 3)], f"{HAS_AT_ONCE}. It needs 3 workers of embed with 1 GPU each"),
         (
-            [wish(1, 2, 2), wish(most=4), wish(0.5)],
+            [request(1, 2, 2), request(most=4), request(0.5)],
             "2 workers of embed with 1 GPU each; 1 worker of embed with 0.5 GPU",
         ),
-        ([wish(cpus=3, least=3, most=3)], f"{HAS_AT_ONCE}. It asks for 3 workers of embed with 3 CPUs each"),
-        ([wish(1.5)], "gpus=1.5; a worker gets a part of one GPU or several whole ones"),
-        ([wish(0.001)], "gpus=0.001; the least part of a GPU is 0.01"),
+        ([request(cpus=3, least=3, most=3)], f"{HAS_AT_ONCE}. It needs 3 workers of embed with 3 CPUs each"),
+        ([request(1.5)], "gpus=1.5; a worker gets a part of one GPU or several whole ones"),
+        ([request(0.001)], "gpus=0.001; the least part of a GPU is 0.01"),
     ],
 )
-def test_what_cannot_run_is_refused_with_what_there_is(wishes: list[Wish], message: str) -> None:
+def test_what_cannot_run_is_refused_with_what_there_is(requests: list[WorkerRequest], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
-        place(machine(), wishes)
+        place(machine(), requests)
 
 
 def test_a_machine_without_gpus_says_so() -> None:
     with pytest.raises(InvalidArgumentError, match="1 GPU for each worker, but this machine has 8 CPUs, no GPU, 16"):
-        place(machine(num_gpus=0), [wish(1)])
+        place(machine(num_gpus=0), [request(1)])
 
 
 AMOUNTS = st.builds(
@@ -92,26 +92,26 @@ AMOUNTS = st.builds(
 
 
 @st.composite
-def wish_lists(draw: st.DrawFn) -> list[Wish]:
-    wishes = []
+def request_lists(draw: st.DrawFn) -> list[WorkerRequest]:
+    requests = []
     for number in range(draw(st.integers(1, 4))):
         resources, least = draw(AMOUNTS), draw(st.integers(1, 3))
         has_limit = not resources.gpus or draw(st.booleans())
         most = least + draw(st.integers(0, 5)) if has_limit else None
-        wishes.append(Wish(str(number), resources, least, most))
-    return wishes
+        requests.append(WorkerRequest(str(number), resources, least, most))
+    return requests
 
 
 @settings(deadline=None)
-@given(wishes=wish_lists(), num_gpus=st.integers(0, 4), num_cpus=st.integers(1, 16), gib=st.integers(1, 32))
-def test_nothing_is_given_out_twice(wishes: list[Wish], num_gpus: int, num_cpus: int, gib: int) -> None:
+@given(requests=request_lists(), num_gpus=st.integers(0, 4), num_cpus=st.integers(1, 16), gib=st.integers(1, 32))
+def test_nothing_is_given_out_twice(requests: list[WorkerRequest], num_gpus: int, num_cpus: int, gib: int) -> None:
     offered = machine(num_gpus, num_cpus, gib)
     try:
-        placed = place(offered, wishes)
+        placed = place(offered, requests)
     except InvalidArgumentError:
         return
     used: dict[str, float] = defaultdict(float)
-    for asked, workers in zip(wishes, placed, strict=True):
+    for asked, workers in zip(requests, placed, strict=True):
         resources = asked.resources
         assert asked.min_workers <= len(workers) <= (asked.max_workers or len(workers))
         for devices in workers:
@@ -216,7 +216,7 @@ async def identity_async(x: int) -> int:
     [
         (
             lambda df: df.map_batches(identity, num_gpus=4),
-            r"map_batches identity asks for 4 GPUs .* 3 GPUs \(3, 5, GPU-",
+            r"map_batches identity needs 4 GPUs .* 3 GPUs \(3, 5, GPU-",
         ),
         (
             lambda df: df.map_batches(identity, num_gpus=1, concurrency=4),
@@ -225,11 +225,11 @@ async def identity_async(x: int) -> int:
         (lambda df: df.map_batches(identity, num_gpus=1, concurrency=(4, 5)), "4 workers of map_batches identity"),
         (lambda df: df.map_batches(identity, num_gpus=1, compute=ActorPoolStrategy(size=4)), "needs more than this"),
         (lambda df: df.map_batches(identity, num_gpus=2).map_batches(identity, num_gpus=2), "needs more than this"),
-        (lambda df: df.map_batches(identity, num_cpus=10**4), "asks for 10000 CPUs for each worker"),
+        (lambda df: df.map_batches(identity, num_cpus=10**4), "needs 10000 CPUs for each worker"),
         (lambda df: df.map_batches(identity, memory="1000TB"), "GiB of memory for each worker, but this machine has"),
         (
             lambda df: df.map_batches(identity, num_gpus=1, use_process=False),
-            "gpus=1 with use_process=False: a worker gets",
+            "gpus=1 with use_process=False: only a worker process",
         ),
         (lambda df: df.select(ps.func(gpus=1)(identity_async)(col("id"))), "async functions share this process"),
     ],

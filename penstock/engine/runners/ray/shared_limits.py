@@ -1,7 +1,8 @@
-"""Limits that all processes of a Ray cluster keep together: each says every second what it uses, to one actor.
+"""Share rate limits among all processes of a Ray cluster through one actor, the member registry.
 
-The actor is detached, as drivers and workers come and go while others go on; it ends itself when nobody uses it. Where
-it cannot be reached a process keeps to its limits alone.
+Every second each process reports the limits it uses, and learns how many processes use the same ones. The actor is
+detached, because drivers and workers come and go; it ends itself when it is unused. A process that cannot reach it
+keeps its limits alone.
 """
 
 from __future__ import annotations
@@ -21,19 +22,17 @@ from penstock.ai.remote.limits.sharing import BEAT_S, FORGET_S, Roll, SharedLimi
 
 NAMESPACE = "penstock"
 NAME = "limits"
-LINGER_S = 30.0
-"""How long the actor waits for the next query before it ends: starting it takes a second."""
+LINGER_S = 30.0  # until an unused actor ends; starting one takes a second
 
-FIRST_BEAT_S = 2.0
-"""How long a process waits at most to be told its share before it sends anything."""
+FIRST_BEAT_S = 2.0  # the longest wait for the share before the first request
 
 LEAVE_S = 0.5
 
 log = logging.getLogger("penstock.engine.runners")
 
 
-class RollKeeper:
-    """The actor."""
+class MemberRegistry:
+    """The actor: it counts the processes that use each limit."""
 
     def __init__(self) -> None:
         self._roll = Roll()
@@ -41,7 +40,7 @@ class RollKeeper:
         self._watch: asyncio.Task[None] | None = None
 
     async def watch(self) -> None:
-        """End this actor once nobody has used it for a while. Asked by each that may have started it."""
+        """End this actor once it is unused. Called by each process that may have started it."""
         if self._watch is None:
             self._watch = asyncio.create_task(self._end_when_unused())
 
@@ -55,29 +54,29 @@ class RollKeeper:
         ray.kill(ray.get_runtime_context().current_actor)
 
 
-def roll_keeper() -> Any:
-    """Return the cluster's actor, started if it is not there; its process may take a while to come up."""
+def member_registry() -> Any:
+    """Return the actor of the cluster, started if needed. Its process may take a while to come up."""
     options = {"name": NAME, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True, "num_cpus": 0}
-    keeper = ray.remote(RollKeeper).options(max_concurrency=1000, **options).remote()
-    keeper.watch.remote()
-    return keeper
+    registry = ray.remote(MemberRegistry).options(max_concurrency=1000, **options).remote()
+    registry.watch.remote()
+    return registry
 
 
-def start_keeper() -> None:
-    """Have the actor come up before it is needed."""
+def start_member_registry() -> None:
+    """Start the actor before it is needed."""
     try:
-        roll_keeper()
+        member_registry()
     except Exception as exc:
-        log.debug("limits will not be shared with other processes: %s", exc)
+        log.debug("Rate limits are not shared with other processes: %s", exc)
 
 
 class Heartbeat:
-    """Says on a thread what this process uses, and shares its limits with those that use the same."""
+    """A thread that reports the limits of this process and applies its share of them."""
 
     def __init__(self, limits: SharedLimits) -> None:
         self._limits = limits
         self._member = uuid.uuid4().hex
-        self._keeper: Any = None
+        self._registry: Any = None
         self._heard_at = time.monotonic()
         self._first: Future[None] = Future()
         self._is_over = threading.Event()
@@ -85,12 +84,12 @@ class Heartbeat:
         self._thread.start()
 
     async def first(self) -> None:
-        """Wait until this process was told its share, or for as long as is reasonable."""
+        """Wait until this process knows its share, at most ``FIRST_BEAT_S``."""
         if not self._first.done():
             await asyncio.wait([asyncio.wrap_future(self._first)], timeout=FIRST_BEAT_S)
 
     async def end(self) -> None:
-        """Leave, so that others need not wait until this process is missed."""
+        """Leave the registry, so that others get this share at once."""
         self._is_over.set()
         await asyncio.to_thread(self._thread.join, LEAVE_S)
 
@@ -104,13 +103,13 @@ class Heartbeat:
 
     def _beat(self, names: Collection[str]) -> None:
         try:
-            self._keeper = self._keeper or roll_keeper()
-            # Not ray.get: Ray takes that for a mistake in an async actor, on whichever thread it is called.
-            told = self._keeper.beat.remote(self._member, names).future().result(FORGET_S)
-            self._limits.share(told)
+            self._registry = self._registry or member_registry()
+            # Not ray.get: Ray warns about it in an async actor, on any thread.
+            num_members = self._registry.beat.remote(self._member, names).future().result(FORGET_S)
+            self._limits.share(num_members)
             self._heard_at = time.monotonic()
-        except Exception as exc:  # whatever keeps Ray from answering: the requests go on
-            log.debug("limits are not shared with other processes just now: %s", exc)
-            self._keeper = None
+        except Exception as exc:  # requests continue without the registry
+            log.debug("Rate limits are not shared with other processes now: %s", exc)
+            self._registry = None
             if time.monotonic() - self._heard_at > FORGET_S:
                 self._limits.share({})

@@ -1,4 +1,4 @@
-"""What runs inside the actors of ``ray``: a handler, fed from the object store, with answers for the driver."""
+"""Classes of the Ray actors: they feed handlers from the object store and report to the driver."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from penstock.engine.pools.asyncio import AsyncHandler
     from penstock.engine.runners.ray.shared_limits import Heartbeat
 
-Parts = tuple[tuple[int, int], ...]  # offset and number of rows of each object that makes up a task
+Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object of a task
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the driver must know of a call. Errors are answers, so that Ray does not wrap them."""
+class ActorReport:
+    """The outcome of a call. Errors are part of it, so that Ray does not wrap them."""
 
     has_output: bool = False
     num_rows: int = 0
@@ -38,7 +38,7 @@ class Answer:
     busy_s: float = 0.0
     error: bytes | BaseException | None = None
     errors: tuple[RowError, ...] = ()
-    spent: Entries | None = None  # what calls took since the last answer
+    spent: Entries | None = None  # by API calls since the last report
 
     @property
     def exception(self) -> BaseException | None:
@@ -50,29 +50,29 @@ class Answer:
         return error  # type: ignore[no-any-return]
 
 
-Reply = tuple[pa.Buffer | None, Answer]  # apart, so that the first may stay in the object store
+Reply = tuple[pa.Buffer | None, ActorReport]  # two objects, so that the first may stay in the object store
 
 
 class Worker:
-    """An actor with one handler, which is built with the first task and works on one at a time."""
+    """An actor with one handler, opened with the first task, that works on one task at a time."""
 
     def __init__(self, packed_open: bytes) -> None:
         self._packed_open = packed_open
         self._handler: Handler | None = None
         self._outputs: Iterator[pa.RecordBatch] | None = None
-        self._errors: list[RowError] = []  # rows that failed on the way to the next answer
+        self._errors: list[RowError] = []  # failed rows since the last report
 
     def assign(self, packed_open: bytes) -> None:
-        """Say which handler to build from now on."""
+        """Set the handler to open with the next task."""
         self._packed_open = packed_open
 
-    def start(self, first_row: int, parts: Parts | None, *items: Any) -> Reply:
-        """Take up a task and give its first output."""
+    def start(self, first_row: int, slices: Slices | None, *items: Any) -> Reply:
+        """Start a task and return its first output."""
         started = time.perf_counter()
         try:
             if self._handler is None:
                 self._handler = pickle.loads(self._packed_open)(WorkerContext(lambda: False, self._errors.append))
-            given = self._handler.process(input_from(parts, items), first_row)
+            given = self._handler.process(input_from(slices, items), first_row)
             if isinstance(given, pa.RecordBatch):
                 return reply(given, started, self._errors, is_done=True)
             self._outputs = given
@@ -80,12 +80,12 @@ class Worker:
             return failed(exc)
         return self._next(started)
 
-    def carry_on(self) -> Reply:
-        """Give the next output of the task."""
+    def resume(self) -> Reply:
+        """Return the next output of the task."""
         return self._next(time.perf_counter())
 
     def finish(self) -> Reply:
-        """Give all that the handler still holds as one batch."""
+        """Return everything that the handler still holds as one batch."""
         started = time.perf_counter()
         try:
             rest = [] if self._handler is None else list(self._handler.finish())
@@ -94,7 +94,7 @@ class Worker:
             return failed(exc)
 
     def close(self) -> None:
-        """Close the handler; another may be assigned then."""
+        """Close the handler. Another one may be assigned then."""
         handler, self._handler, self._outputs = self._handler, None, None
         self._errors.clear()
         if handler is not None:
@@ -110,16 +110,16 @@ class Worker:
 
 
 class AsyncWorker:
-    """An actor whose event loop serves the async stages that share it, each by its number, several tasks at once."""
+    """An actor whose event loop serves the async stages that share it, several tasks at once."""
 
     def __init__(self, *packed_opens: bytes) -> None:
         self._packed_opens = packed_opens
         self._handlers: dict[int, AsyncHandler] = {}
         self._running: dict[int, set[asyncio.Task[pa.RecordBatch]]] = {}
         self._heartbeat: Heartbeat | None = None
-        self._turns = asyncio.Lock()  # tasks begin in the order in which they came
+        self._turns = asyncio.Lock()  # tasks start in the order in which they came
 
-    async def start(self, stage: int, first_row: int, parts: Parts, *items: Any) -> Reply:
+    async def start(self, stage: int, first_row: int, slices: Slices, *items: Any) -> Reply:
         started = time.perf_counter()
         try:
             async with self._turns:
@@ -127,16 +127,16 @@ class AsyncWorker:
                 if self._heartbeat is not None:
                     await self._heartbeat.first()
             with recording() as errors:
-                batch = await self._run(stage, handler.process(input_from(parts, items), first_row))
+                batch = await self._run(stage, handler.process(input_from(slices, items), first_row))
             return reply(batch, started, errors, is_done=True)
         except (Exception, asyncio.CancelledError) as exc:
             return failed(exc)
 
     async def finish(self, stage: int) -> Reply:
-        return None, Answer()
+        return None, ActorReport()
 
     async def close(self, stage: int) -> None:
-        """End what still runs of a stage and close its handler; the other stages go on."""
+        """Cancel the tasks of a stage and close its handler. The other stages continue."""
         from penstock.engine.pools.asyncio import cancel
 
         await cancel(self._running.pop(stage, ()))
@@ -164,24 +164,26 @@ class AsyncWorker:
         return await task
 
 
-def input_from(parts: Parts | None, items: tuple[Any, ...]) -> Any:
-    """Return what a handler works on: the read task, or the parts of several objects as one batch."""
-    if parts is None:
+def input_from(slices: Slices | None, items: tuple[Any, ...]) -> Any:
+    """Return the input of a handler: the read task, or the slices of several objects as one batch."""
+    if slices is None:
         return items[0]
-    batches = [from_ipc(item).slice(*part) for item, part in zip(items, parts, strict=True)]
+    batches = [from_ipc(item).slice(*part) for item, part in zip(items, slices, strict=True)]
     return batches[0] if len(batches) == 1 else joined(batches)
 
 
 def reply(batch: pa.RecordBatch | None, started: float, failed_rows: list[RowError], *, is_done: bool) -> Reply:
-    """Return an answer with the rows that failed since the last, which are forgotten here."""
+    """Return a report with the failed rows since the last one, and clear those."""
     errors = tuple(failed_rows)
     failed_rows.clear()
     if batch is None:
-        return None, Answer(busy_s=time.perf_counter() - started, errors=errors, spent=taken_entries())
+        return None, ActorReport(busy_s=time.perf_counter() - started, errors=errors, spent=taken_entries())
     packed = to_ipc(batch)
     busy_s = time.perf_counter() - started
-    return packed, Answer(True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, spent=taken_entries())
+    return packed, ActorReport(
+        True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, spent=taken_entries()
+    )
 
 
 def failed(exc: BaseException) -> Reply:
-    return None, Answer(error=packed_error(exc), spent=taken_entries())
+    return None, ActorReport(error=packed_error(exc), spent=taken_entries())

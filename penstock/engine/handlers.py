@@ -1,0 +1,183 @@
+"""The handlers of the engine's own work: read, transform and write."""
+
+from __future__ import annotations
+
+import pickle
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.engine.scheduling import GrowthEstimate
+from penstock.engine.steps import Steps, may_grow
+from penstock.errors import ReadError, WriteError
+from penstock.plan.nodes import sink_name
+from penstock.plan.stages import Read, Step
+from penstock.protocols import PartSink, ReadTask, Sink
+from penstock.types.plain import arrow_array
+
+SLICE_NBYTES = 64 * 2**20  # of input or output, of steps on rows that may grow
+RECORD = "record"  # the column that carries the records of a sink to the driver
+
+
+class StatelessHandler:
+    """A handler that holds nothing between batches."""
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
+
+class TransformHandler(StatelessHandler):
+    """Applies steps to every batch."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = Steps(steps)
+
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        return self._steps(item, first_row)
+
+
+class SlicedSteps:
+    """Steps on batches as they are read, a slice at a time if rows may grow: decoded images can fill a gigabyte."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = Steps(steps)
+        self._may_grow = any(map(may_grow, steps))
+        self._growth = GrowthEstimate()
+
+    def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        """Return the output of a batch; an iterator if that is more than one batch."""
+        if not self._may_grow:
+            return self._steps(batch, first_row)
+        if self._slice_rows(batch) == batch.num_rows:
+            return self._measured(batch, first_row)
+        return self._in_slices(batch, first_row)
+
+    def _in_slices(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        while batch.num_rows:
+            num_rows = self._slice_rows(batch)
+            yield self._measured(batch.slice(0, num_rows), first_row)
+            batch, first_row = batch.slice(num_rows), first_row + num_rows
+
+    def _slice_rows(self, batch: pa.RecordBatch) -> int:
+        num_rows: int = batch.num_rows
+        most, nbytes = self._growth.most_input(SLICE_NBYTES), batch.nbytes
+        return num_rows if nbytes <= most else max(1, num_rows * most // nbytes)
+
+    def _measured(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        output = self._steps(batch, first_row)
+        self._growth.add_output(batch.nbytes, output.nbytes)
+        return output
+
+
+class ReadHandler(StatelessHandler):
+    """Reads tasks and applies steps to their batches. A source may give more columns than requested."""
+
+    def __init__(self, work: Read) -> None:
+        self._source_name = work.source.name
+        self._expected = None if work.schema is None else work.schema.to_arrow()
+        self._steps = SlicedSteps(work.steps)
+
+    def process(self, item: ReadTask, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        batches = item.read()
+        if isinstance(batches, Sequence) and len(batches) == 1 and isinstance(batches[0], pa.RecordBatch):
+            return self._steps(self._checked(batches[0]), first_row)  # known to be the last: one report instead of two
+        return self._outputs(batches, first_row)
+
+    def _outputs(self, batches: Iterable[pa.RecordBatch], first_row: int) -> Iterator[pa.RecordBatch]:
+        if not isinstance(batches, Iterable):
+            raise self._misuse(batches, "returned")
+        for batch in self._record_batches(batches):
+            output = self._steps(self._checked(batch), first_row)
+            if isinstance(output, pa.RecordBatch):
+                yield output
+            else:
+                yield from output
+
+    def _record_batches(self, given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+        for each in given:
+            if isinstance(each, pa.Table):
+                yield from each.to_batches()
+            elif isinstance(each, pa.RecordBatch):
+                yield each
+            else:
+                raise self._misuse(each, "yielded")
+
+    def _misuse(self, given: Any, how: str) -> ReadError:
+        return ReadError(
+            f"Source {self._source_name!r}: read() of a task {how} {type(given).__module__}."
+            f"{type(given).__qualname__}; it must yield pyarrow.RecordBatch (or pyarrow.Table)."
+        )
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the expected columns of a batch, or raise ReadError."""
+        if self._expected is None:
+            return batch
+        if batch.schema.names != self._expected.names:
+            missing = set(self._expected.names) - set(batch.schema.names)
+            if missing:
+                raise ReadError(f"Source {self._source_name!r} gave no column {min(missing)!r}, but its schema has it.")
+            batch = batch.select(self._expected.names)
+        if batch.schema.types != self._expected.types:
+            for found, promised in zip(batch.schema, self._expected, strict=True):
+                if found.type != promised.type:
+                    raise ReadError(
+                        f"Source {self._source_name!r} gave {found.type} in column {found.name!r}, "
+                        f"but its schema says {promised.type}."
+                    )
+        return batch
+
+
+class WriteHandler:
+    """One writer of a sink. Its records of finished pieces travel to the driver as rows."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._writer = sink.open()
+        self._name = sink_name(sink)
+
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        return packed_records(self._checked(self._writer.write(item), "write"))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield packed_records(self._checked(self._writer.finish(), "finish"))
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _checked(self, records: Any, method: str) -> Iterable[dict[str, Any]]:
+        if records is None:
+            return ()
+        if isinstance(records, Mapping | str | bytes) or not isinstance(records, Iterable):
+            raise WriteError(
+                f"Sink {self._name!r}: {method}() of its writer returned {reprlib.repr(records)}; it must return a "
+                "list of records, one for each finished piece, or None."
+            )
+        return records
+
+
+class PartHandler(StatelessHandler):
+    """Writes each batch as a complete part of the output. The records of a part travel with it."""
+
+    def __init__(self, sink: PartSink) -> None:
+        self._sink = sink
+
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        writer = self._sink.open_part(first_row)
+        try:
+            written = list(writer.write(item) or ())
+            return packed_records([*written, *(writer.finish() or ())])
+        finally:
+            writer.close()
+
+
+def packed_records(records: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+    packed = arrow_array([pickle.dumps(record) for record in records], pa.binary())
+    return pa.RecordBatch.from_arrays([packed], names=[RECORD])
+
+
+def unpacked_records(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [pickle.loads(record) for batch in batches for record in batch.column(RECORD).to_pylist()]

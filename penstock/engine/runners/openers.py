@@ -1,0 +1,109 @@
+"""Open the handler of a stage's work in a worker, with the settings of the driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.cache.ledger.open_ledgers import inherit_job_folder, job_folder
+from penstock.config import get_config, set_config
+from penstock.cost.accounts import AccountTerms, inherit_account
+from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler
+from penstock.engine.pools.threads import OpenHandler
+from penstock.engine.pools.worker_restart import RestartPolicy
+from penstock.engine.steps import Steps
+from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
+from penstock.protocols import Handler, PartSink, WorkerContext
+from penstock.storage.remembered import remembered, restore
+from penstock.storage.secret import known_secrets, tell_secrets
+from penstock.udf.batches import BatchHandler
+from penstock.udf.call import UdfHandler
+from penstock.udf.worker_death import LostBatch, LostCall
+
+if TYPE_CHECKING:
+    from penstock.engine.pools.asyncio import OpenAsyncHandler
+
+SETTINGS = ("allow_local_files", "allow_private_urls", "cache_dir", "prices", "temp_dir")
+"""The settings that apply to user code in workers. The others are for the process that runs the query."""
+
+
+def opener(work: Work) -> OpenHandler:
+    """Return a picklable function that opens the handler of ``work`` with the settings of this process."""
+    return partial(_open, work, DriverState.here())
+
+
+def async_opener(work: CallUdf) -> OpenAsyncHandler:
+    """Return a picklable function that opens the handler of an async UDF. Only async queries load asyncio."""
+    from penstock.udf.aio import AsyncUdfHandler
+
+    driver = DriverState.here()
+
+    def open_handler(context: WorkerContext) -> AsyncUdfHandler:
+        driver.apply()
+        return AsyncUdfHandler(work, Steps(work.steps), context)
+
+    return open_handler
+
+
+def restart_policy(work: CallUdf | CallBatch) -> RestartPolicy:
+    """Return the policy for worker processes that die of ``work``."""
+    if isinstance(work, CallUdf):
+        return RestartPolicy(LostCall(work, Steps(work.steps)), work.spec.policy.max_retries)
+    return RestartPolicy(LostBatch(work), work.spec.policy.max_retries)
+
+
+@dataclass(frozen=True)
+class DriverState:
+    """State of the driver's process that its workers copy: settings, storage options, secrets, and the job's ledger
+    folder and account.
+    """
+
+    pid: int
+    settings: Mapping[str, Any]
+    storage_options: Mapping[str, Mapping[str, Any]]
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    job_folder: str = ""
+    account: AccountTerms | None = None
+
+    @staticmethod
+    def here() -> DriverState:
+        config = get_config()
+        return DriverState(
+            os.getpid(),
+            {name: getattr(config, name) for name in SETTINGS},
+            remembered(),
+            known_secrets(),
+            job_folder(),
+            AccountTerms.here(),
+        )
+
+    def apply(self) -> None:
+        """Apply the state to this process, unless it is the driver's."""
+        if os.getpid() != self.pid:
+            set_config(**self.settings)
+            restore(self.storage_options)
+            tell_secrets(self.secrets)
+            inherit_job_folder(self.job_folder)
+            inherit_account(self.account)
+
+
+def _open(work: Work, driver: DriverState, context: WorkerContext) -> Handler:
+    driver.apply()
+    match work:
+        case Read():
+            return ReadHandler(work)
+        case Transform(steps):
+            return TransformHandler(steps)
+        case CallUdf(steps=steps):
+            return UdfHandler(work, Steps(steps), context)
+        case CallBatch(steps=steps):
+            return BatchHandler(work, Steps(steps), context)
+        case CombineSets():
+            from penstock.engine.set_operations import SetHandler
+
+            return SetHandler(work)
+        case WriteOut(sink, is_in_parts):
+            return PartHandler(sink) if is_in_parts and isinstance(sink, PartSink) else WriteHandler(sink)

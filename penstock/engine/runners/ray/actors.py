@@ -1,0 +1,158 @@
+"""The actors of a stage: its own, or a slot in an actor that several async stages share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import ray
+
+from penstock.engine.runners.ray.worker import AsyncWorker, Worker
+from penstock.expr.udf import Resources
+
+CLOSE_TIMEOUT_S = 5.0
+MAX_SPARES = 16  # actors that wait for the next query
+
+
+class ActorSource(Protocol):
+    """Provides the actors of a stage. Every call of an actor starts with the arguments ``address``."""
+
+    address: tuple[int, ...]
+
+    def acquire(self) -> Any:
+        """Return an actor that opens the stage's handler with its first task."""
+        ...
+
+    def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
+        """Take actors back. Those in ``running``, by the replies they owe, are killed; the others close first."""
+        ...
+
+
+def actor_options(resources: Resources) -> dict[str, Any]:
+    """Return Ray's options for the actors of a stage.
+
+    Without ``cpus`` an actor holds no core, as is Ray's default. Stages outnumber cores: if each held some, the last
+    stages would wait for the first forever.
+    """
+    options: dict[str, Any] = {"scheduling_strategy": "SPREAD"}
+    if resources.cpus is not None or resources.gpus:
+        options |= {"num_cpus": resources.cpus or 0, "num_gpus": resources.gpus}
+    if resources.memory_bytes is not None:
+        options["memory"] = resources.memory_bytes
+    return options | dict(resources.ray_options)
+
+
+class OwnActors:
+    """Actors of one stage.
+
+    An actor is a process, which takes a second to start. Actors that any stage could use are therefore kept for the
+    next query, up to ``MAX_SPARES``, until the user's process ends.
+    """
+
+    address: tuple[int, ...] = ()
+    _spares: ClassVar[list[Any]] = []
+    _spares_connection: ClassVar[Any] = None  # the connection to Ray that the spares belong to
+
+    def __init__(self, open_handler: Callable[..., Any], options: dict[str, Any], is_reusable: bool) -> None:
+        self._is_reusable = is_reusable and options == actor_options(Resources())
+        self._actor_cls = ray.remote(Worker).options(**options)
+        self._packed_open = put_packed(open_handler)
+
+    def acquire(self) -> Any:
+        spares = self._current_spares()
+        while self._is_reusable and spares:
+            actor = spares.pop()
+            if has_succeeded(actor.assign.remote(self._packed_open)):
+                return actor
+        return self._actor_cls.remote(self._packed_open)
+
+    def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
+        if not idle and not running:
+            return
+        for actor in running.values():
+            ray.kill(actor)
+        closing = {actor.close.remote(): actor for actor in idle}
+        ray.wait([*running, *closing], num_returns=len(running) + len(closing), timeout=CLOSE_TIMEOUT_S)
+        spares = self._current_spares()
+        for ref, actor in closing.items():
+            if self._is_reusable and len(spares) < MAX_SPARES and has_succeeded(ref, timeout_s=0):
+                spares.append(actor)
+            else:
+                ray.kill(actor)
+
+    @classmethod
+    def _current_spares(cls) -> list[Any]:
+        """Return the spares of the present connection to Ray."""
+        context = ray.get_runtime_context()
+        connection = context.get_node_id(), context.get_job_id()
+        if cls._spares_connection != connection:
+            cls._spares_connection, cls._spares = connection, []
+        return cls._spares
+
+
+class SharedActor:
+    """One actor for the async stages that share an event loop, started with the first task and killed by the last.
+
+    All stages join before the first task, because the executor opens every pool first.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._packed_opens: list[Any] = []
+        self._num_tasks = 0
+        self._num_members = 0
+        self._actor: Any = None
+
+    def join(self, open_handler: Callable[..., Any], num_tasks: int) -> ActorSlot:
+        """Add a stage with at most ``num_tasks`` tasks at once."""
+        self._packed_opens.append(put_packed(open_handler))
+        self._num_tasks += num_tasks
+        self._num_members += 1
+        return ActorSlot(self, len(self._packed_opens) - 1)
+
+    def started(self) -> Any:
+        if self._actor is None:
+            options = {"max_concurrency": self._num_tasks, **self._options}
+            self._actor = ray.remote(AsyncWorker).options(**options).remote(*self._packed_opens)
+        return self._actor
+
+    def leave(self, stage: int, owes_replies: bool) -> None:
+        """Remove a stage: its running tasks are cancelled, or killed with the actor if it was the last stage."""
+        self._num_members -= 1
+        if self._actor is None:
+            return
+        if self._num_members or not owes_replies:
+            ray.wait([self._actor.close.remote(stage)], timeout=CLOSE_TIMEOUT_S)
+        if not self._num_members:
+            ray.kill(self._actor)
+
+
+class ActorSlot:
+    """The place of one stage in a shared actor."""
+
+    def __init__(self, actor: SharedActor, stage: int) -> None:
+        self._actor = actor
+        self._stage = stage
+        self.address: tuple[int, ...] = (stage,)
+
+    def acquire(self) -> Any:
+        return self._actor.started()
+
+    def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
+        self._actor.leave(self._stage, owes_replies=bool(running))
+
+
+def put_packed(open_handler: Callable[..., Any]) -> Any:
+    """Return a reference to the pickled opener of a handler."""
+    import cloudpickle
+
+    return ray.put(cloudpickle.dumps(open_handler))
+
+
+def has_succeeded(ref: Any, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+    """Wait for a call; return False if it fails or takes too long."""
+    try:
+        ray.get(ref, timeout=timeout_s)
+    except Exception:  # closing a user's handler may raise anything
+        return False
+    return True
