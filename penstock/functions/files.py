@@ -15,8 +15,7 @@ from penstock.expr.udf import Target
 from penstock.functions.calls import transfer_call
 from penstock.storage.access import configured_access
 from penstock.storage.mime import sniff
-from penstock.storage.options import StorageOptions, kinds_for
-from penstock.storage.remembered import remember
+from penstock.storage.options import StorageOptions, kinds_for, share_options
 from penstock.storage.urls import KINDS
 from penstock.types import DataType
 
@@ -82,7 +81,7 @@ def _remember_for_stores(options: StorageOptions) -> None:
             "its column."
         )
     kinds = kinds_for(options)
-    remember([f"{scheme}://" for scheme, kind in {**KINDS, "hf": "hf"}.items() if kind in kinds], options)
+    share_options([f"{scheme}://" for scheme, kind in {**KINDS, "hf": "hf"}.items() if kind in kinds], options)
 
 
 @method

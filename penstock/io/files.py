@@ -61,7 +61,7 @@ class Storage:
             from penstock.storage.arrow import arrow_filesystem
 
             return arrow_filesystem(self.protocol, self.options)
-        from penstock.storage.other import fsspec_filesystem
+        from penstock.storage.fsspec_store import fsspec_filesystem
 
         return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fsspec_filesystem(self.protocol, self.options)))
 

@@ -1,10 +1,9 @@
-"""What a URL that came with the data may reach.
+"""Access rules for URLs in the data.
 
-A column of URLs that others filled in can name files of this machine (``file:///etc/passwd``) and servers that only
-this machine sees (``http://169.254.169.254/``). By default both are allowed, since paths of local files and of servers
-inside a company's network are what most columns hold. The settings ``allow_local_files=False`` and
-``allow_private_urls=False`` forbid them for ``File`` and ``download``, ``download(allow=...)`` for one column. Paths
-given to readers are the user's own and are not checked.
+A column of URLs from others can name files of this machine (``file:///etc/passwd``) and servers that only this machine
+reaches (``http://169.254.169.254/``). By default both are allowed, since most columns hold paths of local files and of
+servers in a company's network. The settings ``allow_local_files=False`` and ``allow_private_urls=False`` forbid them
+for ``File`` and ``download``, ``download(allow=...)`` for one column. Paths given to readers are not checked.
 """
 
 from __future__ import annotations
@@ -26,41 +25,41 @@ MAX_QUOTED = 3
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A rule for URLs. With ``prefixes`` only what lies below one of them is allowed, wherever that is."""
+    """A rule for URLs. With ``prefixes`` only URLs below one of them are allowed, local ones included."""
 
     allow_local: bool = True
     allow_private: bool = True
     prefixes: tuple[str, ...] | None = None
 
-    def check(self, path: str, done: str = "read") -> None:
-        """Refuse a path or URL that may not be read, or ``written``."""
+    def check(self, path: str, action: str = "read") -> None:
+        """Refuse a path or URL that must not be ``read``, or ``written``."""
         if self == ANYTHING:
             return
         local = local_path(path)
         if local is None and scheme_of(path) not in REMOTE:
-            # Whatever fsspec makes of it: local:// is a local file, ftp:// a server of any network.
+            # fsspec opens it: local:// is a local file, ftp:// a server of any network.
             raise ForbiddenUrlError(
-                f"{redacted(path)!r} may not be {done}: {scheme_of(path)}:// is forbidden where URLs have a rule "
+                f"{redacted(path)!r} may not be {action}: {scheme_of(path)}:// is forbidden under an access rule "
                 "(allow_local_files=False, allow_private_urls=False, or allow=...); "
-                f"only {', '.join(f'{scheme}://' for scheme in REMOTE)} can be held to it."
+                f"only {', '.join(f'{scheme}://' for scheme in REMOTE)} are allowed."
             )
         if self.prefixes is not None:
             if not any(_is_below(path, local, prefix) for prefix in self.prefixes):
                 raise ForbiddenUrlError(
-                    f"{redacted(path)!r} may not be {done}: only what lies below {', '.join(self.prefixes)} is allowed "
+                    f"{redacted(path)!r} may not be {action}: only URLs below {', '.join(self.prefixes)} are allowed "
                     "(download(allow=...))."
                 )
         elif local is not None and not self.allow_local:
             raise ForbiddenUrlError(
-                f"{path!r} is a local file, and those may not be {done} here: they are forbidden "
+                f"{path!r} is a local file, which may not be {action} here "
                 "(allow_local_files=False, or allow='public')."
             )
 
     def check_address(self, address: str, url: str) -> None:
-        """Refuse to connect to an address that is not of the public internet, unless that is allowed."""
+        """Refuse a private address, unless the rule allows it."""
         if not self.allow_private and is_private(address):
             raise ForbiddenUrlError(
-                f"{redacted(url)!r} leads to the private address {address}, and those are forbidden here "
+                f"{redacted(url)!r} has the private address {address}, which is forbidden here "
                 "(allow_private_urls=False, or allow='public')."
             )
 
@@ -69,13 +68,13 @@ ANYTHING = Access()
 
 
 def configured_access() -> Access:
-    """Return the rule that the settings make."""
+    """Return the rule of the settings."""
     config = get_config()
     return Access(config.allow_local_files, config.allow_private_urls)
 
 
 def access_from(allow: Any) -> Access:
-    """Return the rule for ``allow``: None is the settings', ``any``, ``public``, or the prefixes that are allowed."""
+    """Return the rule for ``allow``: ``any``, ``public``, or allowed prefixes; None applies the settings."""
     if allow is None:
         return configured_access()
     if allow == "any":
@@ -91,14 +90,14 @@ def access_from(allow: Any) -> Access:
     odd = [prefix for prefix in prefixes if local_path(prefix) is None and scheme_of(prefix) not in REMOTE]
     if odd:
         raise InvalidArgumentError(
-            f"allow={odd[0]!r} cannot be held to: prefixes are local paths, or begin with one of "
+            f"allow={odd[0]!r} is not a valid prefix: use a local path, or one of "
             f"{', '.join(f'{scheme}://' for scheme in REMOTE)}."
         )
     return Access(prefixes=tuple(prefixes))
 
 
 def is_private(address: str) -> bool:
-    """Return whether an IP address is anything but one of the public internet.
+    """Return whether an IP address is not on the public internet.
 
     >>> [is_private(ip) for ip in ("127.0.0.1", "10.1.2.3", "169.254.169.254", "::ffff:127.0.0.1", "8.8.8.8")]
     [True, True, True, True, False]
@@ -114,7 +113,7 @@ def is_private(address: str) -> bool:
 
 
 def _is_below(path: str, local: str | None, prefix: str) -> bool:
-    """Return whether a path lies below a prefix; ``https://a.com`` is no prefix of ``https://a.com.evil.org``."""
+    """Return whether a path lies below a prefix; ``https://a.com`` is not a prefix of ``https://a.com.evil.org``."""
     base = local_path(prefix)
     if (base is None) != (local is None):
         return False
@@ -131,12 +130,12 @@ def _is_below(path: str, local: str | None, prefix: str) -> bool:
 
 
 def _leads_up(url: str) -> bool:
-    r"""Return whether a server may take a URL for one above it, however the dots and slashes are written.
+    r"""Return whether a server may resolve a URL to a folder above, in any encoding of dots and slashes.
 
     >>> [_leads_up(f"https://a.com/{path}") for path in ("a/b..c", "a/../b", "a/..%2fb", "a/.%252e/b", "a\\..\\b")]
     [False, True, True, True, True]
     """
     path = url.split("?")[0].split("#")[0]
-    for _ in range(MAX_QUOTED):  # some servers and those behind them unquote it again
+    for _ in range(MAX_QUOTED):  # proxies and the servers behind them may each unquote it
         path = unquote(path)
     return ".." in path.replace("\\", "/").split("/")

@@ -1,9 +1,10 @@
-"""Object stores and web servers as Arrow knows file systems: paths are URLs without their scheme."""
+"""Object stores and web servers as Arrow file systems; paths are URLs without their scheme."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as fs
@@ -15,17 +16,16 @@ from penstock.storage.objects import Entry, ObjectStore
 from penstock.storage.stores import object_store, open_store
 from penstock.storage.versions import Version
 
-STREAM_NBYTES = 8 * 2**20  # what a file that is read from start to end asks for at once
+STREAM_NBYTES = 8 * 2**20  # of one request for a file that is read from start to end
 
 
 class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
-    """Reads and lists through our stores. Writing has a way of its own, so those methods refuse."""
+    """Reads and lists through our stores. ``penstock.io.writer`` writes, so those methods refuse."""
 
     def __init__(self, scheme: str, options: Mapping[str, Any]) -> None:
         self.scheme = scheme
         self.options = dict(options)
-        self.can_list = scheme not in ("http", "https")
-        self.versions: dict[str, Version] = {}  # of the files that were asked for; Arrow has no place for them
+        self.versions: dict[str, Version] = {}  # by path; Arrow's FileInfo has no field for them
 
     def get_type_name(self) -> str:
         return f"penstock+{self.scheme}"
@@ -38,33 +38,29 @@ class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
 
     def get_file_info_selector(self, selector: Any) -> list[Any]:
         bucket, _, prefix = selector.base_dir.partition("/")
-        store = self._bucket(bucket)
+        store = object_store(self.scheme, bucket, self.options)
         found = store.list_below(prefix) if selector.recursive else store.list_folder(prefix)
         return [self._entry_info(bucket, entry) for entry in found]
 
     def open_input_stream(self, path: str) -> Any:
-        return pa.PythonFile(self.open_python(path, STREAM_NBYTES), mode="r")
+        return self._open(path, STREAM_NBYTES)
 
     def open_input_file(self, path: str) -> Any:
-        return pa.PythonFile(self.open_python(path, STREAM_NBYTES // 8), mode="r")
+        return self._open(path, STREAM_NBYTES // 8)
 
-    def open_python(self, path: str, buffer_size: int) -> BinaryIO:
-        """Open for reading at any position, as Python has files."""
+    def _open(self, path: str, buffer_size: int) -> Any:
         store, key = open_store(f"{self.scheme}://{path}", self.options, ANYTHING)
-        return store.open(key, buffer_size)
+        return pa.PythonFile(store.open(key, buffer_size), mode="r")
 
     def _info(self, path: str) -> Any:
         store, key = open_store(f"{self.scheme}://{path}", self.options, ANYTHING)
-        is_file = key and not key.endswith("/")
-        try:
-            if is_file:
+        if key and not key.endswith("/"):
+            with suppress(PathNotFoundError):
                 if isinstance(store, ObjectStore | HttpStore):
                     self.versions[path] = store.version(key)
                 else:
                     self.versions[path] = Version(store.size(key))
                 return fs.FileInfo(path, fs.FileType.File, size=self.versions[path].size)
-        except PathNotFoundError:
-            pass
         if isinstance(store, ObjectStore) and store.has_any(key):
             return fs.FileInfo(path, fs.FileType.Directory)
         return fs.FileInfo(path, fs.FileType.NotFound)
@@ -76,9 +72,6 @@ class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
         if entry.version is not None:
             self.versions[path] = entry.version
         return fs.FileInfo(path, fs.FileType.File, size=entry.size)
-
-    def _bucket(self, bucket: str) -> ObjectStore:
-        return object_store(self.scheme, bucket, self.options)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StoreHandler) and (self.scheme, self.options) == (other.scheme, other.options)
@@ -93,5 +86,5 @@ class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
 
 
 def arrow_filesystem(scheme: str, options: Mapping[str, Any]) -> Any:
-    """Return the ``pyarrow.fs.FileSystem`` for a scheme of ours."""
+    """Return the ``pyarrow.fs.FileSystem`` for the scheme of an object store or web server."""
     return fs.PyFileSystem(StoreHandler(scheme, options))

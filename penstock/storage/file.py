@@ -1,4 +1,4 @@
-"""``File``: one file, wherever it lies, read when it is asked for."""
+"""``File``: one file on any store, read on demand."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from penstock.storage.access import Access
     from penstock.storage.stores import Store
 
-BUFFER_NBYTES = 2**20  # of an open remote file: the least that one request reads
+BUFFER_NBYTES = 2**20  # one request for an open remote file reads at least this
 COPY_NBYTES = 8 * 2**20
 
 
 class File:
-    """A file at a path or URL, or one that lives in memory. Nothing is read before it is asked for.
+    """A file at a path or URL, or in memory. Creating a File reads nothing.
 
-    On a remote store an open file reads ranges, so seeking in a large one fetches only what is looked at. A File is
-    small, immutable and picklable; functions that annotate a parameter with ``File`` get one for a path.
+    On a remote store an open file reads ranges, so seeking in a large file fetches only the ranges that are read. A
+    File is small, immutable and picklable. A function that annotates a parameter with ``File`` receives one for a path.
 
     >>> file = File(b"%PDF-1.7 ...")
     >>> file.size(), file.mime_type(), file.read()
@@ -37,7 +37,7 @@ class File:
     __slots__ = ("_data", "_options", "_path")
 
     media: ClassVar[str | None] = None
-    """What the file holds: ``image``, ``audio``, ``video``, or None where it may be anything."""
+    """The kind of content: ``image``, ``audio``, ``video``, or None for any."""
 
     def __init__(
         self, source: str | os.PathLike[str] | bytes | File, *, storage_options: Mapping[str, Any] | None = None
@@ -58,12 +58,12 @@ class File:
 
     @property
     def path(self) -> str | None:
-        """The path or URL as it was given; None for a file that lives in memory."""
+        """The path or URL as given; None for a file in memory."""
         return self._path
 
     @property
     def name(self) -> str:
-        """The last part of the path; empty for a file that lives in memory."""
+        """The last part of the path; empty for a file in memory."""
         if self._path is None:
             return ""
         is_web = scheme_of(self._path) in WEB
@@ -73,7 +73,7 @@ class File:
     def open(self, buffer_size: int | None = None) -> BinaryIO:
         """Open the file for reading at any position. Use it in a ``with`` statement, or close it.
 
-        ``buffer_size`` is the least that one request to a remote store reads.
+        One request to a remote store reads at least ``buffer_size`` bytes.
         """
         if self._data is not None:
             return io.BytesIO(self._data)
@@ -95,7 +95,7 @@ class File:
         return store.size(key)
 
     def exists(self) -> bool:
-        """Return whether there is such a file. A store that refuses or does not answer is an error, not a no."""
+        """Return whether the file exists. A store that refuses access or does not answer raises an error."""
         if self._data is not None:
             return True
         try:
@@ -105,7 +105,7 @@ class File:
         return True
 
     def mime_type(self) -> str:
-        """Return the MIME type: by the first bytes, else by the name; ``application/octet-stream`` if neither tells."""
+        """Return the MIME type: by the first bytes, else by the name; otherwise ``application/octet-stream``."""
         guess = None
         if self._data is not None:
             guess = sniff(self._data)
@@ -119,9 +119,9 @@ class File:
         return guess or UNKNOWN
 
     def to_tempfile(self, buffer_size: int = COPY_NBYTES) -> IO[bytes]:
-        """Return a temporary copy on the local disk, open at its start, for libraries that want a path.
+        """Return a temporary copy on the local disk, open at its start, for libraries that need a path.
 
-        Its ``name`` is the path, with the ending of the original. It is deleted when it is closed.
+        Its ``name`` is the path, with the suffix of the original. Closing it deletes it.
 
         >>> with File(b"hello").to_tempfile() as copy:
         ...     copy.read()
@@ -130,7 +130,7 @@ class File:
         from penstock.config import get_config
 
         suffix = posixpath.splitext(self.name)[1]
-        import shutil  # both take their time to import, and few need them
+        import shutil  # slow to import and rarely needed
         import tempfile
 
         copy = tempfile.NamedTemporaryFile(  # noqa: SIM115 - the caller closes it
@@ -165,7 +165,7 @@ class File:
         return open_store(self._path, self._options, self._access())
 
     def _access(self) -> Access | None:
-        """Return what the file may lead to; None is what the settings say where it is read."""
+        """Return the access rule; None applies the settings of the process that reads the file."""
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -190,21 +190,21 @@ def _restored(kind: type[File], path: str | None, data: bytes | None, options: d
 
 
 class ImageFile(File):
-    """A file that holds an encoded image."""
+    """A file with an encoded image."""
 
     __slots__ = ()
     media = "image"
 
 
 class AudioFile(File):
-    """A file that holds sound."""
+    """A file with audio."""
 
     __slots__ = ()
     media = "audio"
 
 
 class VideoFile(File):
-    """A file that holds a video."""
+    """A file with a video."""
 
     __slots__ = ()
     media = "video"

@@ -1,7 +1,7 @@
-"""Files on web servers, over one pool of connections kept alive.
+"""Files on web servers, over one pool of connections.
 
-Redirects are followed here and not by the client, so that each hop is checked; the address is checked when it is
-connected to, so that a name cannot point elsewhere between the check and the use.
+We follow redirects ourselves, to check each hop, and check an address when we connect to it, so that a name cannot
+point elsewhere between the check and the use.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import email.utils
 import functools
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -18,10 +18,10 @@ from urllib.parse import urljoin, urlsplit
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, StoreUnavailableError
 from penstock.storage.access import ANYTHING, Access
-from penstock.storage.limits import Limits
+from penstock.storage.limits import DownloadLimits
 from penstock.storage.loop import at_end, wait_for
 from penstock.storage.options import check_known, scrubbed
-from penstock.storage.ranges import RangeFile, buffered
+from penstock.storage.ranges import RangeFile, ReadRanges, buffered
 from penstock.storage.retry import with_retries
 from penstock.storage.urls import redacted, without_fragment
 from penstock.storage.versions import ANY_VERSION, Version
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 10
 CONNECT_S = 10.0
-READ_S = 60.0  # between two pieces of an answer
+READ_S = 60.0  # between two parts of an answer
 CHUNK_NBYTES = 256 * 1024
 
 _REDIRECTS = (301, 302, 303, 307, 308)
-_PASSING = (408, 425, 429, 500, 502, 503, 504)
-_NO_HEAD = (400, 403, 404, 405, 501)  # what servers say that answer GET but not HEAD
+_TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+_NO_HEAD = (400, 403, 404, 405, 501)  # answers to HEAD of servers that support only GET
 
 
 class HttpClient:
@@ -47,20 +47,20 @@ class HttpClient:
         self._headers = dict(headers or {})
         self._session: aiohttp.ClientSession | None = None
 
-    async def fetch(self, url: str, limits: Limits) -> bytes:
-        """Return the whole content; tried again where the server fails or breaks off."""
+    async def fetch(self, url: str, limits: DownloadLimits) -> bytes:
+        """Return the whole content; retry if the server fails or closes the connection."""
         return await with_retries(lambda: self._fetch(url, limits))
 
     async def read_range(self, url: str, start: int, end: int, known: Version = ANY_VERSION) -> tuple[bytes, Version]:
-        """Return a part of the content, and what is now known of it; it is an error if it is not the one known."""
+        """Return a range of the content and its version, which must not differ from ``known``."""
         content = bytearray()
-        while len(content) < end - start:  # a server may send less than what it is asked for
+        while len(content) < end - start:  # a server may send fewer bytes than requested
             part, known = await with_retries(functools.partial(self._read_part, url, start + len(content), end, known))
             content += part
         return bytes(content), known
 
     async def info(self, url: str) -> tuple[Version, bool]:
-        """Return what the server says of a file, and whether it serves ranges."""
+        """Return the version of a file, and whether the server serves ranges."""
 
         async def ask() -> tuple[Version, bool]:
             async with self._response("HEAD", url, {}, _NO_HEAD) as response:
@@ -83,25 +83,25 @@ class HttpClient:
             await self._session.close()
             self._session = None
 
-    async def _fetch(self, url: str, limits: Limits) -> bytes:
+    async def _fetch(self, url: str, limits: DownloadLimits) -> bytes:
         async with self._response("GET", url, {}) as response:
             length = response.content_length
-            async with limits.admitted(length, redacted(url)) as room:
+            async with limits.admitted(length, redacted(url)) as reservation:
                 if length is not None and "Content-Encoding" not in response.headers:
                     return await response.read()
                 content = bytearray()
                 async for chunk in response.content.iter_chunked(CHUNK_NBYTES):
                     content += chunk
-                    room.grow(len(content))
+                    reservation.grow(len(content))
                 return bytes(content)
 
     async def _read_part(self, url: str, start: int, end: int, known: Version) -> tuple[bytes, Version]:
-        """Return bytes from ``start``, at least one and at most those before ``end``."""
+        """Return the bytes from ``start``, at least one and none from ``end`` on."""
         shown = redacted(url)
         async with self._response("GET", url, {"Range": f"bytes={start}-{end - 1}"}, (416,)) as response:
             content = await response.read()
         answered = response.headers.get("Content-Range", "")
-        if response.status == 200:  # a server may ignore the range and send all of it
+        if response.status == 200:  # the server ignores the range and sends the whole file
             known = known.checked(Version.of_headers(response.headers, len(content)), shown)
             content = content[start:end]
         else:
@@ -115,7 +115,7 @@ class HttpClient:
         if not content:
             raise StoreUnavailableError(
                 f"Cannot read {shown!r}: asked for bytes {start} to {end - 1}, the server answers {response.status} "
-                f"with {answered or 'no range'!r}, which is no part of them."
+                f"with {answered or 'no range'!r}."
             )
         return content, known
 
@@ -123,7 +123,7 @@ class HttpClient:
     async def _response(
         self, method: str, url: str, headers: Mapping[str, str], accepted: tuple[int, ...] = ()
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, follow redirects, and give the answer if it is a success or one of ``accepted``."""
+        """Send a request, follow redirects, and yield the answer if its status is a success or one of ``accepted``."""
         import aiohttp
 
         session = self._opened()
@@ -139,7 +139,7 @@ class HttpClient:
                         return
                     onward = _next_url(url, target, location)
                     if not _is_same_server(target, onward):
-                        wanted = dict(headers)  # a token is for the server it was given for
+                        wanted = dict(headers)  # a token is for one server only
                     target = onward
             raise ReadError(f"Cannot read {redacted(url)!r}: more than {MAX_REDIRECTS} redirects.")
         except PenstockError:
@@ -157,10 +157,10 @@ class HttpClient:
         parts = urlsplit(target)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ReadError(
-                f"Cannot read {redacted(url)!r}: it leads to {redacted(target)!r}, which is no web address."
+                f"Cannot read {redacted(url)!r}: it redirects to {redacted(target)!r}, which is not a web address."
             )
         self._access.check(target)
-        with suppress(ValueError):  # a name: checked when it is resolved
+        with suppress(ValueError):  # a name, which the resolver checks
             self._access.check_address(str(ipaddress.ip_address(parts.hostname)), url)
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -178,7 +178,7 @@ class HttpClient:
 
 
 def _next_url(url: str, target: str, location: str) -> str:
-    """Return where a redirect of ``target`` leads to; ``url`` is where it all began."""
+    """Return the target of a redirect from ``target``; ``url`` is the first one."""
     try:
         return without_fragment(urljoin(target, location))
     except ValueError:  # such as brackets without an IPv6 address in them
@@ -186,12 +186,12 @@ def _next_url(url: str, target: str, location: str) -> str:
 
 
 def _not_a_url(url: str, target: str) -> ReadError:
-    leads = "" if target == url else f" leads to {redacted(target)!r}, which"
+    leads = "" if target == url else f" redirects to {redacted(target)!r}, which"
     return ReadError(f"Cannot read {redacted(url)!r}: it{leads} is not a valid URL.")
 
 
 def _is_same_server(url: str, onward: str) -> bool:
-    """Return whether a redirect stays with the server, on a connection that is no less private than before.
+    """Return whether a redirect stays on the server and does not drop TLS.
 
     >>> _is_same_server("http://a.com/x", "https://a.com/y"), _is_same_server("https://a.com/x", "http://a.com/x")
     (True, False)
@@ -201,7 +201,7 @@ def _is_same_server(url: str, onward: str) -> bool:
 
 
 def headers_of(options: Mapping[str, Any] | None) -> Mapping[str, str]:
-    """Return the headers that options have for web servers; options that no store knows are refused."""
+    """Return the headers for web servers; refuse options that no store has."""
     check_known(options)
     headers = (options or {}).get("headers") or {}
     if not isinstance(headers, Mapping):
@@ -213,7 +213,7 @@ def _checking_resolver(access: Access) -> Any:
     import aiohttp
 
     class CheckingResolver(aiohttp.ThreadedResolver):
-        """Gives only addresses that may be connected to."""
+        """Refuses forbidden addresses."""
 
         async def resolve(self, host: str, port: int = 0, family: Any = 0) -> Any:
             found = await super().resolve(host, port, family)
@@ -225,7 +225,7 @@ def _checking_resolver(access: Access) -> Any:
 
 
 def _cause(exc: BaseException | None) -> PenstockError | None:
-    """Return the error of ours that a client wrapped in its own."""
+    """Return our error that the client wrapped in its own."""
     while exc is not None:
         if isinstance(exc, PenstockError):
             return exc
@@ -240,14 +240,14 @@ def _check_status(response: aiohttp.ClientResponse, url: str, accepted: tuple[in
     shown = redacted(url)
     if status in (404, 410):
         raise PathNotFoundError(f"File {shown!r} does not exist: the server answers {status}.")
-    told = f"Cannot read {shown!r}: the server answers {status} {response.reason or ''}".rstrip()
-    if status in _PASSING:
-        raise StoreUnavailableError(told, retry_after_s(response.headers.get("Retry-After"), time.time()))
-    raise ReadError(told)
+    message = f"Cannot read {shown!r}: the server answers {status} {response.reason or ''}".rstrip()
+    if status in _TRANSIENT:
+        raise StoreUnavailableError(message, retry_after_s(response.headers.get("Retry-After"), time.time()))
+    raise ReadError(message)
 
 
 def retry_after_s(header: str | None, now: float) -> float | None:
-    """Return the seconds that a ``Retry-After`` header asks for: a number, or a date.
+    """Return the seconds of a ``Retry-After`` header, which is a number or a date.
 
     >>> retry_after_s("3", 0.0), retry_after_s("Thu, 01 Jan 1970 00:00:05 GMT", 2.0), retry_after_s("soon", 0.0)
     (3.0, 3.0, None)
@@ -262,7 +262,7 @@ def retry_after_s(header: str | None, now: float) -> float | None:
 
 
 class HttpStore:
-    """Web servers, for code that blocks; a key is a whole URL. One client serves the process."""
+    """Web servers for blocking code; a key is a whole URL."""
 
     def __init__(self, access: Access = ANYTHING, options: Mapping[str, Any] | None = None) -> None:
         self._client = HttpClient(access, headers_of(options))
@@ -274,36 +274,34 @@ class HttpStore:
         return size
 
     def version(self, key: str) -> Version:
-        """Return what the server says of a file; its size in any case."""
+        """Return the version of a file, always with its size."""
         version, _ = wait_for(self._client.info(key))
         return version if version.size is not None else replace(version, size=len(self.read(key)))
 
     def read(self, key: str) -> bytes:
-        return wait_for(self._client.fetch(key, Limits()))
-
-    def open_ranges(self, key: str) -> RangeFile:
-        version, can_seek = wait_for(self._client.info(key))
-        if (size := version.size) is None or not can_seek:
-            content = self.read(key)
-            return RangeFile(len(content), lambda start, end: content[start:end])
-        return RangeFile(size, _OpenFile(self._client, key, size).read_range)
+        return wait_for(self._client.fetch(key, DownloadLimits()))
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
+        size, read_ranges = self._range_reader(key)
+        return buffered(size, read_ranges, buffer_size)
+
+    def open_ranges(self, key: str) -> RangeFile:
+        return RangeFile(*self._range_reader(key))
+
+    def _range_reader(self, key: str) -> tuple[int, ReadRanges]:
+        """Return the size of a file and a function that reads ranges of it, all of the same version."""
         version, can_seek = wait_for(self._client.info(key))
-        if (size := version.size) is None or not can_seek:
-            import io
+        if version.size is None or not can_seek:
+            content = self.read(key)
+            return len(content), lambda ranges: [content[start:end] for start, end in ranges]
+        known = Version(version.size)
 
-            return io.BytesIO(self.read(key))
-        return buffered(size, _OpenFile(self._client, key, size).read_range, buffer_size)
+        def read_ranges(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+            nonlocal known
+            found = []
+            for start, end in ranges:
+                part, known = wait_for(self._client.read_range(key, start, end, known))
+                found.append(part)
+            return found
 
-
-class _OpenFile:
-    """Reads parts of one file: all of the content that the first of them came from, or else it is an error."""
-
-    def __init__(self, client: HttpClient, url: str, size: int) -> None:
-        self._client, self._url = client, url
-        self._version = Version(size)
-
-    def read_range(self, start: int, end: int) -> bytes:
-        content, self._version = wait_for(self._client.read_range(self._url, start, end, self._version))
-        return content
+        return version.size, read_ranges

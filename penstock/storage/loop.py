@@ -1,4 +1,4 @@
-"""One event loop beside the process, for blocking calls that an async client serves."""
+"""One event loop in a thread of the process, for blocking calls to async clients."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
 
 def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run ``work`` on the process's loop and return its result. Not to be called from a coroutine of that loop."""
+    """Run ``work`` on the process's loop and return its result. Never call it from a coroutine of that loop."""
     return asyncio.run_coroutine_threadsafe(work, _running()).result()
 
 
 def at_end(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Have ``close`` run on the loop before the process ends."""
+    """Run ``close`` on the loop before the process ends."""
     _at_end.append(close)
 
 
@@ -38,11 +38,11 @@ def _running() -> asyncio.AbstractEventLoop:
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    async def wind_up() -> None:
+    async def close_all() -> None:
         for close in _at_end:
             await close()
 
-    asyncio.run_coroutine_threadsafe(wind_up(), loop).result(timeout=5)
+    asyncio.run_coroutine_threadsafe(close_all(), loop).result(timeout=5)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(timeout=5)
     loop.close()

@@ -1,11 +1,11 @@
-"""What a file is, by its first bytes."""
+"""The MIME type of a file, by its first bytes."""
 
 from __future__ import annotations
 
 import re
 
 SNIFF_NBYTES = 512
-"""How much of a file ``sniff`` looks at."""
+"""The number of bytes that ``sniff`` inspects."""
 
 UNKNOWN = "application/octet-stream"
 
@@ -60,7 +60,7 @@ _SVG = re.compile(rb"<svg\b", re.I)
 
 
 def sniff(data: bytes) -> str | None:
-    """Return the MIME type of content that begins with ``data``; None where its first bytes do not tell.
+    """Return the MIME type of content that begins with ``data``; None if the first bytes match no type.
 
     >>> sniff(b"%PDF-1.7"), sniff(b"RIFF\\x24\\0\\0\\0WAVEfmt "), sniff(b"some text")
     ('application/pdf', 'audio/wav', None)

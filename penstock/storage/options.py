@@ -1,16 +1,21 @@
-"""``storage_options``: one set of short names for all object stores, and what must not be shown of them."""
+"""``storage_options``: one set of short names for all object stores, without showing their secrets.
+
+A column of files holds paths, and never the credentials to read them: those would end up in every file that is
+written. So ``from_files(..., storage_options=...)`` and ``file(..., storage_options=...)`` share the options of a
+bucket with the whole process, and a query passes them to its workers. The last options given for a bucket apply.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.storage.urls import KINDS, redacted, scheme_of
+from penstock.storage.urls import KINDS, WEB, redacted, scheme_of
 
-# From our names, which are those of fsspec's file systems, to the client's.
+# Our names, which are those of fsspec's file systems, and the client's.
 _NAMES: dict[str, dict[str, str]] = {
     "s3": {
         "key": "access_key_id",
@@ -49,7 +54,6 @@ _FURTHER = {
     ),
 }
 _HUB = ("token", "endpoint", "block_size", "revision", "expand_info", "use_listings_cache", "skip_instance_cache")
-_WEB = ("headers",)
 _NESTED = ("client_options", "retry_config")
 _HARMLESS = (
     *("anon", "skip_signature", "allow_http", "connect_timeout", "read_timeout", "timeout", "pool_idle_timeout"),
@@ -86,9 +90,9 @@ def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def library_options(uri: str, options: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Return a user's options as Lance and Delta Lake take them: texts, under the store's own names.
+    """Return a user's options as Lance and Delta Lake take them: as text, under the store's own names.
 
-    Their own names stay as they are. None means that the environment says everything.
+    None means that the environment has all options.
 
     >>> library_options("s3://bucket/table", {"key": "me", "endpoint_url": "http://localhost:9000", "anon": True})
     {'aws_access_key_id': 'me', 'aws_endpoint': 'http://localhost:9000', 'aws_skip_signature': 'true', \
@@ -112,7 +116,7 @@ def _library_name(kind: str, name: str) -> str:
 
 
 def endpoint_of(kind: str, config: Mapping[str, Any]) -> str:
-    """Return the address of the server that options, or else the environment, name; empty for the cloud's own."""
+    """Return the address of the server in the options or the environment; empty for the cloud's own."""
     for name in ("endpoint", "endpoint_url", "base_url"):
         if found := config.get(name) or config.get(_PREFIXES[kind] + name):
             return str(found)
@@ -120,7 +124,7 @@ def endpoint_of(kind: str, config: Mapping[str, Any]) -> str:
 
 
 def unknown_option(kind: str, config: Mapping[str, Any]) -> str:
-    """Return what to say where the client knows not all of the names in ``config``."""
+    """Return the message for a name in ``config`` that the client does not know."""
     known = sorted(_names_of(kind))
     odd = [name for name in config if name.lower().removeprefix(_PREFIXES[kind]) not in known] or list(config)
     return f"storage_options: {odd[0]!r} is not known; known: {', '.join(known)}.{did_you_mean(odd[0], known)}"
@@ -129,7 +133,7 @@ def unknown_option(kind: str, config: Mapping[str, Any]) -> str:
 def _names_of(kind: str) -> set[str]:
     """Return the names of options of ``s3``, ``gs``, ``az``, ``hf`` or ``web``."""
     if kind not in _NAMES:
-        return set(_HUB if kind == "hf" else _WEB)
+        return set(_HUB) if kind == "hf" else {"headers"}
     return {*_NAMES[kind], *_NAMES[kind].values(), *_CLIENT, *_RETRY, *_NESTED, *_FURTHER[kind]}
 
 
@@ -141,17 +145,15 @@ def _is_option(kind: str, name: str) -> bool:
     return lowered in _names_of(kind) or bool(brand and lowered.startswith(f"{brand}_"))
 
 
-def _unknown_names(options: Mapping[str, Any]) -> list[str]:
-    return [str(name) for name in options if not any(_is_option(kind, str(name)) for kind in _KINDS)]
-
-
 def check_known(options: Mapping[str, Any] | None, *, is_final: bool = True) -> None:
-    """Refuse options that no store has. A column may mix stores, so those of others pass.
+    """Refuse options that no store has. A column may mix stores, so the options of any store pass.
 
-    Where the paths are not known yet (``is_final=False``), only a name that is near a known one is refused: others may
-    be for a protocol of fsspec's.
+    With ``is_final=False``, for paths that are not known yet, refuse only a likely misspelling: another name may be an
+    option of an fsspec protocol.
     """
-    for name in _unknown_names(options or {}):
+    for name in map(str, options or {}):
+        if any(_is_option(kind, name) for kind in _KINDS):
+            continue
         known = sorted({name for kind in _KINDS for name in _names_of(kind)})
         hint = did_you_mean(name, known)
         if hint or is_final:
@@ -161,10 +163,9 @@ def check_known(options: Mapping[str, Any] | None, *, is_final: bool = True) -> 
 
 
 def kinds_for(options: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of stores (``s3``, ``gs``, ``az``, ``hf``) that all of these options are options of.
+    """Return the kinds of stores (``s3``, ``gs``, ``az``, ``hf``) that have all of these options.
 
-    It must be one, unless the options say nothing but what any store may know: a key for one store must not be sent to
-    another.
+    It must be one kind, unless the options hold no secret: a key for one store must not be sent to another.
 
     >>> kinds_for({"key": "a", "secret": "b"}), kinds_for({"anon": True})
     (['s3'], ['s3', 'gs', 'az'])
@@ -176,20 +177,21 @@ def kinds_for(options: Mapping[str, Any]) -> list[str]:
         raise InvalidArgumentError(f"storage_options: no store has all of {', '.join(map(repr, names))}.")
     if len(found) > 1 and not all(name.lower() in _HARMLESS for name in names):
         raise InvalidArgumentError(
-            f"storage_options: {', '.join(map(repr, names))} may be for any of {', '.join(found)}, and what is for one "
-            "must not be sent to another. Give them to from_files, from_glob_path or download(storage_options=...), "
-            "where the paths say it, or use the store's own names ('aws_...', 'google_...', 'azure_storage_...')."
+            f"storage_options: {', '.join(map(repr, names))} may be options of {', '.join(found)}, and credentials "
+            "for one store must not be sent to another. Give them to from_files, from_glob_path or "
+            "download(storage_options=...), where the paths name the store, or use the store's own names "
+            "('aws_...', 'google_...', 'azure_storage_...')."
         )
     return found
 
 
 def environment() -> tuple[tuple[str, str], ...]:
-    """Return the variables that clients read, so that a change of one makes a new client."""
+    """Return the environment variables that clients read; a change of one needs a new client."""
     return tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)))
 
 
 def secrets_of(options: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the values that must not be shown: of options, and of the environment."""
+    """Return the secret values of the options and the environment."""
     hidden = [value for name, value in environment() if any(word in name for word in _HIDDEN_NAMES)]
     for name, value in (options or {}).items():
         if name.removeprefix("aws_") not in _OPEN and isinstance(value, str):
@@ -198,14 +200,14 @@ def secrets_of(options: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def scrubbed(text: str, secrets: tuple[str, ...]) -> str:
-    """Return text without the secrets in it, and without the colours that some libraries give theirs."""
+    """Return text without secrets and without terminal colours."""
     for secret in secrets:
         text = text.replace(secret, "***")
     return redacted(_COLOURS.sub("", text))
 
 
 class StorageOptions(dict[str, Any]):
-    """A user's options, which show their names only: they stand in plans, whose text is printed and logged.
+    """A user's options. Their text hides the values, since plans are printed and logged.
 
     >>> StorageOptions({"key": "AKIA123", "region": "eu-west-1"})
     {'key': '***', 'region': 'eu-west-1'}
@@ -213,7 +215,7 @@ class StorageOptions(dict[str, Any]):
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> StorageOptions:
-        """Return a user's options, which must be a dict; None are none."""
+        """Return the options of a dict, or no options for None."""
         if options is not None and not isinstance(options, Mapping):
             raise InvalidArgumentError(f"storage_options takes a dict of options; got {type(options).__name__}.")
         return cls(options or {})
@@ -224,5 +226,45 @@ class StorageOptions(dict[str, Any]):
     __str__ = __repr__
 
     def __penstock_key__(self) -> Any:
-        """Return nothing: they say how to reach data, and credentials change from day to day."""
+        """Return None: options locate data without changing it, and credentials change from day to day."""
         return None
+
+
+_by_place: dict[str, StorageOptions] = {}
+
+
+def place_of(path: str) -> str:
+    """Return the part of a URL that options belong to: the scheme and the bucket or server.
+
+    >>> place_of("s3://bucket/a/b"), place_of("s3://*/b")
+    ('s3://bucket', 's3://')
+    """
+    scheme, bucket = scheme_of(path), path.partition("://")[2].partition("/")[0]
+    if scheme in WEB:
+        return f"{scheme}://{bucket.partition('?')[0].partition('#')[0].lower()}"
+    return f"{scheme}://{bucket if '*' not in bucket else ''}"
+
+
+def share_options(paths: Iterable[str], options: Mapping[str, Any] | None) -> None:
+    """Share options for the places of ``paths``; ``s3://`` stands for every bucket, but ``https://`` for no server."""
+    if options:
+        for place in {place_of(path) for path in paths if scheme_of(path) != "file"}:
+            if place not in [f"{scheme}://" for scheme in WEB]:
+                _by_place[place] = StorageOptions.of(options)
+
+
+def shared_options_for(path: str) -> StorageOptions | None:
+    """Return the shared options for the place of a path."""
+    if not _by_place:
+        return None
+    return _by_place.get(place_of(path)) or _by_place.get(f"{scheme_of(path)}://")
+
+
+def all_shared_options() -> dict[str, StorageOptions]:
+    """Return all shared options by place, to restore them in another process."""
+    return dict(_by_place)
+
+
+def restore_shared_options(places: Mapping[str, Mapping[str, Any]]) -> None:
+    """Share options that another process shared."""
+    _by_place.update({place: StorageOptions(options) for place, options in places.items()})

@@ -1,4 +1,4 @@
-"""Try again where a server does not answer or says that it cannot just now."""
+"""Retry requests that a server does not answer or refuses for the moment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def delay_s(attempt: int, draw: float) -> float:
 
 
 async def with_retries(call: Callable[[], Awaitable[Result]], max_retries: int = MAX_RETRIES) -> Result:
-    """Return what ``call`` gives, made again after StoreUnavailableError: later each time, or when the server says."""
+    """Return the result of ``call``; retry after StoreUnavailableError, with growing delays or the server's own."""
     attempt = 0
     while True:
         try:

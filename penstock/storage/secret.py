@@ -1,4 +1,4 @@
-"""API keys: carried by plans without being shown by them, and never written to disk with them."""
+"""API keys: plans carry them without showing them or writing them to disk."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _revealed: dict[str, str] = {}  # by fingerprint, for this process only
 
 
 class Secret:
-    """A key. It prints as stars; a pickle of it holds its fingerprint and the environment variable it came from.
+    """An API key. It prints as stars; a pickle of it holds its fingerprint and the environment variable it came from.
 
-    Whoever unpickles it must know the key already: the workers of a query are told (``known_secrets``), and a plan
+    The process that unpickles it must know the key: a query passes it to its workers (``known_secrets``), and a plan
     that was saved to disk takes it from the environment.
 
     >>> secret = Secret("sk-live-1234")
@@ -31,11 +31,11 @@ class Secret:
 
     @property
     def variable(self) -> str | None:
-        """The environment variable that has the key too."""
+        """The environment variable that also holds the key."""
         return self._variable
 
     def reveal(self) -> str:
-        """Return the key itself, for the one who sends it."""
+        """Return the key."""
         if (value := _revealed.get(self._fingerprint)) is not None:
             return value
         if self._variable and (value := os.environ.get(self._variable)):
@@ -60,24 +60,24 @@ class Secret:
 
 
 def known_secrets() -> Mapping[str, str]:
-    """Return the keys that this process knows, to be told to the workers of a query."""
+    """Return the keys that this process knows, to pass them to the workers of a query."""
     return dict(_revealed)
 
 
-def tell_secrets(secrets: Mapping[str, str]) -> None:
-    """Make keys known in this process."""
+def restore_secrets(secrets: Mapping[str, str]) -> None:
+    """Make keys of another process known in this one."""
     _revealed.update(secrets)
 
 
 def hidden(text: str) -> str:
-    """Return a text without any of the keys that this process knows; servers quote them in their errors.
+    """Return a text without the keys that this process knows, since servers quote them in errors.
 
     >>> _ = Secret("sk-live-1234")
     >>> hidden("Incorrect API key provided: sk-live-1234.")
     'Incorrect API key provided: ***.'
     """
     for value in _revealed.values():
-        if len(value) >= 6:  # shorter ones, such as "none", are words
+        if len(value) >= 6:  # a shorter one, such as "none", may be a word
             text = text.replace(value, "***")
     return text
 

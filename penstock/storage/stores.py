@@ -1,4 +1,4 @@
-"""From a path to the store that holds it, and the one client a process has for each."""
+"""Find the store of a path. A process has one client for each store."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
 from penstock.storage.access import ANYTHING, Access, configured_access
-from penstock.storage.limits import Limits
+from penstock.storage.limits import DownloadLimits
 from penstock.storage.objects import ObjectStore
-from penstock.storage.options import check_known, environment
-from penstock.storage.remembered import options_for
+from penstock.storage.options import check_known, environment, shared_options_for
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
 
 class Store(Protocol):
-    """Reads the files of one place. Thread-safe; keys are as ``open_store`` gives them.
+    """A reader of the files of one place. Thread-safe; ``open_store`` returns the keys.
 
-    A file that is not there raises PathNotFoundError, everything else that goes wrong another ReadError.
+    A missing file raises PathNotFoundError, any other failure another ReadError.
     """
 
     def size(self, key: str) -> int:
@@ -38,9 +37,9 @@ class Store(Protocol):
 
 
 class AsyncStore(Store, Protocol):
-    """A store that also reads for coroutines; web servers have ``HttpClient`` instead, which belongs to one loop."""
+    """A store that also reads for coroutines. Web servers have ``HttpClient`` instead, which belongs to one loop."""
 
-    async def fetch(self, key: str, limits: Limits) -> bytes:
+    async def fetch(self, key: str, limits: DownloadLimits) -> bytes:
         """Return the whole content, within limits."""
         ...
 
@@ -57,7 +56,7 @@ class LocalStore:
         return found.st_size
 
     def read(self, key: str, max_nbytes: int = -1) -> bytes:
-        """Return the content, or so much of its beginning."""
+        """Return the content, or its first ``max_nbytes`` bytes."""
         with self.open(key, -1) as file:
             try:
                 return file.read(max_nbytes)
@@ -70,17 +69,17 @@ class LocalStore:
         except OSError as exc:
             raise local_error(key, exc) from exc
 
-    async def fetch(self, key: str, limits: Limits) -> bytes:
+    async def fetch(self, key: str, limits: DownloadLimits) -> bytes:
         size = self.size(key)
-        most = -1 if limits.max_bytes is None else limits.max_bytes + 1
-        async with limits.admitted(size, key) as room:
-            content = await asyncio.get_running_loop().run_in_executor(None, self.read, key, most)
-            room.grow(len(content))  # one that grows meanwhile, or whose size the system does not know
+        max_nbytes = -1 if limits.max_bytes is None else limits.max_bytes + 1
+        async with limits.admitted(size, key) as reservation:
+            content = await asyncio.to_thread(self.read, key, max_nbytes)
+            reservation.grow(len(content))  # the file may grow meanwhile, or the system may not know its size
             return content
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """Open a file, and nothing else, without waiting: the other end of a pipe may never come."""
+    """Open a regular file only, without waiting for the other end of a pipe."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     try:
         _check_regular(path, os.fstat(handle).st_mode)
@@ -91,13 +90,13 @@ def _open_regular(path: str, flags: int) -> int:
 
 
 def _check_regular(path: str, mode: int) -> None:
-    """Refuse pipes, sockets and devices, which may have no end. A folder is refused when it is read."""
+    """Refuse pipes, sockets and devices, which may have no end. Reading a folder fails by itself."""
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise ReadError(f"Cannot read {path!r}: it is not a regular file but a pipe, a socket or a device.")
 
 
 def local_error(path: str, exc: OSError) -> ReadError:
-    """Return what to tell of a path that the system will not give."""
+    """Return the error for a local path that the system refuses."""
     if isinstance(exc, FileNotFoundError | NotADirectoryError):
         return PathNotFoundError(f"File {path!r} does not exist.")
     return ReadError(f"Cannot read {path!r}: {exc.strerror or exc}")
@@ -109,12 +108,12 @@ _lock = threading.Lock()
 
 
 def open_store(path: str, options: Mapping[str, Any] | None = None, access: Access | None = None) -> tuple[Store, str]:
-    """Return the store that a path or URL from the data lies in, and its key there.
+    """Return the store of a path or URL, and the key there.
 
-    ``access`` says what the path may lead to; None is what the settings say.
+    ``access`` restricts the path; None applies the settings.
     """
     rule = configured_access() if access is None else access
-    options = options or options_for(path)
+    options = options or shared_options_for(path)
     if rule != ANYTHING:
         rule.check(path)
     if scheme_of(path) in WEB:
@@ -126,18 +125,18 @@ def open_store(path: str, options: Mapping[str, Any] | None = None, access: Acce
 
 
 def async_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[AsyncStore, str]:
-    """Return the store that a path, unless it is one on a web server, lies in, and its key there."""
+    """Return the store of a path that is not on a web server, and the key there."""
     local = local_path(path)
     if local is not None:
         check_known(options)
         return _LOCAL, local
-    options = options or options_for(path)
+    options = options or shared_options_for(path)
     scheme = scheme_of(path)
     rest = path[len(scheme) + len("://") :]
     if scheme in KINDS:
         bucket, _, key = rest.partition("/")
         return object_store(scheme, bucket, options), key
-    from penstock.storage.other import FsspecStore
+    from penstock.storage.fsspec_store import FsspecStore
 
     try:
         return _shared((scheme,), options, lambda given: FsspecStore(scheme, given)), rest
@@ -152,7 +151,7 @@ def object_store(scheme: str, bucket: str, options: Mapping[str, Any] | None = N
 
 
 def _shared(place: tuple[Any, ...], options: Mapping[str, Any] | None, make: Callable[[Mapping[str, Any]], Any]) -> Any:
-    """Return the store for a place and options, made when it is first asked for."""
+    """Return the process's store for a place and options."""
     given = dict(options or {})
     key = (*place, repr(sorted(given.items(), key=lambda item: item[0])), environment())
     made = _stores.get(key)

@@ -1,7 +1,7 @@
-"""Downloads and uploads of many files at once: what the functions ``download`` and ``upload`` call for each row.
+"""Download, inspect and upload many files at once, for the functions ``download``, ``file_size`` and ``upload``.
 
-An object of each class is built in a worker and used by the coroutines of its loop only: they share connections and
-one bound on the bytes that are under way.
+A worker builds an object of each class for the coroutines of its loop, which share connections and one bound on the
+bytes in progress.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from penstock.errors import InvalidArgumentError, WriteError
 from penstock.storage.access import Access
 from penstock.storage.file import File
 from penstock.storage.http import HttpClient, headers_of
-from penstock.storage.limits import ByteBudget, Limits
+from penstock.storage.limits import ByteBudget, DownloadLimits
 from penstock.storage.mime import SNIFF_NBYTES, sniff
 from penstock.storage.objects import ObjectStore
-from penstock.storage.remembered import options_for
+from penstock.storage.options import shared_options_for
 from penstock.storage.stores import AsyncStore, async_store, object_store
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
 
 class Downloader:
-    """Reads whole files. ``access`` says what may be read, ``max_bytes`` how large a file may be."""
+    """Reads whole files, which ``access`` and ``max_bytes`` restrict."""
 
     def __init__(
         self, access: Access, options: Mapping[str, Any] | None, max_bytes: int | None, budget_nbytes: int
     ) -> None:
         self._access = access
         self._options = options
-        self._limits = Limits(ByteBudget(budget_nbytes), max_bytes)
-        self._web: dict[tuple[tuple[str, str], ...], HttpClient] = {}  # by the headers they send
-        self._stores: dict[str, AsyncStore] = {}  # by bucket: to find a client takes as long as a small request
+        self._limits = DownloadLimits(ByteBudget(budget_nbytes), max_bytes)
+        self._web: dict[tuple[tuple[str, str], ...], HttpClient] = {}  # by their headers
+        self._stores: dict[str, AsyncStore] = {}  # by bucket, since finding a client takes as long as a small request
 
     async def fetch(self, source: Any) -> bytes | None:
         """Return the content of a path, a URL or a File; None for None."""
@@ -48,7 +48,7 @@ class Downloader:
             return content
         self._access.check(path)
         if scheme_of(path) in WEB:
-            return await self._client(options or options_for(path)).fetch(path, self._limits)
+            return await self._client(options or shared_options_for(path)).fetch(path, self._limits)
         store, key = self._store(path, options)
         return await store.fetch(key, self._limits)
 
@@ -75,7 +75,7 @@ class Downloader:
 
 
 class Inspector:
-    """Looks at files without reading them whole."""
+    """Inspects files without reading them whole."""
 
     def __init__(self, access: Access, options: Mapping[str, Any] | None) -> None:
         self._access = access
@@ -99,7 +99,7 @@ class Inspector:
 
 
 class _BoundFile(File):
-    """A file that is held to the rule of the call it is read by, on whatever thread that is."""
+    """A file under the access rule of the call that reads it."""
 
     __slots__ = ("_rule",)
 
@@ -113,9 +113,9 @@ class _BoundFile(File):
 
 
 class Uploader:
-    """Writes contents to files; each appears whole or not at all.
+    """Writes contents to files, each in one step.
 
-    ``access`` says which Files may be read, and which places may be written to that come with the data.
+    ``access`` restricts the Files that are read, and the locations that come from the data.
     """
 
     def __init__(self, access: Access, folder: str | None, options: Mapping[str, Any] | None) -> None:
@@ -124,12 +124,12 @@ class Uploader:
         self._options = options
 
     async def put(self, content: Any, target: str | None = None) -> str | None:
-        """Write one content and return where: at ``target``, or in the folder under a name of its own."""
+        """Write one content and return its path: ``target``, or a new name in the folder."""
         if content is None:
             return None
         path = target if self._folder is None else f"{self._folder.rstrip('/')}/{uuid.uuid4()}"
         if not path:
-            raise WriteError("upload has no place for a row: its location is null.")
+            raise WriteError("upload: the location of a row is null.")
         if self._folder is None:
             self._access.check(path, "written")
             if path.endswith("/"):
@@ -141,11 +141,9 @@ class Uploader:
             return path
         scheme, rest = scheme_of(path), path.partition("://")[2]
         if scheme not in KINDS:
-            raise WriteError(
-                f"Cannot upload to {redacted(path)!r}: only local folders, s3://, gs:// and az:// take files."
-            )
+            raise WriteError(f"Cannot upload to {redacted(path)!r}: use a local folder, s3://, gs:// or az://.")
         bucket, _, key = rest.partition("/")
-        store: ObjectStore = object_store(scheme, bucket, self._options or options_for(path))
+        store: ObjectStore = object_store(scheme, bucket, self._options or shared_options_for(path))
         await store.put_async(key, data)
         return path
 
@@ -162,16 +160,16 @@ class Uploader:
 
 
 def _path_of(source: Any, options: Mapping[str, Any] | None) -> tuple[str | None, Mapping[str, Any] | None]:
-    """Return the path of what a column holds, with the options to read it; no path for what lives in memory."""
+    """Return the path of a value and the options to read it; None for a file in memory."""
     if isinstance(source, str):
         return source, options
     if isinstance(source, File):
         return source.path, source._options or options
-    raise InvalidArgumentError(f"a path, a URL or a File is needed, got {type(source).__name__}")
+    raise InvalidArgumentError(f"expected a path, a URL or a File; got {type(source).__name__}")
 
 
 def _write_local(path: str, data: bytes) -> None:
-    """Write a file at once. It has the mode of the file it replaces, else the one that new files have here."""
+    """Write a file in one step. It has the mode of the file it replaces, or the default mode of new files."""
     folder, draft = os.path.dirname(path), os.path.join(os.path.dirname(path), f".penstock-{uuid.uuid4().hex}")
     if os.path.isdir(path):
         raise _is_folder(path)
@@ -185,12 +183,12 @@ def _write_local(path: str, data: bytes) -> None:
     except OSError as exc:
         raise WriteError(f"Cannot upload to {path!r}: {exc.strerror or exc}.") from exc
     finally:
-        with contextlib.suppress(OSError):  # it is there only where something went wrong
+        with contextlib.suppress(OSError):  # exists only after a failure
             os.unlink(draft)
 
 
 def _is_folder(path: str) -> WriteError:
     return WriteError(
-        f"Cannot upload to {redacted(path)!r}: it is a folder. A column of locations names a file for each row; for a "
-        "folder, in which each row gets a name of its own, give it as text: upload('folder/')."
+        f"Cannot upload to {redacted(path)!r}: it is a folder. A column of locations names a file for each row; to "
+        "write each row under a new name in a folder, give the folder as text: upload('folder/')."
     )

@@ -1,4 +1,4 @@
-"""What a path or URL says, and how it is shown without its secrets."""
+"""Parse paths and URLs, and show them without secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": 
 
 WEB = ("http", "https")
 REMOTE = (*WEB, *KINDS, "hf")
-"""The schemes that lead to another machine by way of code that is held to a rule (``access``)."""
+"""The remote schemes whose clients obey access rules."""
 
 KNOWN_PLACES = "local paths, file://, http://, https://, s3://, gs://, az:// and hf://"
 
@@ -43,12 +43,12 @@ def local_path(path: str) -> str | None:
 
     rest = path[len("file://") :]
     host, slash, tail = rest.partition("/")
-    # file://localhost/x is the URL's own spelling; file://x/y and file://~/y are what people write for a path.
+    # file://localhost/x is the standard; people also write file://x/y and file://~/y for a path.
     return unquote(slash + tail) if host == "localhost" else os.path.expanduser(unquote(rest))
 
 
 def redacted(text: str) -> str:
-    """Return text with the secrets of the URLs in it struck out: user names and passwords, signatures and tokens.
+    """Return text without the secrets of URLs in it: user names and passwords, signatures and tokens.
 
     >>> redacted("GET https://me:pw@host/a?X-Amz-Signature=abc&part=1 failed")
     'GET https://***@host/a?X-Amz-Signature=***&part=1 failed'
@@ -59,7 +59,7 @@ def redacted(text: str) -> str:
 
 
 def without_fragment(url: str) -> str:
-    """Return a web URL as it is sent to its server."""
+    """Return a web URL as the client sends it to the server."""
     from urllib.parse import urlsplit, urlunsplit
 
     return urlunsplit(urlsplit(url)._replace(fragment=""))

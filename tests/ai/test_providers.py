@@ -18,7 +18,7 @@ from penstock.ai.remote.openai import OpenAIProvider
 from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
 from penstock.functions import classify_image, classify_text, embed_text, prompt
 from penstock.llm import HttpRequestProcessorConfig, OpenAIProcessorConfig
-from penstock.storage.secret import Secret, hidden, known_secrets, tell_secrets
+from penstock.storage.secret import Secret, hidden, known_secrets, restore_secrets
 from penstock.testing import EmbeddingLimits, ModelServer, faults
 from penstock.testing.apis.embeddings import embedding
 
@@ -341,7 +341,7 @@ def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told = known_secrets()
     packed = pickle.dumps(secret)
     monkeypatch.setattr("penstock.storage.secret._revealed", {})
-    tell_secrets(told)
+    restore_secrets(told)
     assert pickle.loads(packed).reveal() == "ghi-456-jkl"
     assert hidden("key ghi-456-jkl!") == "key ***!"
 

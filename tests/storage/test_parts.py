@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, strategies as st
 
 from penstock.errors import ForbiddenUrlError, ReadError
 from penstock.storage.access import Access, access_from, is_private
-from penstock.storage.limits import ByteBudget, Limits
+from penstock.storage.limits import ByteBudget, DownloadLimits
 from penstock.storage.mime import sniff
 from penstock.storage.options import StorageOptions, client_arguments, scrubbed, secrets_of
-from penstock.storage.ranges import RangeFile, buffered
+from penstock.storage.ranges import RangeFile, buffered, merged_ranges
 from penstock.storage.stores import object_store
 from penstock.storage.urls import local_path, redacted
-from penstock.storage.versions import Version, merged
+from penstock.storage.versions import Version
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_budget_is_kept_and_serves_all(sizes: list[int], limit: int) -> None:
         budget = ByteBudget(limit)
 
         async def use(nbytes: int) -> None:
-            async with Limits(budget).admitted(nbytes, "x"):
+            async with DownloadLimits(budget).admitted(nbytes, "x"):
                 assert budget.in_use <= max(limit, *sizes)
                 await asyncio.sleep(0)
 
@@ -116,15 +117,18 @@ def test_a_budget_survives_cancelled_waiters() -> None:
 
 def test_a_limit_names_the_file() -> None:
     with pytest.raises(ReadError, match=r"'x'.*max_bytes=5"):
-        Limits(max_bytes=5).check(6, "x")
+        DownloadLimits(max_bytes=5).check(6, "x")
 
 
 @given(st.binary(max_size=200), st.lists(st.tuples(st.integers(0, 210), st.integers(0, 50)), max_size=8), st.booleans())
 def test_a_range_file_is_like_any_file(content: bytes, reads: list[tuple[int, int]], is_prefetched: bool) -> None:
-    raw = RangeFile(len(content), lambda start, end: content[start:end])
+    def read_ranges(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [content[start:end] for start, end in ranges]
+
+    raw = RangeFile(len(content), read_ranges)
     if is_prefetched:
         raw.prefetch([(0, len(content) // 2), (len(content) // 2, len(content))])
-    for file in (raw, buffered(len(content), lambda start, end: content[start:end], 16)):
+    for file in (raw, buffered(len(content), read_ranges, 16)):
         plain = io.BytesIO(content)
         for position, nbytes in reads:
             file.seek(position)
@@ -189,7 +193,7 @@ def test_parts_that_lie_close_together_are_read_by_one_request(quick_endpoint: s
     content = bytes(range(256)) * 20_000
     store.put("x", content)
     ranges = [(0, 10), (5, 600), (2_000_000, 2_000_100), (5_000_000, 5_000_001)]
-    assert merged(ranges) == [(0, 600), (2_000_000, 2_000_100), (5_000_000, 5_000_001)]
+    assert merged_ranges(ranges, 2**20) == [(0, 600), (2_000_000, 2_000_100), (5_000_000, 5_000_001)]
     with store.open_ranges("x") as file:
         file.prefetch(ranges)
         for start, end in ranges:
@@ -199,10 +203,10 @@ def test_parts_that_lie_close_together_are_read_by_one_request(quick_endpoint: s
 
 def test_a_version_is_told_by_what_both_answers_say() -> None:
     known = Version(5, 'W/"a"', "monday")
-    assert not known.is_other(Version(5, '"a"', "tuesday"))
-    assert not known.is_other(Version())
+    assert not known.differs(Version(5, '"a"', "tuesday"))
+    assert not known.differs(Version())
     for other in (Version(6, '"a"'), Version(5, '"b"', "monday"), Version(None, None, "tuesday")):
-        assert known.is_other(other)
+        assert known.differs(other)
         with pytest.raises(ReadError, match="'x' changed while it was read"):
             known.checked(other, "x")
     assert Version(5).checked(Version(None, '"a"'), "x") == Version(5, '"a"')

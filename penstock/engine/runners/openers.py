@@ -17,8 +17,8 @@ from penstock.engine.pools.worker_restart import RestartPolicy
 from penstock.engine.steps import Steps
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
 from penstock.protocols import Handler, PartSink, WorkerContext
-from penstock.storage.remembered import remembered, restore
-from penstock.storage.secret import known_secrets, tell_secrets
+from penstock.storage.options import all_shared_options, restore_shared_options
+from penstock.storage.secret import known_secrets, restore_secrets
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler
 from penstock.udf.worker_death import LostBatch, LostCall
@@ -74,7 +74,7 @@ class DriverState:
         return DriverState(
             os.getpid(),
             {name: getattr(config, name) for name in SETTINGS},
-            remembered(),
+            all_shared_options(),
             known_secrets(),
             job_folder(),
             AccountTerms.here(),
@@ -84,8 +84,8 @@ class DriverState:
         """Apply the state to this process, unless it is the driver's."""
         if os.getpid() != self.pid:
             set_config(**self.settings)
-            restore(self.storage_options)
-            tell_secrets(self.secrets)
+            restore_shared_options(self.storage_options)
+            restore_secrets(self.secrets)
             inherit_job_folder(self.job_folder)
             inherit_account(self.account)
 

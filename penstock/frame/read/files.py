@@ -260,10 +260,10 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
     {'size': [5], 'num_rows': [None]}
     """
     from penstock.io.files import find_files
-    from penstock.storage.remembered import remember
+    from penstock.storage.options import share_options
 
     files = find_files(path, storage_options=storage_options, descend=False)
-    remember([file.url for file in files], storage_options)
+    share_options([file.url for file in files], storage_options)
     columns = [
         pa.array([file.url for file in files], pa.string()),
         pa.array([file.size for file in files], pa.int64()),
@@ -284,11 +284,11 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
     {'file': [5]}
     """
     from penstock.io.files import find_files
-    from penstock.storage.remembered import remember
+    from penstock.storage.options import share_options
 
     found = find_files(path, storage_options=storage_options, descend=False)
     urls = [file.url for file in found]
-    remember(urls, storage_options)
+    share_options(urls, storage_options)
     files = to_arrow_array(urls, DataType.file(), what="column 'file'")
     return from_table(pa.table([files], names=["file"]), "from_files", found)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from penstock.errors import InvalidArgumentError, MissingExtraError, PathNotFoundError, PenstockError, ReadError
-from penstock.storage.limits import Limits
+from penstock.storage.limits import DownloadLimits
 from penstock.storage.options import scrubbed, secrets_of
 from penstock.storage.urls import KNOWN_PLACES
 
@@ -20,25 +20,24 @@ def fsspec_filesystem(protocol: str, options: Mapping[str, Any]) -> Any:
     """Return fsspec's file system for a protocol."""
     import fsspec
 
-    secrets = secrets_of(options)
     try:
-        # Bound first: a file system that was made in part complains once more when it is collected.
+        # Check the options first: a half-made file system raises once more when it is collected.
         inspect.signature(fsspec.get_filesystem_class(protocol).__init__).bind(None, **options)
         return fsspec.filesystem(protocol, **options)
     except ImportError as exc:
         if protocol in _EXTRAS:
             raise MissingExtraError(*_EXTRAS[protocol], f"Reading {protocol}:// paths") from exc
         raise InvalidArgumentError(f"{protocol}:// paths need a package that is missing: {exc}") from exc
-    except Exception as exc:  # of every kind: a protocol that is not known, one that lacks a host, a wrong option
-        told = scrubbed(str(exc), secrets)
+    except Exception as exc:  # an unknown protocol, a missing host, a wrong option
+        problem = scrubbed(str(exc), secrets_of(options))
         raise InvalidArgumentError(
-            f"{protocol}:// URLs cannot be read here ({told}); known are {KNOWN_PLACES}, and what fsspec opens with "
-            "the storage_options given."
+            f"{protocol}:// URLs cannot be read here ({problem}); known are {KNOWN_PLACES}, and the "
+            "protocols that fsspec opens with these storage_options."
         ) from None
 
 
 class FsspecStore:
-    """A store of fsspec; a key is a path without its protocol."""
+    """An fsspec file system; a key is a path without its protocol."""
 
     def __init__(self, protocol: str, options: Mapping[str, Any]) -> None:
         self._protocol = protocol
@@ -57,7 +56,7 @@ class FsspecStore:
         with self._translated(key):
             return cast(BinaryIO, self._filesystem.open(key, "rb", block_size=buffer_size))
 
-    async def fetch(self, key: str, limits: Limits) -> bytes:
+    async def fetch(self, key: str, limits: DownloadLimits) -> bytes:
         size = await asyncio.to_thread(self.size, key)
         async with limits.admitted(size, f"{self._protocol}://{key}"):
             return await asyncio.to_thread(self.read, key)
@@ -71,5 +70,5 @@ class FsspecStore:
             raise
         except FileNotFoundError:
             raise PathNotFoundError(f"File {where!r} does not exist.") from None
-        except Exception as exc:  # every library behind fsspec has its own
+        except Exception as exc:  # each library behind fsspec raises its own
             raise ReadError(f"Cannot read {where!r}: {scrubbed(str(exc), self._secrets)}") from None
