@@ -28,7 +28,7 @@
     |   |-- RequestRefusedError     the request is wrong (400, 404, 413, 422)
     |   |-- RateLimitedError        too many requests (429)
     |   |-- ProviderUnavailableError  5xx, time-outs, dropped connections
-    |   |-- InvalidAnswerError      an answer that is malformed, or does not have the form that was asked for
+    |   |-- InvalidAnswerError      an answer that is malformed, or does not match the schema
     |   `-- ContentFilteredError    the model, or a filter before it, declined
     `-- RetryAfterError             raised by user code: call again, but later
 
@@ -217,7 +217,7 @@ class ProviderUnavailableError(ProviderError):
 
 
 class InvalidAnswerError(ProviderError):
-    """An answer is malformed, or does not have the form that was asked for."""
+    """An answer is malformed, or does not match the schema."""
 
 
 class ContentFilteredError(ProviderError):

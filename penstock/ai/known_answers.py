@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from penstock.ai.conversation import Generation, Request
-from penstock.ai.messages.reading import Message, is_quick, message_of
+from penstock.ai.messages.message import Message, is_quick, message_of
 from penstock.ai.remembering import Found
 from penstock.ai.samples import RowId, RowIds, row_ids
 from penstock.udf.callers import Unfinished

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
 from penstock.ai.kept_results import KeptModel
 from penstock.ai.known_answers import UNSETTLED, KnownAnswers, UnknownAnswers
-from penstock.ai.messages.reading import Message, message_of, read_message
+from penstock.ai.messages.message import Message, message_of, read_message
 from penstock.ai.provider import Prompter, loaded
 from penstock.ai.remembering import Found
 from penstock.ai.samples import asking_row

@@ -52,7 +52,7 @@ BATCHED_GROWTH = 4
 
 
 def _is_image(dtype: DataType) -> bool:
-    from penstock.ai.messages.reading import may_be_image
+    from penstock.ai.messages.message import may_be_image
 
     return dtype.is_image() or (dtype.is_tensor() and may_be_image(dtype))
 
@@ -258,7 +258,7 @@ def _parts(messages: Any) -> tuple[Any, ...]:
 
 
 def _check_messages(*dtypes: DataType) -> None:
-    from penstock.ai.messages.reading import check_message_types
+    from penstock.ai.messages.message import check_message_types
 
     names = ["the message"] if len(dtypes) == 1 else [f"part {number}" for number in range(1, len(dtypes) + 1)]
     check_message_types(zip(names, dtypes, strict=True))

@@ -30,7 +30,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.messages import attachments
-from penstock.ai.messages.reading import Message, check_message_types, read_message, request_parts
+from penstock.ai.messages.message import Message, check_message_types, read_message
 from penstock.errors import PathNotFoundError, RequestRefusedError, TypeMismatchError
 from penstock.storage.file import AudioFile, File, ImageFile
 from penstock.types import DataType
@@ -39,12 +39,17 @@ PDF = b"%PDF-1.7\n1 0 obj\n"
 WAV = b"RIFF\x24\0\0\0WAVEfmt " + bytes(20)
 
 
-def parts(*values: Any) -> tuple[Part, ...] | None:
-    return asyncio.run(request_parts(values))
-
-
 def message(*values: Any) -> Message | None:
     return asyncio.run(read_message(values))
+
+
+def parts(*values: Any) -> tuple[Part, ...] | None:
+    """Return the parts of the only turn of a message."""
+    if (found := message(*values)) is None:
+        return None
+    (turn,) = found.turns
+    assert isinstance(turn, UserTurn)
+    return turn.parts
 
 
 def part(value: Any) -> Part:
@@ -103,7 +108,7 @@ def test_a_null_makes_the_row_null(values: tuple[Any, ...]) -> None:
 
 
 def test_lists_that_ask_nothing_are_refused() -> None:
-    with pytest.raises(RequestRefusedError, match="an empty list asks nothing"):
+    with pytest.raises(RequestRefusedError, match="an empty list has nothing to send"):
         message([])
     with pytest.raises(RequestRefusedError, match="add a message of the user"):
         message([{"role": "system", "content": "Be brief."}])
@@ -188,13 +193,13 @@ def test_files_by_content_and_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (b"\x00\x01\x02\x03", "4 bytes is binary data of no known kind, which models do not read; accepted are text"),
+        (b"\x00\x01\x02\x03", "4 bytes is binary data of an unknown type, which models cannot read; accepted are text"),
         (b"PK\3\4" + bytes(9), "is application/zip"),
         (b"\xe9t\xe9 \x00", "binary data"),
-        (np.zeros(384, np.float32), r"shape \(384,\) and float32 is no image"),
-        (np.zeros((3, 224, 224), np.float32), "no image"),
-        (object(), "a value of type object is nothing to ask; accepted are"),
-        ({"photo": b"\0\1"}, "it holds a bytes; give that as a part of its own"),
+        (np.zeros(384, np.float32), r"shape \(384,\) and float32 is not an image"),
+        (np.zeros((3, 224, 224), np.float32), "not an image"),
+        (object(), "a value of type object cannot be sent to a model; accepted are"),
+        ({"photo": b"\0\1"}, "it holds a bytes; pass that as a separate part"),
         (b"\0\0\0\x18ftypheic" + bytes(9), "cannot be sent as an image: not an image"),
         (b"BM" + b"\xff" * 9, "cannot be sent as an image: damaged BMP"),
     ],
@@ -325,14 +330,14 @@ def test_tool_calls_of_a_conversation() -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ({"role": "boss", "content": "x"}, "role 'boss'; known are system, developer, user"),
+        ({"role": "boss", "content": "x"}, "role 'boss'; the roles are system, developer, user"),
         ({"role": "user", "content": [{"type": "smell", "smell": "x"}]}, "type 'smell' and fields type, smell"),
-        ({"role": "user", "content": [{"type": "image_url", "image_url": "/etc/passwd"}]}, "no URL of http"),
-        ({"role": "user", "content": [{"type": "input_image", "image_url": "file:///x"}]}, "no URL of http"),
-        ({"role": "user", "content": [{"type": "file", "file": {"file_id": "f-1"}}]}, "cannot be given to others"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": "/etc/passwd"}]}, "not a URL of http"),
+        ({"role": "user", "content": [{"type": "input_image", "image_url": "file:///x"}]}, "not a URL of http"),
+        ({"role": "user", "content": [{"type": "file", "file": {"file_id": "f-1"}}]}, "valid at one provider only"),
         ({"role": "tool", "tool_call_id": "z", "content": "x"}, "answers call 'z', which no message before it made"),
         ({"role": "assistant", "content": PNG}, "assistant message holds something other than text"),
-        ({"role": "user", "content": [{"type": "image_url", "image_url": "data:oops"}]}, "no data: URL"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": "data:oops"}]}, "not a data: URL"),
     ],
 )
 def test_what_is_wrong_in_a_conversation_is_named(said: dict[str, Any], error: str) -> None:
@@ -360,10 +365,13 @@ def test_types_that_models_read(dtype: DataType) -> None:
 @pytest.mark.parametrize(
     ("dtype", "error"),
     [
-        (DataType.embedding("float32", 384), "'x' is .*, numbers that mean nothing .* cast it to a list"),
-        (DataType.tensor("float32", (3, 224, 224)), "'x' is .*, which is no image; an image has shape"),
-        (DataType.tensor("int64"), "no image"),
-        (DataType.struct({"id": int, "photo": DataType.image()}), r"give the fields as parts .* \[x\['photo'\], ...\]"),
+        (DataType.embedding("float32", 384), "'x' is .*, which a language model cannot read.* cast it to a list"),
+        (DataType.tensor("float32", (3, 224, 224)), "'x' is .*, which is not an image; an image has shape"),
+        (DataType.tensor("int64"), "not an image"),
+        (
+            DataType.struct({"id": int, "photo": DataType.image()}),
+            r"pass the fields as separate parts.* \[x\['photo'\], ...\]",
+        ),
     ],
 )
 def test_types_that_no_model_reads_are_refused(dtype: DataType, error: str) -> None:

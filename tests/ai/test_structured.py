@@ -486,7 +486,7 @@ def test_what_is_allowed_is_told() -> None:
     with pytest.raises(InvalidAnswerError) as caught:
         OutputFormat.of(Review).parse('{"title": "", "mood": "so-so", "stars": 9, "parts": {"a": {"grams": 1}}}')
     assert str(caught.value) == (
-        "The answer does not have the form that was asked for: "
+        "The answer does not match the schema: "
         'title: string should have at least 1 character (got ""); '
         "mood: input should be 'good' or 'bad' (got \"so-so\"); "
         "stars: input should be less than or equal to 5 (got 9); "
@@ -569,25 +569,25 @@ class Empty(BaseModel):
 @pytest.mark.parametrize(
     ("return_format", "message"),
     [
-        (Holder, r"Holder\.inner: Opaque has no JSON form"),
-        (Outer, r"Outer\.holder\.inner: Opaque has no JSON form"),
-        (Opaque, "return_format: Opaque has no JSON form"),
+        (Holder, r"Holder\.inner: Opaque has no JSON schema"),
+        (Outer, r"Outer\.holder\.inner: Opaque has no JSON schema"),
+        (Opaque, "return_format: Opaque has no JSON schema"),
         (Empty, "return_format has no fields"),
         ({"type": "object", "properties": {}}, "return_format has no fields"),
         (DataType.struct({}), "return_format has no fields"),
         (3, "return_format takes a pydantic model, .*; got 3"),
         ("json", "return_format takes a pydantic model, .*; got 'json'"),
         (Part(name="a"), "return_format takes a pydantic model, .*; got Part"),
-        ({"name": str}, "no JSON schema"),
-        ({"name": "string"}, "a dict is read as a JSON schema"),
-        ({"type": "text"}, "return_format: 'text' is no type of JSON; there are: object"),
+        ({"name": str}, "not a JSON schema"),
+        ({"name": "string"}, "a dict must be a JSON schema"),
+        ({"type": "text"}, "return_format: 'text' is not a JSON type; the types are: object"),
         ({"type": "object", "properties": {"a": {"not": {}}}}, r"return_format\.a: the keyword 'not'"),
         ({"type": "object", "properties": {"a": 5}}, r"return_format\.a: expected a JSON schema"),
         ({"type": "object", "properties": {"name": {}}, "required": ["nam"]}, "names 'nam'.*Did you mean 'name'"),
-        ({"$ref": "#/$defs/x", "$defs": {"y": {}}}, r"names nothing in the schema; \$defs has: y"),
+        ({"$ref": "#/$defs/x", "$defs": {"y": {}}}, r"has no target in the schema; \$defs has: y"),
         ({"type": "array", "items": {"$ref": "#"}}, "put its target under"),
-        ({"$ref": "https://example.com/x"}, "leads out of the schema"),
-        ({"type": "string", "pattern": "("}, "return_format: the JSON schema cannot be checked"),
+        ({"$ref": "https://example.com/x"}, "points outside the schema"),
+        ({"type": "string", "pattern": "("}, "return_format: the JSON schema cannot be validated"),
         ({"enum": []}, "'enum' must be a list of values, got \\[\\]"),
         ({"enum": [{"a": 1}]}, "an enum lists"),
         (
@@ -598,8 +598,8 @@ class Empty(BaseModel):
         ({"type": 5}, "'type' must be the name of a type"),
         ({"type": "object", "properties": {"a": {}}, "required": "a"}, "'required' must be a list of names"),
         ({"allOf": [{}, {}]}, "'allOf' of several schemas"),
-        (struct(a=DataType.image()), r"return_format\.a: no model can be asked for image"),
-        (DataType.list(DataType.binary()), r"return_format\[\]: no model can be asked for binary"),
+        (struct(a=DataType.image()), r"return_format\.a: image has no JSON schema"),
+        (DataType.list(DataType.binary()), r"return_format\[\]: binary has no JSON schema"),
     ],
 )
 def test_refused(return_format: Any, message: str) -> None:

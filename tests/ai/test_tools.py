@@ -261,7 +261,7 @@ def test_parameters_that_no_model_can_be_told_of() -> None:
         (positional, "positional takes 'x: "),
         (rest, r"rest takes '\*\*more: "),
         (hidden, "the type hints of hidden cannot be read: name 'Local' is not defined"),
-        (opaque, "the hints of opaque have no JSON form"),
+        (opaque, "the hints of opaque have no JSON schema"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             ToolFunction.of(function)

@@ -1,1 +1,1 @@
-"""From the values of a row to what a model is asked."""
+"""Convert the values of a row to a request: text, attachments and chat messages."""

@@ -1,4 +1,4 @@
-"""Content that goes with a prompt, images, files or bytes, and the part of a request that each becomes."""
+"""Convert images, files and bytes to parts of a request."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
 
 MAX_ATTACHMENT_NBYTES = 50 * 2**20
-"""Of one image, document or recording; no provider takes more in a request."""
+"""The limit for one image, document or recording. No provider accepts more in a request."""
 
 LOSSLESS_PIXELS = 2**20
-"""Images up to so many pixels are sent as PNG. Larger ones would be megabytes, and providers shrink them anyway."""
+"""Larger images are sent as JPEG: a PNG would have megabytes, and providers shrink large images anyway."""
 
 JPEG_QUALITY = 90
 ACCEPTED = (
@@ -31,11 +31,11 @@ ACCEPTED = (
 )
 _IMAGES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _OFFICE = ("application/vnd.openxmlformats-officedocument", "application/vnd.oasis.opendocument", "application/epub")
-_TEXTS = ("text/html", "image/svg+xml", "application/xml", None)  # what ``sniff`` says of texts
+_TEXTS = ("text/html", "image/svg+xml", "application/xml", None)  # results of ``sniff`` for text
 
 
 def part_of_bytes(data: bytes, name: str = "", claimed: str | None = None) -> Part:
-    """Return content as the part that its first bytes say it is; its name, or type, counts where they say nothing."""
+    """Return the part for some content, by its first bytes, else by its claimed type or its name."""
     shown = repr(name) if name else f"{len(data):,} bytes"
     check_size(len(data), shown)
     kind = sniff(data)
@@ -54,16 +54,18 @@ def part_of_bytes(data: bytes, name: str = "", claimed: str | None = None) -> Pa
         return Document(data, kind, name or ("document.pdf" if group == "application" else "video"))
     if group == "image":
         return Image(_as_png(data, shown), "image/png")
-    what = "text that is not UTF-8" if group == "text" else kind if kind != UNKNOWN else "binary data of no known kind"
-    raise TypeMismatchError(f"prompt: {shown} is {what}, which models do not read; accepted are {ACCEPTED}.")
+    what = (
+        "text that is not UTF-8" if group == "text" else kind if kind != UNKNOWN else "binary data of an unknown type"
+    )
+    raise TypeMismatchError(f"prompt: {shown} is {what}, which models cannot read; accepted are {ACCEPTED}.")
 
 
 def check_size(nbytes: int, shown: str) -> None:
-    """Refuse an attachment that no provider would take, before it is read or encoded."""
+    """Raise TypeMismatchError for an attachment that no provider accepts, before it is read or encoded."""
     if nbytes > MAX_ATTACHMENT_NBYTES:
         raise TypeMismatchError(
             f"prompt: {shown} has {nbytes:,} bytes, more than the {MAX_ATTACHMENT_NBYTES:,} that one attachment may "
-            "have; resize images, cut documents and recordings into parts, or send what was extracted from them."
+            "have; resize images, split documents and recordings, or send the text extracted from them."
         )
 
 
@@ -104,8 +106,8 @@ def part_of_pixels(values: NDArray) -> Image:
     pixels = values[:, :, np.newaxis] if values.ndim == 2 else values
     if pixels.ndim != 3 or pixels.shape[2] not in (1, 2, 3, 4) or not pixels.size or pixels.dtype.kind not in "buif":
         raise TypeMismatchError(
-            f"prompt: an array of shape {values.shape} and {values.dtype} is no image; that has shape (height, width) "
-            "or (height, width, 1 to 4 channels)."
+            f"prompt: an array of shape {values.shape} and {values.dtype} is not an image; an image has shape "
+            "(height, width) or (height, width, 1 to 4 channels)."
         )
     pixels = _bytes_of_pixels(pixels)
     height, width, channels = pixels.shape
@@ -118,7 +120,7 @@ def part_of_pixels(values: NDArray) -> Image:
 
 
 def _bytes_of_pixels(pixels: NDArray) -> NDArray:
-    """Return pixels as uint8: of 16 bits the upper half, of fractions from 0 to 1 that times 255."""
+    """Return pixels as uint8: the upper byte of 16 bits; fractions from 0 to 1 times 255."""
     if pixels.dtype == np.uint8:
         return pixels
     if pixels.dtype.kind == "b":
@@ -139,7 +141,7 @@ def part_of_pil(image: Any) -> Image:
 
 
 def _as_png(data: bytes, shown: str) -> bytes:
-    """Return an image of a kind that providers do not take as one that they do."""
+    """Convert an image of a type that providers do not accept to PNG."""
     try:
         opened = open_image(memoryview(data), get_config().max_image_pixels)
         pixels = np.empty((opened.height, opened.width, IMAGE_CHANNELS[opened.mode]), np.uint8)

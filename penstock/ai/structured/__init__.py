@@ -1,1 +1,1 @@
-"""The form an answer must have, and functions that a model may call."""
+"""Structured output and tools: schemas, validation of answers, functions that a model may call."""

@@ -1,4 +1,4 @@
-"""The form an answer must have: from a pydantic model, a JSON schema or a type, to a schema that providers take."""
+"""``return_format``: pydantic models, JSON schemas and types as the output format of a request."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.ai.structured.answers import AnswerReader, json_within, plain_reader
+from penstock.ai.structured.answers import AnswerReader, json_within
 from penstock.ai.structured.json_schemas import (
     VALUE,
     checked_schema,
-    core_schema_of,
     dtype_of_schema,
     schema_of_dtype,
     wrapped,
 )
+from penstock.ai.structured.plain_values import plain_reader
 from penstock.ai.structured.strict import optional_properties, strict
+from penstock.ai.structured.validator import core_schema_of
 from penstock.errors import InvalidArgumentError
 from penstock.types import DataType
 from penstock.types.hints import dtype_from_hint, is_alias, record_fields
@@ -32,26 +33,24 @@ _TAKES = "a pydantic model, a JSON schema (a dict), a DataType, or a Python type
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """What ``return_format`` means: the type of the column, the schema that the model is shown, how to read an answer.
+    """The meaning of ``return_format``: the type of the column, the schema sent to the model, the parser of answers.
 
-    Providers want an object at the top. Where the format is something else, such as a list or one of some words, the
-    schema asks for ``{"value": ...}``, and ``parse`` takes the value out again: nobody else needs to know.
-
-    Two formats are equal when they ask for the same and check it by the same class, so equal calls can be merged.
+    Providers require an object at the top. For any other type, such as a list or an enum, the schema asks for
+    ``{"value": ...}`` and ``parse`` returns the value. Equal formats make equal requests, which are sent once.
     """
 
     name: str
     dtype: DataType
     schema: dict[str, Any]
-    source: Any = None  # the type that pydantic checks an answer by; None: the schema itself says it
+    source: Any = None  # the Python type that validates an answer; None: the schema does
     is_wrapped: bool = False
 
     @staticmethod
     def of(return_format: Any) -> OutputFormat:
         """Return the format for a pydantic model, a JSON schema, a DataType or a Python type.
 
-        A value without a column type, such as ``dict[str, Any]`` or a model that contains itself, is a column (or a
-        field) of Python objects.
+        A type without a column type, such as ``dict[str, Any]`` or a recursive model, gives a column of Python
+        objects.
         """
         if isinstance(return_format, OutputFormat):
             return return_format
@@ -67,41 +66,39 @@ class OutputFormat:
         return _of_hint(return_format)
 
     def strict_schema(self) -> dict[str, Any] | None:
-        """Return the schema as OpenAI's strict mode wants it; None where it cannot be said there.
+        """Return the schema for OpenAI's strict mode, or None if strict mode cannot express it.
 
-        Every property is required there. One that may be left out is nullable instead, and ``parse`` takes null for it.
+        Strict mode requires every property. Optional ones become nullable, and ``parse`` reads null as omitted.
         """
         return strict(self.schema)
 
     @functools.cached_property
     def named_schema(self) -> dict[str, Any]:
-        """The schema as OpenAI's protocols want it, with its name: strict where it can be."""
-        strict_form = self.strict_schema()
-        schema = self.schema if strict_form is None else strict_form
-        return {"name": self.name, "schema": schema, "strict": strict_form is not None}
+        """The schema with its name, as OpenAI's protocols take it: strict if possible."""
+        strict_schema = self.strict_schema()
+        return {"name": self.name, "schema": strict_schema or self.schema, "strict": strict_schema is not None}
 
     def parse(self, text: str) -> Any:
-        """Return an answer as a plain value of ``dtype``, or raise InvalidAnswerError in words that help the model.
+        """Return an answer as a plain value of ``dtype``, or raise InvalidAnswerError with a message for the model.
 
-        The answer may stand in a code fence or amid prose, and may have fields that nobody asked for.
+        The answer may be in a code fence or surrounded by prose, and may have extra fields.
         """
         return self._reader(text)
 
     @functools.cached_property
     def _reader(self) -> AnswerReader:
-        """Built where it is used first, for it does not travel."""
         optional = frozenset(optional_properties(self.schema))
         if not self.is_wrapped:
             return AnswerReader(_validator(self), plain_reader(self.dtype), optional)
         read = plain_reader(DataType.struct({VALUE: self.dtype}))
-        return AnswerReader(_validator(self), lambda value: read(value)[VALUE], optional, self._whole)
+        return AnswerReader(_validator(self), lambda value: read(value)[VALUE], optional, self._wrap)
 
-    def _whole(self, text: str) -> str | None:
-        """Return an answer that is the value itself, not in its object, as the JSON that was asked for."""
+    def _wrap(self, text: str) -> str | None:
+        """Put an answer that is a bare value into the object that the schema asks for."""
         import orjson
 
         text = text.rpartition("</think>")[2].strip()
-        # What was to be JSON, and is broken or cut off, is no text.
+        # Malformed or truncated JSON is not an answer in plain text.
         if self.dtype.is_string() and text and text != "null" and text[0] not in '{["`':
             return orjson.dumps({VALUE: text}).decode()
         try:
@@ -128,7 +125,7 @@ def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
     name, schema = checked_schema(given)
     dtype = _with_fields(dtype_of_schema(schema))
     schema, is_wrapped = wrapped(schema)
-    core_schema_of(schema)  # so that what cannot be checked is refused now
+    core_schema_of(schema)  # refuses an unsupported schema now, not in a worker
     return OutputFormat(_provider_name(name), dtype, schema, None, is_wrapped)
 
 
@@ -143,17 +140,17 @@ def _of_hint(hint: Any) -> OutputFormat:
 
 def _with_fields(dtype: DataType) -> DataType:
     if dtype.is_struct() and not dtype.fields:
-        raise InvalidArgumentError("return_format has no fields; give it those that the model is to fill in")
+        raise InvalidArgumentError("return_format has no fields; add the fields that the model should fill in")
     return dtype
 
 
 def record_fields_of(hint: Any) -> dict[str, Any] | None:
-    """Return the fields of a class that is a record; None for whatever else a hint may be."""
+    """Return the fields of a record class; None for any other hint."""
     return record_fields(hint) if isinstance(hint, type) and typing.get_origin(hint) is None else None
 
 
 def _provider_name(name: str) -> str:
-    """Return a name as providers take it: letters, digits, ``_`` and ``-``, 64 of them."""
+    """Return a name that providers accept: up to 64 letters, digits, ``_`` and ``-``."""
     return re.sub(r"[^a-zA-Z0-9_-]+", "_", name).strip("_")[:64] or "answer"
 
 
@@ -187,7 +184,7 @@ def _schema_of_hint(hint: Any) -> dict[str, Any]:
         place, culprit = _culprit(hint, "return_format")
         reason = str(exc).splitlines()[0]
         raise InvalidArgumentError(
-            f"{place}: {_shown(culprit)} has no JSON form, so no model can be asked for it ({reason}); "
+            f"{place}: {_shown(culprit)} has no JSON schema ({reason}); "
             "use text, numbers, booleans, enums, dates, lists, or models of these"
         ) from exc
     return _without_root_ref(schema)
@@ -212,14 +209,14 @@ def _culprit(hint: Any, place: str) -> tuple[str, Any]:
 def _has_schema(hint: Any) -> bool:
     try:
         _adapter(hint).json_schema(schema_generator=schema_generator())
-    except Exception:  # whatever it is, this is where it comes from
+    except Exception:  # pydantic raises many classes here
         return False
     return True
 
 
 @functools.cache
 def schema_generator() -> Any:
-    """Return pydantic's writer of JSON schemas, less what only costs tokens: the title that repeats a field's name."""
+    """Return pydantic's generator of JSON schemas without field titles, which only cost tokens."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
@@ -232,24 +229,24 @@ def schema_generator() -> Any:
 
 
 def _without_root_ref(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose top is an object and no reference, as a model that contains itself has it."""
+    """Replace a reference at the top, which recursive models have, by its target."""
     name = schema.get("$ref", "").removeprefix("#/$defs/")
     return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
 
 
 def portable(hint: Any, _seen: tuple[Any, ...] = ()) -> Any:
-    """Return a hint that pydantic reads wherever it arrives.
+    """Return a hint that pydantic can read in any process.
 
-    Before Python 3.12 it takes only those TypedDicts that typing_extensions makes. And a class of ``__main__`` whose
-    hints are texts cannot look them up in a worker, which has another ``__main__``: its copy has them looked up.
-    A copy cannot contain itself; there it takes any value.
+    Before Python 3.12 pydantic accepts only the TypedDicts of typing_extensions. A class of ``__main__`` with hints as
+    strings cannot resolve them in a worker, which has another ``__main__``: its copy has resolved hints. A recursive
+    field of a copy takes any value.
     """
     if hint in _seen:
         return Any
     if typing.is_typeddict(hint):
         from typing_extensions import TypedDict
 
-        # Where annotations are texts, only these hints know of Required and NotRequired.
+        # With annotations as strings, only these hints carry Required and NotRequired.
         hints = typing.get_type_hints(hint, include_extras=True)
         fields = {
             name: _typeddict_field(field, name in hint.__required_keys__, (*_seen, hint))
@@ -284,5 +281,5 @@ def _portable_dataclass(cls: Any, seen: tuple[Any, ...]) -> Any:
         given = {name: getattr(field, name) for name in ("default", "default_factory", "kw_only")}
         fields.append((field.name, portable(hints[field.name], seen), dataclasses.field(**given)))
     rules = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
-    # One of pydantic travels with all that was read from it: what dataclasses marks a missing default by does not.
+    # The MISSING marker of dataclasses cannot be pickled; a pydantic dataclass does not need it.
     return pydantic_dataclass(dataclasses.make_dataclass(cls.__name__, fields, namespace=rules))

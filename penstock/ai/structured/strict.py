@@ -1,8 +1,7 @@
-"""A JSON schema as OpenAI's strict mode takes it.
+"""Rewrite a JSON schema for OpenAI's strict mode.
 
-There every object lists its properties, requires all of them and allows no others; what may be left out is nullable.
-Of the other keywords a fixed few are known, and an unknown one makes the server refuse the request: they are left out,
-which only means that they are checked when the answer is there.
+In strict mode every object requires all its properties and allows no others; optional properties become nullable. The
+server refuses a schema with an unknown keyword, so those are removed here and validated when the answer arrives.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ _KEPT = {
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
 }
 _FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
-_UNSAYABLE = {"not", "if", "patternProperties", "prefixItems", "dependentSchemas", "dependentRequired", "contains"}
+_UNSUPPORTED = {"not", "if", "patternProperties", "prefixItems", "dependentSchemas", "dependentRequired", "contains"}
 _LOOKAROUND = ("(?=", "(?!", "(?<")
 _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _MAX_DEPTH, _MAX_PROPERTIES, _MAX_ENUM_VALUES = 10, 5000, 1000
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a schema with an object at the top for strict mode, or None where it cannot be said there.
+    """Return a schema for strict mode, or None if strict mode cannot express it. The top must be an object.
 
     >>> strict({"type": "object", "properties": {"n": {"type": "integer", "default": 0}}})["properties"]
     {'n': {'type': ['integer', 'null']}}
@@ -33,13 +32,13 @@ def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         result = writer.node({key: value for key, value in schema.items() if key != "$defs"}, 1)
         defs = {name: writer.node(part, 1) for name, part in schema.get("$defs", {}).items()}
-    except _CannotBeSaidError:
+    except _NotStrictError:
         return None
     return {**result, "$defs": defs} if defs else result
 
 
 def optional_properties(schema: Any) -> Iterator[str]:
-    """Yield the name of each property, at any depth, that may be left out."""
+    """Yield the name of each optional property, at any depth."""
     if isinstance(schema, Mapping):
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
@@ -51,7 +50,7 @@ def optional_properties(schema: Any) -> Iterator[str]:
             yield from optional_properties(part)
 
 
-class _CannotBeSaidError(Exception):
+class _NotStrictError(Exception):
     pass
 
 
@@ -63,8 +62,8 @@ class _Writer:
         self.num_enum_values = 0
 
     def node(self, schema: Any, depth: int) -> dict[str, Any]:
-        if not isinstance(schema, Mapping) or _UNSAYABLE & schema.keys() or depth > _MAX_DEPTH:
-            raise _CannotBeSaidError
+        if not isinstance(schema, Mapping) or _UNSUPPORTED & schema.keys() or depth > _MAX_DEPTH:
+            raise _NotStrictError
         if "$ref" in schema:
             return self.reference(schema, depth)
         if len(schema.get("allOf", ())) == 1:
@@ -87,17 +86,17 @@ class _Writer:
         if "items" in schema or "array" in _types(schema):
             result["items"] = self.node(schema.get("items"), depth + 1)
         if "allOf" in schema or not result.keys() & {"type", "enum", "const", "anyOf"}:
-            raise _CannotBeSaidError
+            raise _NotStrictError
         if self.num_properties > _MAX_PROPERTIES or self.num_enum_values > _MAX_ENUM_VALUES:
-            raise _CannotBeSaidError
+            raise _NotStrictError
         return result
 
     def reference(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        """Return a reference; as nothing may stand beside one, its target where the schema describes it further."""
+        """Return a reference, or its target if the schema adds a description: a reference may have no siblings."""
         ref = schema["$ref"]
         name = ref.removeprefix("#/$defs/")
         if name not in self.defs and ref != "#":
-            raise _CannotBeSaidError
+            raise _NotStrictError
         if "description" not in schema or name not in self.defs or name in self.inlining:
             return {"$ref": ref}
         self.inlining.append(name)
@@ -107,7 +106,7 @@ class _Writer:
 
     def properties(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         if "properties" not in schema and schema.get("additionalProperties") is not False:
-            raise _CannotBeSaidError  # a free map
+            raise _NotStrictError  # a free map
         given = schema.get("properties", {})
         required = schema.get("required", ())
         self.num_properties += len(given)

@@ -1,4 +1,4 @@
-"""Python functions that a model may call: their schema, and calling them with what the model wrote."""
+"""Tools: Python functions that a model may call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.ai.conversation import ToolCall, ToolResult
-from penstock.ai.structured.answers import problems_in_words, without_nulls
+from penstock.ai.structured.answers import describe_problems, without_nulls
 from penstock.ai.structured.formats import portable, schema_generator
 from penstock.ai.structured.strict import optional_properties, strict
 from penstock.errors import InvalidArgumentError
@@ -24,23 +24,23 @@ _MAX_ERROR_CHARS = 500
 
 @dataclass(frozen=True)
 class ToolFunction:
-    """A function as models are told of it."""
+    """A Python function as a tool of a model."""
 
     name: str
     description: str
     schema: dict[str, Any]  # JSON schema of its arguments
     function: Callable[..., Any]
-    hints: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # looked up where they are known
+    hints: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # resolved in the driver
 
     @staticmethod
     def of(function: Callable[..., Any]) -> ToolFunction:
-        """Return what a model is told of a function: from its name, docstring and hints.
+        """Return the tool for a function, described by its name, docstring and type hints.
 
-        Each parameter needs a hint that has a JSON form. Its description is that of ``Annotated[...]``, else what the
-        docstring says of it under ``Args:``.
+        Each parameter needs a hint with a JSON schema. Its description comes from ``Annotated[...]``, or from ``Args:``
+        in the docstring.
 
         >>> def weather(city: str, days: int = 1) -> str:
-        ...     '''Say how the weather will be.
+        ...     '''Forecast the weather.
         ...
         ...     Args:
         ...         city: Where.
@@ -57,19 +57,19 @@ class ToolFunction:
         return ToolFunction(name, description, _schema(name, function, hints), function, hints)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Call the function with what the model wrote; what goes wrong is told to the model, not raised.
+        """Call the function with the model's arguments. Errors become results for the model and are not raised.
 
-        A function that is not async runs in a thread, so that it holds up no other row.
+        A function that is not async runs in a thread, so that it does not block other rows.
         """
         from pydantic_core import ValidationError
 
         try:
-            model = self._checked(call.arguments.strip() or "{}")
+            model = self._validated(call.arguments.strip() or "{}")
         except ValidationError as exc:
-            problems = problems_in_words(exc.errors(include_url=False, include_context=False))
+            problems = describe_problems(exc.errors(include_url=False, include_context=False))
             return ToolResult(call, f"The arguments of {self.name} are wrong: {problems}.", is_error=True)
         fields = type(model).model_fields
-        # What was not given is left to the function's own defaults.
+        # Omitted arguments keep the function's own defaults.
         arguments = {fields[key].alias: getattr(model, key) for key in model.model_fields_set}
         try:
             result = await _called(self.function, arguments)
@@ -79,19 +79,19 @@ class ToolFunction:
             return ToolResult(call, f"{self.name} failed: {reason[:_MAX_ERROR_CHARS]}", is_error=True)
 
     def strict_schema(self) -> dict[str, Any] | None:
-        """Return the schema as OpenAI's strict mode wants it; None where it cannot be said there."""
+        """Return the schema for OpenAI's strict mode, or None if strict mode cannot express it."""
         return strict(self.schema)
 
-    def _checked(self, arguments: str) -> Any:
+    def _validated(self, arguments: str) -> Any:
         from pydantic_core import ValidationError
 
         try:
             return self._arguments.model_validate_json(arguments)
         except ValidationError as exc:
-            mended = without_nulls(arguments, exc, frozenset(optional_properties(self.schema)))
-            if mended is None:
+            repaired = without_nulls(arguments, exc, frozenset(optional_properties(self.schema)))
+            if repaired is None:
                 raise
-            return self._arguments.model_validate_json(mended)
+            return self._arguments.model_validate_json(repaired)
 
     @functools.cached_property
     def _arguments(self) -> Any:
@@ -105,7 +105,7 @@ class ToolFunction:
 
 
 def tool_functions(functions: Iterable[Callable[..., Any]]) -> tuple[ToolFunction, ...]:
-    """Return functions as tools; two of one name could not be told apart, so they are refused."""
+    """Return functions as tools. Refuse two tools of the same name."""
     if callable(functions) or isinstance(functions, str):
         raise InvalidArgumentError(f"tools takes a list of functions, got {functions!r}; put it in a list")
     tools = tuple(map(ToolFunction.of, functions))
@@ -117,7 +117,7 @@ def tool_functions(functions: Iterable[Callable[..., Any]]) -> tuple[ToolFunctio
 
 
 def as_text(result: Any) -> str:
-    """Return what a tool gave as the text that the model reads: text as it is, all else as JSON.
+    """Return the result of a tool as text for the model: a string unchanged, any other value as JSON.
 
     >>> as_text({"city": "Ulm", "tags": {"old"}})
     '{"city":"Ulm","tags":["old"]}'
@@ -152,7 +152,7 @@ async def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> An
 
 
 def _outcome(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, Exception | None]:
-    """Return what a call gives or raises: a StopIteration could not come out of a thread by itself."""
+    """Return the result and the exception of a call: asyncio cannot pass on a StopIteration from a thread."""
     try:
         return function(**arguments), None
     except StopIteration as exc:
@@ -161,15 +161,12 @@ def _outcome(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[A
         return None, exc
 
 
-# --- what a function says of itself -----------------------------------------------------------------------------------
-
-
 def _python_function(function: Any) -> Callable[..., Any]:
     if isinstance(function, Func):
         if function._spec.target.is_batch:
             raise InvalidArgumentError(
-                f"tools: {function._spec.name} takes batches, and a model calls a tool with one value each; "
-                "give a function of single values"
+                f"tools: {function._spec.name} takes batches; "
+                "give a function of single values, since a model calls a tool with one value per parameter"
             )
         plain: Callable[..., Any] = function._function
         return plain
@@ -182,9 +179,11 @@ def _name_of(function: Callable[..., Any]) -> str:
     base = function.func if isinstance(function, functools.partial) else function
     name = str(getattr(base, "__name__", type(base).__name__))
     if name == "<lambda>":
-        raise InvalidArgumentError("tools: a lambda has no name that a model could call; use def")
+        raise InvalidArgumentError("tools: a lambda has no name; use def")
     if not _NAME.fullmatch(name):
-        raise InvalidArgumentError(f"tools: {name!r} is no name for a tool; use up to 64 letters, digits, '_' and '-'")
+        raise InvalidArgumentError(
+            f"tools: {name!r} is not a valid tool name; use up to 64 letters, digits, '_' and '-'"
+        )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidArgumentError(f"tools: {name} is a generator; a tool returns one result")
     return name
@@ -198,8 +197,7 @@ def _schema(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> d
         schema: dict[str, Any] = model.model_json_schema(schema_generator=schema_generator())
     except (PydanticUserError, NameError) as exc:
         raise InvalidArgumentError(
-            f"tools: the hints of {name} have no JSON form, so a model cannot be told of them: "
-            f"{str(exc).splitlines()[0]}"
+            f"tools: the hints of {name} have no JSON schema: {str(exc).splitlines()[0]}"
         ) from exc
     return {key: value for key, value in schema.items() if key != "title"}
 
@@ -207,7 +205,7 @@ def _schema(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> d
 def _argument_model(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> Any:
     """Return the pydantic model of a function's arguments.
 
-    Its fields are numbered and the names are aliases, for a parameter may be named as no field may, such as ``json``.
+    Its fields are numbered and the parameter names are aliases, since a field cannot have a name such as ``json``.
     """
     from pydantic import ConfigDict, Field, create_model
 
@@ -216,11 +214,11 @@ def _argument_model(name: str, function: Callable[..., Any], hints: dict[str, An
     for parameter in _parameters(name, function):
         hint = hints[parameter.name]
         is_given = parameter.default is not inspect.Parameter.empty
-        told = described.get(parameter.name)
-        # The field on the right would hide what Annotated says, so it says no more than it must.
-        extra: dict[str, Any] = {} if told is None or _is_described(hint) else {"description": told}
-        told_field = Field(parameter.default if is_given else ..., alias=parameter.name, **extra)
-        fields[f"argument_{len(fields)}"] = (hint, told_field)
+        text = described.get(parameter.name)
+        # A description in Annotated takes precedence over the docstring.
+        extra: dict[str, Any] = {} if text is None or _is_described(hint) else {"description": text}
+        default = parameter.default if is_given else ...
+        fields[f"argument_{len(fields)}"] = (hint, Field(default, alias=parameter.name, **extra))
     return create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields)
 
 
@@ -233,12 +231,11 @@ def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Paramet
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InvalidArgumentError(
-                f"tools: {name} takes '{parameter}', which has no name in a model's call; use parameters with names"
+                f"tools: {name} takes '{parameter}', which a model cannot pass; use named parameters"
             )
         if parameter.annotation is parameter.empty:
             raise InvalidArgumentError(
-                f"tools: parameter {parameter.name!r} of {name} has no type hint, so a model cannot be told what it "
-                f"is; write it as `{parameter.name}: str`"
+                f"tools: parameter {parameter.name!r} of {name} has no type hint; write it as `{parameter.name}: str`"
             )
     return parameters
 
@@ -253,7 +250,7 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
         raise InvalidArgumentError(
             f"tools: the type hints of {name} cannot be read: {exc}; define what they name at module level"
         ) from exc
-    # A bare text in Annotated[str, "..."] describes the parameter.
+    # A string in Annotated[str, "..."] describes the parameter.
     return {key: _with_described(hint) for key, hint in hints.items()}
 
 
@@ -263,8 +260,8 @@ def _with_described(hint: Any) -> Any:
     if typing.get_origin(hint) is not typing.Annotated:
         return portable(hint) if typing.is_typeddict(hint) else hint
     base, *extras = typing.get_args(hint)
-    told = [Field(description=extra) if isinstance(extra, str) else extra for extra in extras]
-    return typing.Annotated[(base, *told)]
+    fields = [Field(description=extra) if isinstance(extra, str) else extra for extra in extras]
+    return typing.Annotated[(base, *fields)]
 
 
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns?|Yields?|Raises|Examples?|Notes?):\s*$", re.MULTILINE)
@@ -272,7 +269,7 @@ _PARAMETER = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Return the first paragraph of a docstring, and what it says of each parameter under ``Args:``."""
+    """Return the first paragraph of a docstring, and the description of each parameter under ``Args:``."""
     base = function.func if isinstance(function, functools.partial) else function
     sections = _SECTION.split(inspect.getdoc(base) or "")
     first = " ".join(sections[0].strip().partition("\n\n")[0].split())

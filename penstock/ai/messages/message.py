@@ -1,12 +1,12 @@
-"""From the values of one row to what a model is asked.
+"""Convert the values of one row to a message for a model.
 
-    text                             as it is                         numbers, dates ...   their text
-    images (pixels)                  PNG, past a megapixel JPEG       dicts, lists         JSON
-    bytes, File                      by their content: images, PDF, sound and video as they are, text as text
-    [{"role": ..., "content": ...}]  a conversation, see ``dialogue``
+    text                             unchanged                        numbers, dates ...   as text
+    images (pixels)                  PNG, above a megapixel JPEG      dicts, lists         JSON
+    bytes, File                      by content: images, PDF, audio and video unchanged, text as text
+    [{"role": ..., "content": ...}]  chat messages, see ``chat``
 
-A null among the values makes the whole row null, as it does in SQL: no call is made for it. An empty list, and a
-conversation in which only the system speaks, are that row's error.
+A null value makes the whole row null, as in SQL: no call is made. An empty list, or chat messages of the system alone,
+are an error of the row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 from penstock.ai.conversation import Part, Text, Turn, UserTurn
 from penstock.ai.messages.attachments import ACCEPTED, part_of_bytes, part_of_file, part_of_pil, part_of_pixels
-from penstock.ai.messages.dialogue import dialogue_turns, is_dialogue, is_plain_dialogue
+from penstock.ai.messages.chat import chat_turns, is_chat, is_text_chat
 from penstock.errors import RequestRefusedError, TypeMismatchError
 from penstock.storage.file import File
 from penstock.types import DataType
@@ -38,17 +38,17 @@ _MEDIA = (bytes, bytearray, memoryview, np.ndarray, File)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one row asks: the turns of a request, and a system message where the row brings one."""
+    """The turns of a request, and the system message if the row has one."""
 
     turns: tuple[Turn, ...]
     system: str | None = None
 
 
 async def read_message(values: Sequence[Any]) -> Message | None:
-    """Return what the values of a row ask, or None where one of them is null.
+    """Return the message of a row, or None if one of its values is null.
 
-    Plain values are read at once. Whatever may block (files are fetched, images encoded) waits on a thread of the
-    loop's executor, which bounds how many do so at a time.
+    Plain values are converted at once. Values that may block (files to download, images to encode) are converted on
+    a thread of the loop's executor, which bounds their number.
     """
     if len(values) == 1 and type(values[0]) is str:
         return Message((UserTurn((Text(values[0]),)),))
@@ -57,67 +57,51 @@ async def read_message(values: Sequence[Any]) -> Message | None:
     return await asyncio.to_thread(message_of, values)
 
 
-async def request_parts(values: Sequence[Any]) -> tuple[Part, ...] | None:
-    """Return the parts of one user turn that holds the values, or None where one of them is null."""
-    if len(values) == 1 and type(values[0]) is str:
-        return (Text(values[0]),)
-    if all(is_quick(value) for value in values):
-        return parts_of(values)
-    return await asyncio.to_thread(parts_of, values)
-
-
 def message_of(values: Sequence[Any]) -> Message | None:
-    """Do what ``read_message`` does, on the calling thread."""
+    """Return the message of a row, converted on the calling thread."""
     if any(value is None for value in values):
         return None
     turns: list[Turn] = []
     systems: list[str] = []
     parts: list[Part] = []
     for value in values:
-        if not is_dialogue(value):
+        if not is_chat(value):
             parts += _parts(value)
             continue
         if parts:
             turns.append(UserTurn(tuple(parts)))
             parts = []
-        told = dialogue_turns(value, _parts)
-        if told is None:
+        chat = chat_turns(value, _parts)
+        if chat is None:
             return None
-        turns += told.turns
-        systems += told.systems
+        turns += chat.turns
+        systems += chat.systems
     if parts:
         turns.append(UserTurn(tuple(parts)))
     if not turns:
         raise RequestRefusedError(
-            "prompt: a conversation has a system message and nobody asks anything; add a message of the user."
+            "prompt: a conversation has only system messages; add a message of the user."
             if systems
-            else "prompt: an empty list asks nothing; give null for rows that are not to be asked."
+            else "prompt: an empty list has nothing to send; use null to skip a row."
         )
     return Message(tuple(turns), "\n\n".join(systems) or None)
 
 
-def parts_of(values: Sequence[Any]) -> tuple[Part, ...] | None:
-    """Do what ``request_parts`` does, on the calling thread."""
-    if any(value is None for value in values):
-        return None
-    return tuple(part for value in values for part in _parts(value))
-
-
 def check_message_types(dtypes: Iterable[tuple[str, DataType]]) -> None:
-    """Refuse columns that no model can read, with what to do about it. Takes the name and type of each.
+    """Raise TypeMismatchError for a column that no model can read. Takes the name and type of each column.
 
-    Columns of Python objects pass: conversations whose contents are text here and a list there have no other type.
+    Columns of Python objects pass: chat messages with mixed contents have no other type.
     """
     for name, dtype in dtypes:
         if dtype.is_embedding():
             raise TypeMismatchError(
-                f"prompt: {name!r} is {dtype}, numbers that mean nothing to a language model; prompt with the text or "
-                f"image that it was made of, or cast it to a list to send its numbers as text."
+                f"prompt: {name!r} is {dtype}, which a language model cannot read; prompt with the original "
+                f"text or image, or cast it to a list to send its numbers as text."
             )
         if dtype.is_tensor() and not may_be_image(dtype):
             raise TypeMismatchError(
-                f"prompt: {name!r} is {dtype}, which is no image; an image has shape (height, width) or (height, "
-                "width, 1 to 4 channels) and numbers of uint8, uint16 or float. Accepted are " + ACCEPTED + "."
+                f"prompt: {name!r} is {dtype}, which is not an image; an image has shape (height, width) or (height, "
+                "width, 1 to 4 channels) and values of uint8, uint16 or float. Accepted are " + ACCEPTED + "."
             )
         if dtype.is_struct():
             check_message_types(
@@ -126,14 +110,14 @@ def check_message_types(dtypes: Iterable[tuple[str, DataType]]) -> None:
             if media := [field for field, inner in dtype.fields.items() if _is_media(inner)]:
                 raise TypeMismatchError(
                     f"prompt: {name!r} is a struct with {media[0]!r} of {dtype.fields[media[0]]}, which JSON cannot "
-                    f"hold; give the fields as parts of their own: [{name}[{media[0]!r}], ...]."
+                    f"hold; pass the fields as separate parts: [{name}[{media[0]!r}], ...]."
                 )
 
 
 def is_quick(value: Any) -> bool:
-    """Whether nothing has to be fetched or encoded for a value."""
+    """Return True if a value needs no download and no encoding."""
     if type(value) is list:
-        return is_plain_dialogue(value) or all(type(item) in _SCALARS for item in value)
+        return is_text_chat(value) or all(type(item) in _SCALARS for item in value)
     return type(value) in _QUICK
 
 
@@ -145,9 +129,6 @@ def may_be_image(dtype: DataType) -> bool:
     shape, inner = dtype.shape, dtype.inner
     is_pixel = inner.is_float() or inner in (DataType.uint8(), DataType.uint16())
     return is_pixel and (shape is None or len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 2, 3, 4)))
-
-
-# --- one value --------------------------------------------------------------------------------------------------------
 
 
 def _parts(value: Any) -> list[Part]:
@@ -177,7 +158,7 @@ def _parts(value: Any) -> list[Part]:
     if hasattr(value, "model_dump"):  # a pydantic model
         return [Text(_json(value.model_dump(mode="json")))]
     raise TypeMismatchError(
-        f"prompt: a value of type {type(value).__name__} is nothing to ask; accepted are {ACCEPTED}."
+        f"prompt: a value of type {type(value).__name__} cannot be sent to a model; accepted are {ACCEPTED}."
     )
 
 
@@ -188,7 +169,7 @@ def _json(value: Any) -> str:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY).decode()
     except TypeError as exc:
         reason = exc.__cause__ or exc
-        raise TypeMismatchError(f"prompt: a {type(value).__name__} cannot be told as JSON: {reason}") from exc
+        raise TypeMismatchError(f"prompt: a {type(value).__name__} cannot be written as JSON: {reason}") from exc
 
 
 def _plain(value: Any) -> Any:
@@ -196,4 +177,4 @@ def _plain(value: Any) -> Any:
         return str(value)
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    raise TypeMismatchError(f"it holds a {type(value).__name__}; give that as a part of its own")
+    raise TypeMismatchError(f"it holds a {type(value).__name__}; pass that as a separate part")

@@ -1,4 +1,4 @@
-"""Conversations in a column: lists of ``{"role": ..., "content": ...}``, as chat APIs and datasets have them."""
+"""Chat messages in a column: lists of ``{"role": ..., "content": ...}``, as in chat APIs and datasets."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Reader = Callable[[Any], Sequence[Part]]  # from a value to its parts
 
 
 @dataclass(slots=True)
-class Dialogue:
-    """What was said so far, and by whom."""
+class Chat:
+    """The turns of a conversation, and its system messages."""
 
     turns: list[Turn] = field(default_factory=list)
     systems: list[str] = field(default_factory=list)
 
 
-def is_dialogue(value: Any) -> bool:
-    """Whether a value is a conversation: a list of messages that have a role and a content."""
+def is_chat(value: Any) -> bool:
+    """Return True for a list of messages that each have a role and a content."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -37,37 +37,37 @@ def is_dialogue(value: Any) -> bool:
     )
 
 
-def is_plain_dialogue(value: Any) -> bool:
-    """Whether a value is a conversation of texts alone, for which nothing needs to be fetched."""
-    return is_dialogue(value) and all(type(item["content"]) is str for item in value)
+def is_text_chat(value: Any) -> bool:
+    """Return True for chat messages of text alone, which need no download."""
+    return is_chat(value) and all(type(item["content"]) is str for item in value)
 
 
-def dialogue_turns(messages: Sequence[Mapping[str, Any]], parts_of: Reader) -> Dialogue | None:
-    """Return a conversation as turns, its system messages apart; None where a user's content is null.
+def chat_turns(messages: Sequence[Mapping[str, Any]], parts_of: Reader) -> Chat | None:
+    """Return chat messages as turns and system messages; None if the content of a user is null.
 
-    ``parts_of`` reads what is no text.
+    ``parts_of`` converts content other than text.
     """
-    told = Dialogue()
+    chat = Chat()
     calls: dict[str, ToolCall] = {}
     for message in messages:
         role = message["role"]
         if role in ("system", "developer"):
-            told.systems.append(_text(message, parts_of))
+            chat.systems.append(_text(message, parts_of))
         elif role == "user" and message["content"] is None:
             return None
         elif role == "user":
-            told.turns.append(UserTurn(tuple(_content(message["content"], parts_of))))
+            chat.turns.append(UserTurn(tuple(_content(message["content"], parts_of))))
         elif role in ("assistant", "model"):
             turn = ModelTurn(_text(message, parts_of), _tool_calls(message))
             calls.update((call.id, call) for call in turn.tool_calls)
-            told.turns.append(turn)
+            chat.turns.append(turn)
         elif role == "tool":
-            _add_result(told.turns, message, calls, parts_of)
+            _add_result(chat.turns, message, calls, parts_of)
         else:
             raise TypeMismatchError(
-                f"prompt: a message of a conversation has role {role!r}; known are {', '.join(ROLES)}."
+                f"prompt: a message of a conversation has role {role!r}; the roles are {', '.join(ROLES)}."
             )
-    return told
+    return chat
 
 
 def _text(message: Mapping[str, Any], parts_of: Reader) -> str:
@@ -75,14 +75,14 @@ def _text(message: Mapping[str, Any], parts_of: Reader) -> str:
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) < len(parts):
         raise TypeMismatchError(
-            f"prompt: a {message['role']} message holds something other than text; users may, and tools."
+            f"prompt: a {message['role']} message holds something other than text; only user and tool messages may."
         )
     return "\n".join(texts)
 
 
 def _content(content: Any, parts_of: Reader) -> list[Part]:
     match content:
-        case None:  # as in a turn of the model that only calls tools
+        case None:  # a model turn that only calls tools
             return []
         case str():
             return [Text(content)]
@@ -95,7 +95,7 @@ def _content(content: Any, parts_of: Reader) -> list[Part]:
 
 
 def _item(item: Any, parts_of: Reader) -> Sequence[Part]:
-    """Return one part of a content, in the words of OpenAI, Anthropic or Hugging Face."""
+    """Return one part of a content, in the notation of OpenAI, Anthropic or Hugging Face."""
     match item:
         case {"text": str(text), "type": "text" | "input_text" | "output_text"}:
             return [Text(text)]
@@ -117,7 +117,7 @@ def _item(item: Any, parts_of: Reader) -> Sequence[Part]:
             given = item.get("type", "no type")
             raise TypeMismatchError(
                 f"prompt: a part of a conversation has type {given!r} and fields {', '.join(map(str, item))}, which is "
-                f"not understood; known types are {', '.join(PARTS)}, each as its provider documents it."
+                f"not supported; the types are {', '.join(PARTS)}, each as its provider documents it."
             )
         case _:
             return parts_of(item)
@@ -128,21 +128,21 @@ def _file(file: Mapping[str, Any], parts_of: Reader) -> Sequence[Part]:
         return parts_of(_fetchable(url))
     if not isinstance(data := file.get("file_data"), str):
         raise TypeMismatchError(
-            "prompt: a file of a conversation has neither 'file_data' nor 'file_url'; files that were uploaded to one "
-            "provider cannot be given to others by 'file_id', so send their content."
+            "prompt: a file of a conversation has neither 'file_data' nor 'file_url'; a 'file_id' is valid "
+            "at one provider only, so send the content."
         )
     content = _data_url(data) if data.startswith("data:") else _decoded(data)
     return [part_of_bytes(content, str(file.get("filename") or ""))]
 
 
 def _fetchable(url: str) -> bytes | File:
-    """Return what a URL of a message holds. It came with the data, so it must not name files of this machine."""
+    """Return the content of a URL in a message. It comes from the data, so it must not name a local file."""
     if url.startswith("data:"):
         return _data_url(url)
     if scheme_of(url) not in REMOTE:
         raise TypeMismatchError(
-            f"prompt: {redacted(url)[:100]!r} in a conversation is no URL of http, https, a store, or data:; "
-            "give local files as parts of their own: prompt([conversation, file(path)])."
+            f"prompt: {redacted(url)[:100]!r} in a conversation is not a URL of http, https, a store, or data:; "
+            "pass local files as separate parts: prompt([conversation, file(path)])."
         )
     return File(url)
 
@@ -150,7 +150,7 @@ def _fetchable(url: str) -> bytes | File:
 def _data_url(url: str) -> bytes:
     head, comma, content = url.partition(",")
     if not comma:
-        raise TypeMismatchError(f"prompt: {url[:40]!r} is no data: URL; those are data:<type>;base64,<content>.")
+        raise TypeMismatchError(f"prompt: {url[:40]!r} is not a data: URL; the form is data:<type>;base64,<content>.")
     return _decoded(content) if head.endswith(";base64") else unquote_to_bytes(content)
 
 
@@ -176,7 +176,7 @@ def _tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _add_result(turns: list[Turn], message: Mapping[str, Any], calls: Mapping[str, ToolCall], parts_of: Reader) -> None:
-    """Add what a tool gave to the results that answer the same turn of the model."""
+    """Add the result of a tool to the turn that answers the model's calls."""
     call = calls.get(message.get("tool_call_id") or "")
     if call is None:
         raise TypeMismatchError(
