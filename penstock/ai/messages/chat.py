@@ -1,4 +1,4 @@
-"""Chat messages in a column: lists of ``{"role": ..., "content": ...}``, as in chat APIs and datasets."""
+"""ChatTurns messages in a column: lists of ``{"role": ..., "content": ...}``, as in chat APIs and datasets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Reader = Callable[[Any], Sequence[Part]]  # from a value to its parts
 
 
 @dataclass(slots=True)
-class Chat:
+class ChatTurns:
     """The turns of a conversation, and its system messages."""
 
     turns: list[Turn] = field(default_factory=list)
@@ -42,12 +42,12 @@ def is_text_chat(value: Any) -> bool:
     return is_chat(value) and all(type(item["content"]) is str for item in value)
 
 
-def chat_turns(messages: Sequence[Mapping[str, Any]], parts_of: Reader) -> Chat | None:
+def chat_turns(messages: Sequence[Mapping[str, Any]], parts_of: Reader) -> ChatTurns | None:
     """Return chat messages as turns and system messages; None if the content of a user is null.
 
     ``parts_of`` converts content other than text.
     """
-    chat = Chat()
+    chat = ChatTurns()
     calls: dict[str, ToolCall] = {}
     for message in messages:
         role = message["role"]
