@@ -630,9 +630,9 @@ class DataFrame(WriteVerbs):
         >>> df.errors().select("input", "error_type").to_pylist()
         [{'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
         """
-        from penstock.io.memory import LateSource
+        from penstock.io.memory import MemorySource
 
-        return DataFrame(nodes.Scan(LateSource((self._errors or ErrorLog()).parts(), SCHEMA, name="errors")))
+        return DataFrame(nodes.Scan(MemorySource((self._errors or ErrorLog()).parts(), SCHEMA, name="errors")))
 
     def stats(self) -> str:
         """Return what each stage of this DataFrame's last run took: rows, bytes, time, and rows that failed.

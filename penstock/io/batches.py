@@ -1,4 +1,4 @@
-"""How large the pieces are in which data is read."""
+"""Sizes of batches and tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 BATCH_ROWS = 128 * 1024
 BATCH_NBYTES = 16 * 2**20
-"""A batch is large enough that the work per batch is nothing, small enough that a few hundred fit in memory."""
+"""A batch is large enough to hide the work per batch, small enough that a few hundred fit in memory."""
 
 TASK_ROWS = 2**20
 TASK_NBYTES = 64 * 2**20
@@ -16,7 +16,7 @@ TASK_NBYTES = 64 * 2**20
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield ``batch`` in slices, none much larger than a batch should be; without a copy."""
+    """Yield ``batch`` in slices of moderate size, without a copy."""
     pieces = max(-(-batch.num_rows // BATCH_ROWS), min(round(batch.nbytes / BATCH_NBYTES), batch.num_rows))
     if pieces <= 1:
         yield batch
@@ -27,7 +27,7 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def rows_per_batch(num_rows: int, nbytes: int) -> int:
-    """Return how many rows to read at a time, where ``num_rows`` rows are ``nbytes`` large.
+    """Return the number of rows of a batch, where ``num_rows`` rows are ``nbytes`` large.
 
     >>> rows_per_batch(1000, 8000), rows_per_batch(1000, 4 * 2**30)
     (131072, 3)

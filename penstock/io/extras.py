@@ -1,4 +1,4 @@
-"""Packages that only some formats need: imported when used, and named with their extra when they are missing."""
+"""Import optional packages on demand; the error for a missing one names its extra."""
 
 from __future__ import annotations
 

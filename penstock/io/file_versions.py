@@ -1,4 +1,4 @@
-"""What tells the content of input files from what it was before: size and time on disk, what stores list of theirs."""
+"""Versions of input data: size and time of local files, listings of stores, digests of rows in memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 from penstock.io.files import DataFile
 from penstock.types.content import ContentHash
 
-UNKNOWN = "its content cannot be told"
+UNKNOWN = "unknown version"
 
 
 def version_of(file: DataFile) -> str:
-    """Return a text that changes when a file does: for one on disk, as it is now.
+    """Return a text that changes with the content of a file; a local file is inspected now.
 
     >>> path = getfixture("tmp_path") / "a.txt"
     >>> _ = path.write_text("hello")
@@ -30,7 +30,7 @@ def version_of(file: DataFile) -> str:
     try:
         found = os.stat(file.path)
     except OSError:
-        return "gone"
+        return "missing"
     return f"{found.st_size} bytes, modified {_time(found.st_mtime_ns)}"
 
 
@@ -40,18 +40,18 @@ def _time(nanoseconds: int) -> str:
 
 
 def file_versions(files: Iterable[DataFile]) -> dict[str, str]:
-    """Return the version of each file by its name, as it may be shown."""
+    """Return the version of each file by its name without secrets."""
     return {str(file): version_of(file) for file in files}
 
 
 def group_origin(files: Sequence[DataFile]) -> tuple[str, str]:
-    """Return the origin of a task that reads several files: another one as soon as one of them is another."""
-    told = "\n".join(f"{file}\t{version_of(file)}" for file in files)
-    return str(files[0]), f"{len(files)} files, {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    """Return the origin of a task that reads several files; it changes with any of them."""
+    versions = "\n".join(f"{file}\t{version_of(file)}" for file in files)
+    return str(files[0]), f"{len(files)} files, {hashlib.sha256(versions.encode()).hexdigest()[:16]}"
 
 
 def content_version(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> str:
-    """Return a text for rows in memory: how many there are, and a digest of them as they are cut into batches."""
+    """Return the number of rows in memory and a digest of them as they are cut into batches."""
     hashed = ContentHash()
     hashed.add_all([pa.array(schema.names, pa.string())])
     num_rows = 0

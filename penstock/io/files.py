@@ -1,4 +1,4 @@
-"""From what the user names, a path, a list, a pattern or a folder, to the files that are meant, in a fixed order."""
+"""Find the files that a path, a list, a pattern or a folder stands for, in a fixed order."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class Storage:
-    """Where files live, as data that travels: the file system itself is opened where it is used.
+    """A place of files, as a picklable spec.
 
-    ``protocol`` is ``file`` for the local disk; object stores and web servers are read by ``penstock.storage``, any
-    other by fsspec with ``options``, whose secrets are not shown.
+    ``protocol`` is ``file`` for the local disk. ``penstock.storage`` reads object stores and web servers, fsspec any
+    other protocol. The repr hides the secrets of ``options``.
     """
 
     protocol: str = "file"
@@ -43,7 +43,7 @@ class Storage:
 
     @property
     def is_web(self) -> bool:
-        """Whether files are only reached by their whole address: nothing can be listed."""
+        """Whether it is a web server, which lists no files."""
         return self.protocol in _WEB
 
     @property
@@ -70,18 +70,18 @@ class Storage:
         return path if self.is_local else f"{self.protocol}://{path}"
 
     def shown(self, path: str) -> str:
-        """Return ``path`` as users write it, without the secrets that a URL may hold."""
+        """Return ``path`` as users write it, without secrets."""
         return redacted(self.url_of(path))
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One input file. ``path`` is as its file system knows it, ``url`` as users write it; ``str()`` is to be shown."""
+    """One input file. Its file system uses ``path``, users write ``url``, and messages show ``str()``."""
 
     storage: Storage
     path: str
     size: int | None
-    version: str = field(default="", compare=False)  # what a remote store said of its content when it was found
+    version: str = field(default="", compare=False)  # of the content in a remote store when the file was found
 
     def __str__(self) -> str:
         return self.storage.shown(self.path)
@@ -91,7 +91,7 @@ class DataFile:
         return self.storage.url_of(self.path)
 
     def open_ranges(self) -> RangeFile:
-        """Open a file that ``penstock.storage`` reads, to read parts of it that are known beforehand."""
+        """Open a file that ``penstock.storage`` reads, to prefetch ranges of it."""
         from penstock.storage.access import ANYTHING
         from penstock.storage.stores import open_store
 
@@ -104,12 +104,12 @@ class DataFile:
         return self.storage.open().open_input_file(self.path)
 
     def open_stream(self) -> pa.NativeFile:
-        """Open for reading from start to end; ``.gz``, ``.bz2``, ``.zst`` and ``.lz4`` are unpacked."""
+        """Open for reading from start to end; decompress ``.gz``, ``.bz2``, ``.zst`` and ``.lz4``."""
         return self.storage.open().open_input_stream(self.path, compression="detect")
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a scan passes over a file or folder of this name; hive folders are never hidden.
+    """Return whether a scan skips a file or folder of this name; it never skips hive folders.
 
     >>> [is_hidden(name) for name in ("_SUCCESS", ".crc", "_key=1", "a.parquet")]
     [True, True, False, False]
@@ -123,10 +123,10 @@ def find_files(
     storage_options: Mapping[str, Any] | None = None,
     descend: bool = True,
 ) -> tuple[DataFile, ...]:
-    """Return the files that ``paths`` name: each of them in turn, what it stands for sorted by path.
+    """Return the files of each of ``paths`` in turn, sorted by path.
 
     A folder stands for all files below it that are not hidden: those with one of ``suffixes``, or all if none has one.
-    A folder met by a pattern counts as a folder too, unless ``descend`` is false.
+    So does a folder that matches a pattern, unless ``descend`` is false.
     """
     given: Any = paths
     is_one = isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable)
@@ -162,7 +162,7 @@ def _find(name: str, suffixes: Sequence[str], options: Mapping[str, Any], descen
 
 
 def _version(filesystem: Any, info: Any) -> str:
-    """Return what a store said of a file; of one on disk, which is asked again when it matters, nothing."""
+    """Return the version of a remote file; empty for a local one, which is inspected on demand."""
     if filesystem.type_name.startswith("py::penstock+"):
         return str(filesystem.handler.versions.get(info.path, ""))
     if filesystem.type_name == "local" or info.mtime is None:
@@ -171,7 +171,7 @@ def _version(filesystem: Any, info: Any) -> str:
 
 
 def _split_url(name: str, options: Mapping[str, Any]) -> tuple[Storage, str]:
-    """Return the storage a user's path lies in, and the path within it."""
+    """Return the storage of a user's path, and the path in it."""
     url = _URL.match(name)
     local = local_path(name)
     if url is None or local is not None:
@@ -185,7 +185,7 @@ def _path_of(info: Any) -> str:
 
 
 def _is_file(info: Any) -> bool:
-    # A remote store may not say what it lists; what is not a folder can at least be opened.
+    # A remote store may list entries of unknown type; those can at least be opened.
     return bool(info.type.name in ("File", "Unknown"))
 
 
@@ -194,7 +194,7 @@ def _is_folder(info: Any) -> bool:
 
 
 def _children(filesystem: Any, folder: str) -> list[Any]:
-    """Return the entries of a folder by name; nothing for what is not a folder."""
+    """Return the sorted entries of a folder; none for what is not a folder."""
     import pyarrow.fs
 
     selector = pyarrow.fs.FileSelector(folder or "/", allow_not_found=True)
@@ -223,7 +223,7 @@ def _walk_files(filesystem: Any, folder: str) -> Iterator[Any]:
 
 
 def _listed_files(filesystem: Any, folder: str) -> Iterator[Any]:
-    """Yield the files below a folder of an object store, which lists a thousand with one request."""
+    """Yield the files below a folder of an object store, which lists a thousand per request."""
     import pyarrow.fs
 
     for info in filesystem.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True)):
@@ -240,10 +240,10 @@ def _walk_folders(filesystem: Any, folder: str) -> Iterator[str]:
 
 
 def _expand(filesystem: Any, pattern: str) -> Iterator[Any]:
-    """Yield the files and folders that match, one path segment at a time so that only what can match is listed.
+    """Yield the matching files and folders; list only folders that can match, one path segment at a time.
 
-    ``*``, ``?`` and ``[...]`` stay within a segment and match hidden names only if they begin as those do; ``**`` spans
-    any number of folders.
+    ``*``, ``?`` and ``[...]`` stay within a segment and match a hidden name only if they begin with its first
+    character; ``**`` spans any number of folders.
     """
     segments = pattern.split("/")
     fixed = next(index for index, segment in enumerate(segments) if _MAGIC.search(segment))
@@ -274,16 +274,16 @@ def _expand_below(filesystem: Any, folder: str, segments: list[str]) -> Iterator
 
 
 def _not_found(storage: Storage, filesystem: Any, name: str, path: str, is_empty_folder: bool) -> str:
-    """Return what to tell the user: the path, the nearest name beside it, or how far the path does exist."""
+    """Return the message for a missing path, with the most similar name or the last folder that exists."""
     if is_empty_folder:
-        return f"Folder {name!r} holds no files (names that begin with '_' or '.' are passed over)."
+        return f"Folder {name!r} holds no files (names that begin with '_' or '.' are skipped)."
     is_pattern = bool(_MAGIC.search(path)) and not storage.is_web
     what = f"No file matches {redacted(name)!r}" if is_pattern else f"Path {redacted(name)!r} does not exist"
     if storage.is_web:
-        return f"{what}; a web server has no folders or patterns, so name each file."
+        return f"{what}; a web server lists no files, so name each file."
     try:
         return what + _nearest(storage, filesystem, path)
-    except (OSError, ValueError):  # a store that has no folders above those that hold data, as the hub of Hugging Face
+    except (OSError, ValueError):  # a store without folders above those with data, such as the Hugging Face hub
         return f"{what}."
 
 

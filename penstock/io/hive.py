@@ -1,13 +1,17 @@
-"""Hive folders: ``key=value`` in a path stands for a column that is not in the file."""
+"""Hive partitions: a folder ``key=value`` states a column that is not in the files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import TypeMismatchError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -16,7 +20,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def partition_values(path: str) -> dict[str, str | None]:
-    """Return what the folders of ``path`` say, as text.
+    """Return the values in the folders of ``path`` as text.
 
     >>> partition_values("/data/year=2024/city=S%C3%A3o%20Paulo/lang=__HIVE_DEFAULT_PARTITION__/x.parquet")
     {'year': '2024', 'city': 'São Paulo', 'lang': None}
@@ -39,7 +43,7 @@ def partition_folder(key: str, value: str | None) -> str:
 
 
 def partition_type(values: Iterable[str | None]) -> pa.DataType:
-    """Return the type that all values of a key have: whole numbers, dates, or else text.
+    """Return the common type of the values of a key: integers, dates, or otherwise text.
 
     >>> partition_type(["2024", None]), partition_type(["2024-05-01"]), partition_type(["1", "x"])
     (DataType(int64), DataType(date32[day]), DataType(string))
@@ -59,3 +63,44 @@ def partition_type(values: Iterable[str | None]) -> pa.DataType:
 def partition_scalar(value: str | None, dtype: pa.DataType) -> Any:
     """Return a folder's text as an Arrow scalar of the key's type."""
     return pa.scalar(value, pa.string()).cast(dtype)
+
+
+def check_partition_column(column: pa.Field) -> None:
+    """Refuse a column whose values cannot be folder names."""
+    dtype = column.type
+    is_plain = pa.types.is_primitive(dtype) or pa.types.is_string(dtype) or pa.types.is_null(dtype)
+    if not (is_plain or pa.types.is_decimal(dtype)):
+        raise TypeMismatchError(
+            f"Cannot partition by column {column.name!r} of type {dtype}: its values cannot be folder names; "
+            "use a text, number, boolean or date column."
+        )
+
+
+def split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the folder and the rows of each partition, in order and without ``columns``.
+
+    >>> batch = pa.record_batch({"x": [1, 2, 3], "k": ["a", "b", "a"]})
+    >>> [(folder, rows.to_pydict()) for folder, rows in split_by_partition(batch, ["k"])]
+    [('k=a', {'x': [1, 3]}), ('k=b', {'x': [2]})]
+    """
+    if not columns:
+        yield "", batch
+        return
+    encoded = [pc.dictionary_encode(batch.column(name), null_encoding="encode") for name in columns]
+    codes = np.zeros(batch.num_rows, np.int64)
+    for column in encoded:
+        # Dense codes after each column stay small for any number of columns.
+        wide = codes * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
+        codes = np.unique(wide, return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    content = batch.drop_columns(list(columns)).take(pa.array(order))
+    for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+        row = int(order[start])
+        folders = [partition_folder(name, _as_text(batch.column(name)[row])) for name in columns]
+        yield "/".join(folders), content.slice(start, stop - start)
+
+
+def _as_text(value: pa.Scalar) -> str | None:
+    text: str | None = value.cast(pa.string()).as_py()
+    return text

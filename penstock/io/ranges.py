@@ -1,4 +1,4 @@
-"""Whole numbers in a row, made as they are read."""
+"""Ranges of integers, generated as they are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMN = "id"
 
 
 class RangeTask:
-    """A part of a range."""
+    """A part of a range of integers."""
 
     def __init__(self, numbers: range, columns: tuple[str, ...]) -> None:
         self.numbers = numbers

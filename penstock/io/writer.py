@@ -18,8 +18,8 @@ from penstock.io.commit.dead_letters import error_files, stage_errors
 from penstock.io.commit.output import Output
 from penstock.io.commit.staging import FOLDER as STAGING_FOLDER, Staging, begin_writeback, new_run_id, writing
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
+from penstock.io.hive import check_partition_column, split_by_partition
 from penstock.io.modes import check_mode
-from penstock.io.partition import check_partition_column, split_by_partition
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema

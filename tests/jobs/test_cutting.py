@@ -13,9 +13,9 @@ import penstock as ps
 from penstock.io.commit.job_staging import JobStaging
 from penstock.io.formats.csv import csv_sink
 from penstock.io.formats.json import json_sink
+from penstock.io.formats.lines import copy_records, csv_records
 from penstock.io.formats.numpy import COLUMN, numpy_sink
 from penstock.io.formats.parquet import parquet_sink
-from penstock.io.formats.text_records import copy_records, csv_records
 from penstock.io.writer import FileSink
 from penstock.types import Schema
 from tests.io.helpers import write_records

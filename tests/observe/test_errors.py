@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 import penstock.observe.errors as errors_module
-from penstock.io.memory import LateSource
+from penstock.io.memory import MemorySource
 from penstock.observe.errors import SCHEMA, ErrorLog, Spilled
 from penstock.observe.events import QueryStarted, RowError, RowsFailed
 from penstock.protocols import ReadRequest
@@ -126,7 +126,7 @@ def test_a_query_that_fails_keeps_no_file_longer_than_its_frame(spilling: Path, 
 def test_a_part_travels_as_it_is() -> None:
     log = ErrorLog(max_held_chars=1000)
     log.on_event(RowsFailed(0, tuple(error(number) for number in range(10))))
-    source = LateSource(log.parts(), SCHEMA, "errors")
+    source = MemorySource(log.parts(), SCHEMA, "errors")
     assert isinstance(log.parts()[0], Spilled)
     for request in (ReadRequest(), ReadRequest(columns=("input",))):
         for task in source.read_tasks(request):

@@ -1,9 +1,10 @@
-"""CSV: read in blocks by Arrow's own parser, and again by Python's when an error must be put in its place."""
+"""CSV: Arrow parses blocks; Python's parser finds the line of an error."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,20 +16,26 @@ import pyarrow.compute as pc
 from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.formats.csv_errors import bad_byte, locate_error
-from penstock.io.formats.lines import BLOCK_NBYTES, COMPRESSIONS, check_compression, with_compressed
-from penstock.io.formats.text_records import copy_records
+from penstock.io.formats.lines import (
+    BLOCK_NBYTES,
+    COMPRESSIONS,
+    check_compression,
+    copy_records,
+    shortened,
+    with_compressed,
+)
 from penstock.io.writer import FileSink, file_sink
 from penstock.types import DataType
 
 _MAX_BLOCK_NBYTES = 2**30
+_ARROW_ERROR = re.compile(r"(?:In CSV column #(\d+): )?(?:CSV parse error: )?Row #(\d+): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """CSV files. Types are those of the first few megabytes; a column that is empty there is text.
+    """CSV files. The first few megabytes determine the types; a column that is empty there is text.
 
-    An empty field is null and ``""`` is the empty text. Lines that begin with ``comment`` are left out.
+    An empty field is null and ``""`` is the empty text. Lines that begin with ``comment`` are skipped.
     """
 
     delimiter: str = ","
@@ -54,9 +61,11 @@ class CsvFormat:
         if not self._first_row(file):
             return None
         found = next(_with_growing_blocks(lambda block_nbytes: self._schemas(file, block_nbytes)))
-        if any(pa.types.is_binary(column.type) for column in found):  # what Arrow infers where it is not UTF-8
-            raise locate_error(self, file, found, f"Cannot read {str(file)!r}: it is not UTF-8 text")
-        return pa.schema([(c.name, pa.string() if pa.types.is_null(c.type) else c.type) for c in found])
+        is_open = {c.name: pa.types.is_null(c.type) or pa.types.is_binary(c.type) for c in found}
+        schema = pa.schema([(c.name, pa.string() if is_open[c.name] else c.type) for c in found])
+        if any(pa.types.is_binary(column.type) for column in found):  # Arrow infers bytes for text that is not UTF-8
+            next(self.read(file, FilePart(), schema), None)  # raises the error with its line
+        return schema
 
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
         yield FilePart(nbytes=file.size)
@@ -78,19 +87,19 @@ class CsvFormat:
             yield batch
 
     def names_of(self, first_row: Sequence[str]) -> list[str]:
-        """Return the names of the columns of a file that begins with this row."""
+        """Return the column names of a file with this first row."""
         if self.has_headers:
             return list(first_row)
         return list(self.column_names or (f"column_{number}" for number in range(1, len(first_row) + 1)))
 
     def lines(self, stream: Any) -> Iterator[bytes]:
-        """Yield the lines, those that are comments as empty ones so that the count stays right."""
+        """Yield the lines, with empty lines for comments to keep the line numbers."""
         prefix = self.comment.encode() if self.comment else None
         for line in io.BufferedReader(stream):
             yield b"\n" if prefix and line.startswith(prefix) else line
 
     def rows(self, lines: Iterator[bytes]) -> Any:
-        """Return Python's own reader over lines, with this dialect; bytes that are not UTF-8 become surrogates."""
+        """Return Python's reader over lines; bytes that are not UTF-8 become surrogates."""
         csv.field_size_limit(2**31 - 1)  # Python's own limit is 128 kB
         return csv.reader(
             (line.decode("utf-8-sig", "surrogateescape") for line in lines),
@@ -128,7 +137,7 @@ class CsvFormat:
                         double_quote=self.double_quote,
                         escape_char=self.escape_char or False,
                         newlines_in_values=True,
-                        # In a file of one column an empty line is a row: the null that was written there.
+                        # In a file of one column an empty line is a row, since a null is written so.
                         ignore_empty_lines=len(first_row) > 1 or self.comment is not None,
                     ),
                     pyarrow.csv.ConvertOptions(
@@ -141,26 +150,54 @@ class CsvFormat:
         except CorruptFileError as exc:
             if "straddling object" in str(exc):  # Arrow has no class for it
                 raise _RowTooLongError from exc
-            raise locate_error(self, file, schema, str(exc)) from exc
+            raise self._located(file, str(exc.__cause__)) from exc
+
+    def _located(self, file: DataFile, message: str) -> CorruptFileError:
+        """Return the error with the line of the row that Arrow names."""
+        found = _ARROW_ERROR.search(message)
+        if found is None:
+            return CorruptFileError(f"Cannot read {str(file)!r}: {message}")
+        column, number, problem = found[1], int(found[2]), found[3]
+        with file.open_stream() as stream:
+            reader = self.rows(self.lines(stream))
+            names, line, row = list[str](), 0, list[str]()
+            while number:
+                line, row = reader.line_num + 1, next(reader, [])
+                names = names or self.names_of(row)
+                number -= bool(row) or len(names) == 1
+        if byte := _bad_byte(row):
+            problem = f"byte {byte} is not UTF-8 text"
+        elif len(row) != len(names):
+            problem = f"expected {len(names)} columns, got {len(row)}"
+        elif column is not None:
+            name, dtype = names[int(column)], problem.partition(" error to ")[2].partition(":")[0]
+            problem = (
+                f"column {name!r} has {shortened(row[int(column)])}, which is not {dtype}; "
+                f"give schema={{{name!r}: 'string'}} to read the column as text"
+            )
+        text = shortened(self.delimiter.join(row).encode("utf-8", "surrogateescape"))
+        return CorruptFileError(f"Cannot read {str(file)!r}, line {line}: {problem}: {text}")
 
     def _first_row(self, file: DataFile) -> list[str]:
-        """Return the first row that is not empty, or nothing."""
+        """Return the first row that is not empty, or an empty list."""
         with reading(file), file.open_stream() as stream:
-            first: list[str] = next((row for row in self.rows(self.lines(stream)) if row), [])
-        if bad_byte(first):
-            raise locate_error(self, file, None, f"Cannot read {str(file)!r}: it is not UTF-8 text")
+            reader = self.rows(self.lines(stream))
+            first: list[str] = next((row for row in reader if row), [])
+        if byte := _bad_byte(first):
+            line = reader.line_num
+            raise CorruptFileError(f"Cannot read {str(file)!r}, line {line}: byte {byte} is not UTF-8 text.")
         return first
 
     def _content(self, file: DataFile) -> pa.NativeFile:
-        """Return what the parser shall see: the file, or its lines with comments and uneven rows dealt with."""
+        """Return the content for the parser, without comments and with rows of equal length."""
         stream = file.open_stream()
         if self.comment is None and not self.allow_variable_columns:
             return stream
         lines = self.lines(stream)
-        return pa.PythonFile(_Joined(self._even_lines(lines) if self.allow_variable_columns else lines), "r")
+        return pa.PythonFile(_LineStream(self._even_lines(lines) if self.allow_variable_columns else lines), "r")
 
     def _even_lines(self, lines: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the rows as lines again, filled up or cut to the length of the first one."""
+        """Yield the rows as lines, padded or cut to the length of the first one."""
         width = None
         for row in self.rows(lines):
             if row:
@@ -168,6 +205,11 @@ class CsvFormat:
                 line = io.StringIO()
                 csv.writer(line, delimiter=self.delimiter, lineterminator="\n").writerow((row + [""] * width)[:width])
                 yield line.getvalue().encode("utf-8", "surrogateescape")
+
+
+def _bad_byte(row: Sequence[str]) -> str:
+    """Return the first byte of a row that is not UTF-8, such as ``0xff``, or an empty text."""
+    return next((f"0x{ord(c) - 0xDC00:02x}" for text in row for c in text if 0xDC80 <= ord(c) <= 0xDCFF), "")
 
 
 class _RowTooLongError(Exception):
@@ -178,7 +220,7 @@ T = TypeVar("T")
 
 
 def _with_growing_blocks(read: Callable[[int], Iterator[T]]) -> Iterator[T]:
-    """Yield what ``read`` gives for a block size, and again from the start with a larger one if a row does not fit."""
+    """Yield the results of ``read`` for a block size; start again with a larger one if a row does not fit."""
     block_nbytes = BLOCK_NBYTES
     while True:
         try:
@@ -190,7 +232,7 @@ def _with_growing_blocks(read: Callable[[int], Iterator[T]]) -> Iterator[T]:
             block_nbytes *= 8
 
 
-class _Joined(io.RawIOBase):
+class _LineStream(io.RawIOBase):
     """Lines as a file."""
 
     def __init__(self, lines: Iterator[bytes]) -> None:
@@ -213,7 +255,7 @@ class _Joined(io.RawIOBase):
 
 
 def _conversion(schema: pa.Schema | None) -> dict[str, Any]:
-    """Return the options that take the columns of ``schema`` only; all of them where it has none."""
+    """Return the options that select the columns of ``schema``, or all columns if it has none."""
     if schema is None or not len(schema):
         return {}
     types = {column.name: column.type if is_csv_type(column.type) else pa.string() for column in schema}
@@ -221,14 +263,14 @@ def _conversion(schema: pa.Schema | None) -> dict[str, Any]:
 
 
 def is_csv_type(dtype: pa.DataType) -> bool:
-    """Return whether a field of a CSV file can hold such a value as text."""
+    """Return whether a CSV field can hold values of this type as text."""
     is_nested = pa.types.is_nested(dtype) or isinstance(dtype, pa.BaseExtensionType)
     return not (is_nested or pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
 
 
 @dataclass(frozen=True)
 class CsvEncoding:
-    """How CSV is written: nulls are empty fields, the empty text is ``""``."""
+    """An encoding as CSV: nulls are empty fields, the empty text is ``""``."""
 
     delimiter: str = ","
     header: bool = True
@@ -255,7 +297,7 @@ class CsvEncoding:
         return CsvEncoder(path, schema, self)
 
     def stored_batches(self, path: str) -> None:
-        """The files hold text, not types."""
+        """Return None: CSV files hold no types."""
 
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
         num_header = 1 if self.header else 0
@@ -281,7 +323,7 @@ class CsvEncoder:
         self._writer.write_batch(batch)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         self._writer.close()

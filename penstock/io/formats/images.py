@@ -1,4 +1,4 @@
-"""Image files: many a task and decoded where they are read; written one a row."""
+"""Image files: a task decodes many; a sink writes one for each row."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 IMAGE, PATH = "image", "path"
 TASK_FILES = 32
 TASK_NBYTES = 8 * 2**20
-"""Files of one task, and what they hold: a tenth of a second of work, so that all cores have some until the end."""
-REMOTE_READS = 16  # at once, by one task: a small file in a store is mostly a wait
-GROWTH = 12  # about how much larger a decoded image is, until it was seen
+"""A task has so many files or bytes: about a tenth of a second of work, to keep all cores busy until the end."""
+REMOTE_READS = 16  # that one task has in progress, since small remote files are mostly latency
+GROWTH = 12  # estimated size of a decoded image relative to its file
 
 
 class ImageSource:
-    """A ``Source`` over image files: the column ``image``, and ``path`` where it is asked for.
+    """A ``Source`` over image files: the column ``image``, and ``path`` on request.
 
-    The files are found when it is made, so a wrong path is reported there.
+    The constructor finds the files, so that it reports a wrong path.
     """
 
     can_filter = False
@@ -95,7 +95,7 @@ def _groups(files: Sequence[DataFile]) -> Iterator[tuple[DataFile, ...]]:
 
 @dataclass(eq=False)
 class ImageTask:
-    """Some files, in order. Their images come in batches that are bounded by what they hold decoded."""
+    """Some files, in order. The decoded size bounds the batches."""
 
     num_rows: int | None
     nbytes: int | None
@@ -109,19 +109,19 @@ class ImageTask:
         return group_origin(self.files)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        if IMAGE not in self.columns and self.skipped is None:  # only who skips files must look into them
+        if IMAGE not in self.columns and self.skipped is None:  # nothing requires the content
             yield self._batch(self.files, None)
             return
         for files, images in self._bounded():
             column = self.decoder.decode(images)
-            kept = self._without_corrupt(files, column)
-            if kept is None:
+            readable = self._readable_rows(files, column)
+            if readable is None:
                 yield self._batch(files, column.values)
-            elif kept:
-                yield self._batch([files[row] for row in kept], column.values.take(arrow_array(kept)))
+            elif readable:
+                yield self._batch([files[row] for row in readable], column.values.take(arrow_array(readable)))
 
     def _bounded(self) -> Iterator[tuple[list[DataFile], list[Found]]]:
-        """Yield files and images, opened, in groups of about a batch."""
+        """Yield files and opened images in groups of about a batch."""
         files: list[DataFile] = []
         images: list[Found] = []
         nbytes = 0
@@ -136,8 +136,8 @@ class ImageTask:
         if files:
             yield files, images
 
-    def _without_corrupt(self, files: Sequence[DataFile], column: PartialColumn) -> list[int] | None:
-        """Return the rows to keep where some are passed over, None to keep them all; or raise for the first."""
+    def _readable_rows(self, files: Sequence[DataFile], column: PartialColumn) -> list[int] | None:
+        """Return the readable rows, or None if all are; raise the first error unless corrupt files are skipped."""
         if not column.failures:
             return None
         for row, exc in sorted(column.failures.items()):
@@ -153,12 +153,12 @@ class ImageTask:
 
 
 def _contents(files: Sequence[DataFile]) -> Iterable[bytes]:
-    """Yield what files hold, in order; several are read at once where that is mostly a wait."""
+    """Yield the contents of files in order; read several remote ones at once."""
     if all(file.storage.is_local for file in files):
         yield from map(_content, files)
         return
     with ThreadPoolExecutor(REMOTE_READS) as threads:
-        # A window, so that a task holds some encoded files at a time and not all of them.
+        # A window bounds the encoded files that a task holds.
         for start in range(0, len(files), 2 * REMOTE_READS):
             yield from threads.map(_content, itertools.islice(files, start, start + 2 * REMOTE_READS))
 
@@ -171,26 +171,26 @@ def _content(file: DataFile) -> bytes:
 
 @dataclass(frozen=True)
 class EncodedFiles:
-    """A ``FileEncoding`` of files that are the bytes of one row each."""
+    """A ``FileEncoding`` of files that hold the bytes of one row."""
 
     suffix: str
     replaces: tuple[str, ...]
 
     def check(self, schema: pa.Schema) -> None:
-        """Bytes are bytes."""
+        """Accept the schema, which is one column of bytes."""
 
     def open(self, path: str, schema: pa.Schema) -> EncodedFile:
         return EncodedFile(path)
 
     def stored_batches(self, path: str) -> None:
-        """The files hold no types."""
+        """Return None: the files hold no types."""
 
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Not asked for: a file is one row."""
+        """Do nothing: a file is one row and is never cut."""
 
 
 class EncodedFile:
-    """One file on its way."""
+    """One open file."""
 
     nbytes_held = 0
 
@@ -202,14 +202,14 @@ class EncodedFile:
             self._stream.write(value.as_buffer())
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         self._stream.close()
 
 
 def image_sink(path: str, file_format: str, **options: Any) -> FileSink:
-    """Return the sink that makes a file of each row, which is an encoded image; options are those of ``file_sink``."""
+    """Return the sink that writes each row, an encoded image, to a file; the options are those of ``file_sink``."""
     encoding_of(file_format, "write_images: file_format")
     suffix = f".{str(file_format).lower().lstrip('.')}"
     return file_sink(path, EncodedFiles(suffix, SUFFIXES), rows_per_file=1, **options)

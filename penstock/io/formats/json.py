@@ -1,4 +1,4 @@
-"""JSON: one object a line, or one array of objects; the first byte that is no space tells which."""
+"""JSON: one object a line, or one array of objects if the file begins with ``[``."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from penstock.io.files import DataFile
 from penstock.io.formats.lines import (
     COMPRESSIONS,
     check_compression,
+    copy_records,
     line_blocks,
     shortened,
     utf8_text,
     with_compressed,
 )
-from penstock.io.formats.text_records import copy_records
 from penstock.io.writer import FileSink, file_sink
 from penstock.storage.file import File
 from penstock.types import PythonType
 
-_ARRAY_ROWS = 16 * 1024  # elements of an array that are parsed at once
-_WRITE_ROWS = 1024  # rows that are Python objects at once: as few as fit the processor's cache, which is 5x faster
+_ARRAY_ROWS = 16 * 1024  # elements of an array in one block
+_WRITE_ROWS = 1024  # rows converted to Python objects at once; few enough for the processor's cache, which is 5x faster
 
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """JSON files. Types are those of the first few megabytes; text that looks like a date stays text."""
+    """JSON files. The first few megabytes determine the types; text that looks like a date stays text."""
 
     name: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".json", ".jsonl", ".ndjson")
@@ -65,7 +65,7 @@ class JsonFormat:
 
 @dataclass(frozen=True)
 class _Block:
-    """Some objects, one a line; ``first`` is the number of the first one, counted in ``unit``."""
+    """Objects, one a line; ``first`` is the number of the first one, counted in ``unit``."""
 
     file: DataFile
     content: bytes
@@ -76,7 +76,7 @@ class _Block:
         return sum(1 for line in self.content.splitlines() if line.strip())
 
     def parsed(self, schema: pa.Schema | None) -> pa.Table | None:
-        """Return the rows, with the columns of ``schema`` or all that are there; None where there are none."""
+        """Return the rows with the columns of ``schema``, or with all columns; None for an empty block."""
         if not self.content.strip():
             return None
         try:
@@ -85,7 +85,7 @@ class _Block:
             raise self._located(schema, exc) from exc
 
     def _located(self, schema: pa.Schema | None, error: Exception) -> CorruptFileError:
-        """Return the error with the line to blame: the end of the shortest beginning that does not parse."""
+        """Return the error with its line, which ends the shortest prefix of the block that does not parse."""
         lines = self.content.splitlines(keepends=True)
         low, high = 0, len(lines)
         while high - low > 1:
@@ -107,7 +107,7 @@ def _blocks(file: DataFile) -> Iterator[_Block]:
             if content.lstrip().startswith(b"["):
                 yield from _array_blocks(file, content + b"".join(rest for _, rest in blocks))
                 return
-            utf8_text(file, first, content)  # Arrow's parser does not look
+            utf8_text(file, first, content)  # Arrow's parser does not check
             yield _Block(file, content, first)
             if content.strip():
                 break
@@ -164,12 +164,12 @@ def _reason(line: bytes, error: Exception) -> str:
 
 
 def _settled_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type to use for all files: dates and what is always null in the first block become text."""
+    """Return the type for all files: dates and columns without values in the first block become text."""
     return _mapped(dtype, lambda leaf: pa.string() if pa.types.is_null(leaf) or pa.types.is_temporal(leaf) else leaf)
 
 
 def _parsed_type(dtype: pa.DataType) -> pa.DataType:
-    """Return what Arrow's JSON parser shall make of a column that will then be cast to ``dtype``."""
+    """Return the type that Arrow's JSON parser gives a column before it is cast to ``dtype``."""
     return _mapped(dtype, lambda leaf: leaf if _is_json_leaf(leaf) else pa.string())
 
 
@@ -192,7 +192,7 @@ def _mapped(dtype: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> p
 
 @dataclass(frozen=True)
 class JsonEncoding:
-    """How JSON is written: one object a line. Bytes become base64, exact decimals stay exact numbers."""
+    """An encoding as JSON, one object a line. Bytes become base64, decimals stay exact numbers."""
 
     compression: str | None = None
     replaces: ClassVar[tuple[str, ...]] = JsonFormat.suffixes
@@ -205,13 +205,13 @@ class JsonEncoding:
         return ".json" + COMPRESSIONS[self.compression]
 
     def check(self, schema: pa.Schema) -> None:
-        """Every type has a form in JSON."""
+        """Accept every type."""
 
     def open(self, path: str, schema: pa.Schema) -> JsonEncoder:
         return JsonEncoder(path, self.compression)
 
     def stored_batches(self, path: str) -> None:
-        """The files hold text, not types."""
+        """Return None: JSON files hold no types."""
 
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
         copy_records(source, target, ranges, self.compression)
@@ -229,7 +229,7 @@ class JsonEncoder:
 
         options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
         maps_as_pydicts = None
-        if any(map(_has_other_keys, batch.schema.types)):  # slow, so only where it is needed
+        if any(map(_has_other_keys, batch.schema.types)):  # slow, so only on demand
             options |= orjson.OPT_NON_STR_KEYS
             maps_as_pydicts = "lossy"
         batch = _without_nanoseconds(batch)
@@ -238,17 +238,17 @@ class JsonEncoder:
             try:
                 self._stream.write(b"".join([orjson.dumps(row, _jsonable, options) for row in rows]))
             except TypeError as exc:
-                raise WriteError(f"A value has no form in JSON: {exc.__cause__ or exc}") from exc
+                raise WriteError(f"JSON cannot hold a value: {exc.__cause__ or exc}") from exc
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         self._stream.close()
 
 
 def _jsonable(value: Any) -> Any:
-    """Return a form that orjson knows for what it does not."""
+    """Return a value that orjson can encode for one that it cannot."""
     import orjson
 
     match value:
@@ -262,26 +262,26 @@ def _jsonable(value: Any) -> Any:
             return value.total_seconds()
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()
-        case np.ndarray():  # one that orjson does not take: not contiguous, or of a type such as float16
+        case np.ndarray():  # orjson refuses arrays that are not contiguous, and types such as float16
             return value.tolist()
         case set() | frozenset() | tuple():
             return list(value)
         case File() if value.path is not None:
             return value.path
         case File():
-            raise TypeError(f"{value!r} lives in memory and has no path; write its content with download()")
+            raise TypeError(f"{value!r} is in memory and has no path; write its content with download()")
     raise TypeError(f"{value!r} of type {type(value).__name__}")
 
 
 def _has_other_keys(dtype: pa.DataType) -> bool:
-    """Return whether there may be dicts in a column whose keys are not text."""
+    """Return whether a column may hold dicts with keys that are not text."""
     if pa.types.is_map(dtype) or isinstance(dtype, PythonType):
         return True
     return any(_has_other_keys(dtype.field(number).type) for number in range(dtype.num_fields))
 
 
 def _without_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with times in microseconds, which is what Python's own times can hold."""
+    """Return the batch with times in microseconds, the precision of Python's times."""
     columns = []
     for column in batch.columns:
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
@@ -293,7 +293,7 @@ def _without_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def json_texts(array: pa.Array) -> pa.Array:
-    """Return each value as JSON text, for stores that have no type for it.
+    """Return each value as JSON text, for stores without a type for it.
 
     >>> json_texts(pa.array([{"a": [1, 2]}, None])).to_pylist()
     ['{"a":[1,2]}', None]
@@ -306,7 +306,7 @@ def json_texts(array: pa.Array) -> pa.Array:
     try:
         texts = [None if value is None else orjson.dumps(value, _jsonable, options).decode() for value in values]
     except TypeError as exc:
-        raise WriteError(f"A value has no form in JSON: {exc.__cause__ or exc}") from exc
+        raise WriteError(f"JSON cannot hold a value: {exc.__cause__ or exc}") from exc
     return pa.array(texts, pa.string())
 
 

@@ -1,8 +1,9 @@
-"""Files of lines, read in blocks of whole lines."""
+"""Text files, read in blocks of whole lines and copied by records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def with_compressed(*suffixes: str) -> tuple[str, ...]:
-    """Return the suffixes, plain and with those of compressed files.
+    """Return the suffixes, plain and with each suffix of compressed files.
 
     >>> with_compressed(".csv")
     ('.csv', '.csv.gz', '.csv.bz2', '.csv.zst', '.csv.lz4')
@@ -26,16 +27,16 @@ def with_compressed(*suffixes: str) -> tuple[str, ...]:
 
 
 def check_compression(compression: str | None) -> None:
-    """Refuse a compression that text files cannot have."""
+    """Refuse a compression that text files do not support."""
     if compression not in COMPRESSIONS:
         known = ", ".join(map(repr, COMPRESSIONS))
         raise InvalidArgumentError(f"compression={compression!r} is not known; use one of {known}.")
 
 
 def line_blocks(stream: Any) -> Iterator[tuple[int, bytes]]:
-    """Yield the content in blocks that end with a line, each with the number of its first line, from 1.
+    """Yield the content in blocks of whole lines, each with the number of its first line, from 1.
 
-    A line longer than a block makes the block as long as it must be.
+    A block with a longer line is as long as that line.
     """
     line = 1
     begun: list[bytes] = []
@@ -55,7 +56,7 @@ def line_blocks(stream: Any) -> Iterator[tuple[int, bytes]]:
 
 
 def utf8_text(file: DataFile, first_line: int, block: bytes) -> pa.Array:
-    """Return a block as an array of one text, or raise with the line that is not UTF-8."""
+    """Return a block as an array of one text; raise an error with the line that is not UTF-8."""
     try:
         return pa.array([block], pa.binary()).cast(pa.string())
     except pa.ArrowInvalid as exc:
@@ -71,7 +72,46 @@ def utf8_text(file: DataFile, first_line: int, block: bytes) -> pa.Array:
 
 
 def shortened(text: str | bytes) -> str:
-    """Return the text for an error message, cut to one short line."""
+    """Return the text for an error message, in quotes and at most 80 characters long."""
     shown = text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
     shown = shown.strip()
     return repr(shown if len(shown) <= 80 else shown[:77] + "...")
+
+
+def copy_records(
+    source: str,
+    target: str,
+    ranges: Sequence[tuple[int, int]],
+    compression: str | None,
+    *,
+    is_csv: bool = False,
+) -> None:
+    """Copy the bytes of the records within ``ranges``, which are sorted; a record is a line, or a row of CSV."""
+    left = [(start, stop) for start, stop in ranges if start < stop]
+    with (
+        io.BufferedReader(pa.input_stream(source, compression=compression)) as lines,
+        pa.output_stream(target, compression=compression) as out,
+    ):
+        for number, record in enumerate(csv_records(lines) if is_csv else lines):
+            while left and left[0][1] <= number:
+                left.pop(0)
+            if not left:
+                return
+            if left[0][0] <= number:
+                out.write(record)
+
+
+def csv_records(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the rows of a CSV file as bytes; a line break within quotes does not end one.
+
+    >>> list(csv_records([b'a,"x\\n', b'y"\\n', b'b,z\\n']))
+    [b'a,"x\\ny"\\n', b'b,z\\n']
+    """
+    record: list[bytes] = []
+    is_quoted = False
+    for line in lines:
+        record.append(line)
+        is_quoted ^= line.count(b'"') % 2 == 1
+        if not is_quoted:
+            yield b"".join(record)
+            record.clear()

@@ -1,4 +1,4 @@
-"""NumPy's .npy files: the first dimension of an array is the rows of a column."""
+"""NumPy's .npy files: the first dimension of an array becomes the rows of a column."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock.io.writer import FileSink, file_sink
 from penstock.types import EmbeddingType, ImageType, TensorType, default_numpy, to_arrow_array
 
 COLUMN = "data"
-_HEADER_NBYTES = 256  # room for any number of rows, which is known when the file is complete
+_HEADER_NBYTES = 256  # reserved for the header, which states the number of rows and is written last
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of its array, and where the values begin."""
+    """The shape and type of a file's array, and the offset of its values."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -43,7 +43,7 @@ class Header:
 
 @dataclass(frozen=True)
 class NumpyFormat:
-    """Files of one array each. Arrays of Python objects are refused: to load one is to run what it says."""
+    """Files of one array each. Arrays of Python objects are refused, since loading them runs code."""
 
     name: ClassVar[str] = "numpy"
     suffixes: ClassVar[tuple[str, ...]] = (".npy",)
@@ -101,14 +101,14 @@ def _read_header(stream: Any, file: DataFile) -> Header:
         raise CorruptFileError(f"Cannot read {str(file)!r}: {exc}") from exc
     if dtype.hasobject:
         raise CorruptFileError(
-            f"Cannot read {str(file)!r}: it holds Python objects, and to load them is to run code of the file's choice."
+            f"Cannot read {str(file)!r}: it holds Python objects, and loading them would run code from the file."
         )
     return Header(shape, dtype, is_fortran and len(shape) > 1, stream.tell())
 
 
 @dataclass(frozen=True)
 class NumpyEncoding:
-    """How one column is written: numbers, or fixed-shape tensors, images and embeddings. ``column`` is its own name."""
+    """An encoding of the column ``column``: numbers, or tensors, images and embeddings of one shape."""
 
     column: str = COLUMN
     suffix: ClassVar[str] = ".npy"
@@ -118,7 +118,7 @@ class NumpyEncoding:
         for column in schema:
             if not _has_one_shape(column.type):
                 raise InvalidArgumentError(
-                    f"write_numpy: column {self.column!r} of type {column.type} is no array of one shape; "
+                    f"write_numpy: column {self.column!r} of type {column.type} is not an array of one shape; "
                     "cast it to a tensor or an embedding first."
                 )
 
@@ -129,17 +129,17 @@ class NumpyEncoding:
         return NumpyFormat().read(DataFile(Storage(), path, None), FilePart(), pa.schema([(COLUMN, pa.null())]))
 
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Not asked for: rows can be read back."""
+        """Do nothing: ``stored_batches`` returns the rows."""
 
 
 class NumpyEncoder:
-    """One open file. The header is written again when the number of rows is known."""
+    """One open file. ``close`` writes the header, which states the number of rows."""
 
     nbytes_held = 0
 
     def __init__(self, path: str, schema: pa.Schema, column: str) -> None:
         self._column = column
-        self._file = open(path, "w+b")  # noqa: SIM115, it lives as long as the encoder
+        self._file = open(path, "w+b")  # noqa: SIM115 - close() closes it
         self._file.write(b"\0" * _HEADER_NBYTES)
         self._num_rows = 0
         self._sample = default_numpy(schema.empty_table().column(0).combine_chunks())
@@ -147,13 +147,13 @@ class NumpyEncoder:
     def write(self, batch: pa.RecordBatch) -> None:
         column = batch.column(0)
         if column.null_count:
-            raise WriteError(f"write_numpy: column {self._column!r} has nulls, which .npy files have not.")
+            raise WriteError(f"write_numpy: column {self._column!r} has nulls, which .npy files cannot hold.")
         self._sample = np.ascontiguousarray(default_numpy(column))
         self._num_rows += len(self._sample)
         self._file.write(self._sample.data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         if self._file.closed:

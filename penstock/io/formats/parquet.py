@@ -1,4 +1,4 @@
-"""Parquet: read in runs of row groups, each a task, so that one large file keeps all cores busy."""
+"""Parquet: a task reads a run of row groups, so that one large file keeps all cores busy."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROW_GROUP_ROWS = 2**20
 ROW_GROUP_NBYTES = 32 * 2**20
 COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
-_SMALL_NBYTES = 2**20  # too little to be worth the threads
-_STREAM_NBYTES = 16 * 2**20  # of a larger file, no more than this is read ahead of what is decoded
-_PREFETCH_NBYTES = 128 * 2**20  # what a task reads at once over the network; of more, a column at a time
+_SMALL_NBYTES = 2**20  # too little for threads to pay off
+_STREAM_NBYTES = 16 * 2**20  # read-ahead of a larger file
+_PREFETCH_NBYTES = 128 * 2**20  # a task reads so much at once over the network; of more, a column at a time
 
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Parquet files; a part's ``detail`` is the numbers of its row groups, or None for all of them."""
+    """Parquet files; the ``detail`` of a part is the numbers of its row groups, or None for all."""
 
     name: ClassVar[str] = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq", ".parq")
@@ -40,7 +40,7 @@ class ParquetFormat:
 
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
         if not file.storage.is_local and file.size is not None and file.size < TASK_NBYTES // 4:
-            # Reading the footer takes a round trip; for a file that is one task anyway the worker does it.
+            # The footer takes a round trip; the worker reads that of a file that is a single task.
             yield FilePart(nbytes=file.size * 4)
             return
         with _opened(file) as parquet:
@@ -69,11 +69,11 @@ class ParquetFormat:
 
 @contextmanager
 def _opened(file: DataFile) -> Iterator[Any]:
-    """Open a file such that it is read as a stream: Arrow's defaults buffer whole row groups ahead."""
+    """Open a file for streaming; Arrow's defaults buffer whole row groups."""
     import pyarrow.parquet as pq
 
     class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
-        """A Parquet file that knows the file it reads."""
+        """A Parquet file with its handle."""
 
         def __init__(self, handle: Any, **options: Any) -> None:
             super().__init__(handle, **options)
@@ -82,18 +82,18 @@ def _opened(file: DataFile) -> Iterator[Any]:
     with reading(file), file.open_ranges() if file.storage.is_ours else file.open_file() as handle:
         size = handle.nbytes if isinstance(handle, RangeFile) else handle.size()
         if size == 0:
-            raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty, it has not even a Parquet footer.")
+            raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty and has no Parquet footer.")
         if size <= _STREAM_NBYTES or file.storage.is_ours:
             yield OpenParquet(handle, pre_buffer=not (file.storage.is_local or file.storage.is_ours))
             return
         metadata = pq.read_metadata(handle)
-        # Every column of a row group has a buffer of its own; together they stay small.
+        # Each column of a row group has its own buffer; together they stay small.
         buffer_nbytes = max(_STREAM_NBYTES // max(metadata.num_columns, 1), 64 * 1024)
         yield OpenParquet(handle, metadata=metadata, pre_buffer=not file.storage.is_local, buffer_size=buffer_nbytes)
 
 
 def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: set[str]) -> None:
-    """Read the parts of some columns and row groups in one go: over a network, waiting costs more than reading."""
+    """Read the chunks of columns and row groups at once: over a network, latency costs more than bytes."""
     ranges = []
     for group in map(metadata.row_group, groups):
         for number in range(group.num_columns):
@@ -123,21 +123,21 @@ def _runs(metadata: Any, groups: Sequence[int]) -> Iterator[FilePart]:
 
 
 def _matching_groups(file: DataFile, schema: pa.Schema, predicate: pc.Expression) -> list[int]:
-    """Return the row groups whose statistics do not rule out that ``predicate`` is true."""
+    """Return the row groups, without those whose statistics rule out ``predicate``."""
     import pyarrow.dataset as ds
 
     fragment = ds.ParquetFileFormat().make_fragment(file.path, file.storage.open())
     try:
         matching = fragment.subset(predicate, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        matching = fragment  # it uses columns that the file does not have: nothing can be ruled out
+        matching = fragment  # the file lacks a column of the predicate
     return [group.id for group in matching.row_groups]
 
 
 def _with_row_group(
     file: DataFile, parquet: Any, groups: Sequence[int], columns: list[str], error: Exception
 ) -> CorruptFileError:
-    """Return the error with the row group that is to blame, found by reading them one by one."""
+    """Return the error with its row group, found by reading them one by one."""
     place = f"row groups {groups[0]} to {groups[-1]}"
     for group in groups:
         try:
@@ -151,7 +151,7 @@ def _with_row_group(
 
 @dataclass(frozen=True)
 class ParquetEncoding:
-    """How Parquet is written: small batches are gathered, so that a file has few and large row groups."""
+    """An encoding as Parquet. It collects small batches, so that a file has few and large row groups."""
 
     compression: str | None = "snappy"
     suffix: ClassVar[str] = ".parquet"
@@ -160,7 +160,7 @@ class ParquetEncoding:
     def __post_init__(self) -> None:
         if str(self.compression or "none").lower() not in COMPRESSIONS:
             raise InvalidArgumentError(
-                f"compression={self.compression!r} is not one that Parquet has; use one of {', '.join(COMPRESSIONS)}."
+                f"compression={self.compression!r} is not known; use one of {', '.join(COMPRESSIONS)}."
             )
 
     def check(self, schema: pa.Schema) -> None:
@@ -177,7 +177,7 @@ class ParquetEncoding:
         return ParquetFormat().read(file, FilePart(), schema)
 
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Not asked for: rows can be read back."""
+        """Do nothing: ``stored_batches`` returns the rows."""
 
 
 class ParquetEncoder:
@@ -212,16 +212,16 @@ class ParquetEncoder:
 
 
 def _repeating_columns(schema: pa.Schema) -> Iterator[str]:
-    """Yield the leaf columns that a dictionary may shrink.
+    """Yield the leaf columns that a dictionary may compress.
 
-    Measurements, scores and embeddings hardly ever repeat: to try a dictionary on them takes as long as to write them.
+    Floating-point values rarely repeat, and trying a dictionary on them takes as long as writing them.
     """
     for field in schema:
         yield from (path for path, dtype in _leaves(field.name, field.type) if not pa.types.is_floating(dtype))
 
 
 def _leaves(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield the leaf columns of a type as Parquet names them."""
+    """Yield the leaf columns of a type with their Parquet paths."""
     if isinstance(dtype, pa.BaseExtensionType):
         yield from _leaves(path, dtype.storage_type)
     elif pa.types.is_struct(dtype):

@@ -62,7 +62,7 @@ class TextFormat:
 
 
 class _Utf8:
-    """A stream of another encoding, read as UTF-8."""
+    """A stream of another encoding, recoded as UTF-8."""
 
     def __init__(self, stream: Any, encoding: str) -> None:
         self._stream = stream
@@ -72,12 +72,12 @@ class _Utf8:
         while True:
             chunk = bytes(self._stream.read(size))
             text = self._decoder.decode(chunk, final=not chunk or size is None)
-            if text or not chunk:  # else it was part of a character
+            if text or not chunk:  # otherwise the chunk ends within a character
                 return text.encode()
 
 
 def _split_lines(text: pa.Array) -> pa.Array:
     lines = pc.split_pattern(text, "\n").values
-    if lines[-1].as_py() == "":  # what follows the last line's end is not a line
+    if lines[-1].as_py() == "":  # the file ends with a line break
         lines = lines[:-1]
     return pc.replace_substring_regex(lines, r"\r$", "") if "\r" in text[0].as_py() else lines

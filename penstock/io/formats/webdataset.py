@@ -1,6 +1,6 @@
-"""WebDataset: tar files in which the members that share a name up to the first dot are one sample, one row.
+"""WebDataset: tar files where members with the same name up to the first dot form one sample, which is one row.
 
-Members are read in order and nothing is ever extracted, so where their names point does not matter.
+Nothing is extracted to disk, so the paths in member names are harmless.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_SAMPLE_NBYTES = 2**30
 BATCH_SAMPLES = 1024
 INFERRED_SAMPLES = 100
 
-_MAX_HEADER_NBYTES = 2**20  # of the headers that hold long names: tarfile reads them whole, whatever size they claim
+_MAX_HEADER_NBYTES = 2**20  # of a header for a long name, which tarfile reads whole at any size it states
 _TEXT = {"txt", "text", "transcript"}
 _INTEGER = {"cls", "cls2", "class", "count", "index", "inx", "id"}
 _JSON = {"json", "jsn"}
@@ -43,10 +43,9 @@ Decoder = Callable[[Sample], Sample]
 
 
 class _Header(tarfile.TarInfo):
-    """A header that refuses absurd sizes before anything of that size is read, and to take damage for the end.
+    """A header that refuses absurd sizes, and damaged blocks, which tarfile takes for the end of the archive.
 
-    tarfile itself takes any block that is no header for the end of the archive. Two blocks of zeros are its end; a
-    single one is, where nothing comes after it.
+    The archive ends with two blocks of zeros, or with one at the end of the file.
     """
 
     @classmethod
@@ -57,12 +56,12 @@ class _Header(tarfile.TarInfo):
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             if stream.read(tarfile.BLOCKSIZE).strip(b"\0"):
-                raise tarfile.ReadError(f"the block at byte {start} is empty, where a header should be") from None
+                raise tarfile.ReadError(f"the block at byte {start} is empty, where a header is expected") from None
             raise
         except tarfile.EmptyHeaderError:  # type: ignore[attr-defined]
             if not start:
                 raise
-            raise tarfile.ReadError(f"it is cut off after {start} bytes") from None
+            raise tarfile.ReadError(f"it is truncated after {start} bytes") from None
         except (tarfile.TruncatedHeaderError, tarfile.InvalidHeaderError) as exc:  # type: ignore[attr-defined]
             raise tarfile.ReadError(f"no header at byte {start}: {exc}") from None
 
@@ -74,10 +73,10 @@ class _Header(tarfile.TarInfo):
 
 @dataclass(frozen=True)
 class WebDatasetFormat:
-    """Tar files of samples. ``decoders`` are applied in turn to each sample, a dict of bytes by extension."""
+    """Tar files of samples. Each of ``decoders`` in turn takes a sample, a dict of bytes by extension."""
 
     decoders: tuple[Decoder, ...] = ()
-    suffixes_wanted: tuple[str, ...] | None = None
+    extensions: tuple[str, ...] | None = None
     fileselect: tuple[str, ...] | Callable[[str], bool] | None = None
     max_sample_bytes: int = MAX_SAMPLE_NBYTES
     name: ClassVar[str] = "webdataset"
@@ -110,7 +109,7 @@ class WebDatasetFormat:
             yield _batch(held, schema, file)
 
     def _samples(self, file: DataFile) -> Iterator[Sample]:
-        """Yield the decoded samples in the order of the file."""
+        """Yield the decoded samples in file order."""
         with _opened(file) as archive:
             key, sample, nbytes = "", Sample(), 0
             for member, found, extension in self._members(archive):
@@ -130,15 +129,15 @@ class WebDatasetFormat:
                 yield self._decoded(key, sample, file)
 
     def _members(self, archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, str]]:
-        """Yield the files of the archive that are wanted, each with its key and extension."""
+        """Yield the selected files of the archive with their keys and extensions."""
         for member in archive:
-            archive.members = []  # type: ignore[attr-defined]  # tarfile keeps every header it has seen
+            archive.members = []  # type: ignore[attr-defined]  # tarfile would hold every header
             key, extension = split_member(member.name)
-            if member.isfile() and extension and self._is_wanted(member.name, extension):
+            if member.isfile() and extension and self._is_selected(member.name, extension):
                 yield member, key, extension
 
-    def _is_wanted(self, name: str, extension: str) -> bool:
-        if self.suffixes_wanted is not None and extension not in self.suffixes_wanted:
+    def _is_selected(self, name: str, extension: str) -> bool:
+        if self.extensions is not None and extension not in self.extensions:
             return False
         if callable(self.fileselect):
             return bool(self.fileselect(name))
@@ -157,7 +156,7 @@ class WebDatasetFormat:
 
 
 def expand_braces(path: str) -> list[str]:
-    """Return the paths that WebDataset's notation for shards stands for: ``{first..last}`` and ``{this,that}``.
+    """Expand WebDataset's notation for shards: ``{first..last}`` and ``{this,that}``.
 
     >>> expand_braces("{train,val}-{08..10}.tar")[:4]
     ['train-08.tar', 'train-09.tar', 'train-10.tar', 'val-08.tar']
@@ -181,19 +180,19 @@ def expand_braces(path: str) -> list[str]:
 
 
 def shard_paths(paths: Paths) -> Paths:
-    """Return a user's paths with the braces in them expanded; a local file of just that name is itself."""
+    """Expand the braces in paths, except for an existing local file of that name."""
     given = list(paths) if isinstance(paths, list | tuple) else [paths]
     return [each for path in given for each in _shards(path)]
 
 
 def _shards(path: Any) -> list[Any]:
     if not isinstance(path, str | os.PathLike) or os.path.exists(path):
-        return [path]  # what is not a path is refused where files are looked for
+        return [path]  # find_files refuses what is not a path
     return expand_braces(os.fspath(path))
 
 
 def split_member(name: str) -> tuple[str, str]:
-    """Return the key and the extension of a member; the extension is empty for what is not part of a sample.
+    """Return the key and the extension of a member; the extension is empty for a member outside any sample.
 
     >>> split_member("a.b/0001.seg.PNG"), split_member("a/.hidden.txt"), split_member("../../etc/passwd.txt")
     (('a.b/0001', 'seg.png'), ('', ''), ('../../etc/passwd', 'txt'))
@@ -204,7 +203,7 @@ def split_member(name: str) -> tuple[str, str]:
 
 
 def decode_basic(sample: Sample) -> Sample:
-    """Decode text, class numbers and JSON by their extensions; images and all else stay bytes.
+    """Decode text, class numbers and JSON by their extensions; images and other files stay bytes.
 
     >>> decode_basic({"__key__": "1", "txt": b"hi", "cls": b"3", "json": b'{"a": 1}', "jpg": b"..."})
     {'__key__': '1', 'txt': 'hi', 'cls': 3, 'json': {'a': 1}, 'jpg': b'...'}
@@ -231,7 +230,7 @@ def webdataset_format(
     fileselect: Sequence[str] | Callable[[str], bool] | None = None,
     max_sample_bytes: int = MAX_SAMPLE_NBYTES,
 ) -> WebDatasetFormat:
-    """Return the format as the user describes it."""
+    """Return the format for the user's arguments."""
     given = [] if decoder is None or decoder is False else [decoder]
     if isinstance(decoder, list | tuple):
         given = list(decoder)
@@ -247,7 +246,7 @@ def webdataset_format(
 
 
 def _common_type(values: Sequence[Any], name: str, file: DataFile) -> pa.DataType:
-    """Return a type for all values; where they have none in common the user must choose."""
+    """Return the common type of all values; bytes if there is none."""
     found: DataType | None = None
     try:
         for value in values:

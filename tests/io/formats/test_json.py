@@ -179,7 +179,7 @@ def test_a_value_without_a_form_is_an_error(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict({"a": to_arrow_array([object], DataType.python(), what="x")})
     sink = FileSink(str(tmp_path / "out"), JsonEncoding())
     sink.start()
-    with pytest.raises(WriteError, match=r"A value has no form in JSON: .*object.*type"):
+    with pytest.raises(WriteError, match=r"JSON cannot hold a value: .*object.*type"):
         sink.open().write(batch)
     sink.abort()
 
@@ -188,5 +188,5 @@ def test_a_file_is_its_path(tmp_path: Path) -> None:
     df = ps.from_pydict({"f": [ps.File("a/b.txt"), None, ps.File("s3://bucket/x")]})
     df.write_json(str(tmp_path / "out"))
     assert ps.read_json(tmp_path / "out").to_pydict() == {"f": ["a/b.txt", None, "s3://bucket/x"]}
-    with pytest.raises(WriteError, match=r"lives in memory and has no path; write its content with download"):
+    with pytest.raises(WriteError, match=r"is in memory and has no path; write its content with download"):
         ps.from_pydict({"f": [ps.File(b"x")]}).write_json(str(tmp_path / "other"))

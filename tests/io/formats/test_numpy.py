@@ -80,7 +80,7 @@ def test_an_empty_result_has_a_shape(tmp_path: Path) -> None:
 
 
 def test_what_numpy_files_cannot_hold(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="column 's' of type string is no array of one shape"):
+    with pytest.raises(InvalidArgumentError, match="column 's' of type string is not an array of one shape"):
         ps.from_pydict({"s": ["a"]}).write_numpy(str(tmp_path / "s"), column="s")
     with pytest.raises(WriteError, match="column 'a' has nulls"):
         ps.from_pydict({"a": [1, None]}).write_numpy(str(tmp_path / "a"), column="a")

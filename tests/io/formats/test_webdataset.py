@@ -158,7 +158,7 @@ def damaged(data: bytes, start: int, content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda data: data[: 512 * 20], "cut off after 10240 bytes"),
+        (lambda data: data[: 512 * 20], "truncated after 10240 bytes"),
         (lambda data: data[: 512 * 20 + 100], "no header at byte 10240: truncated header"),
         (lambda data: data[: 512 * 19 + 100], "unexpected end of data"),
         (lambda data: damaged(data, 512 * 20, b"Z" * 50), "no header at byte 10240: bad checksum"),
