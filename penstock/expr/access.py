@@ -1,4 +1,4 @@
-"""Kernels that take values apart: ``expr[key]`` on lists, structs and maps, and slices of lists."""
+"""Kernels for parts of values: ``expr[key]`` on lists, structs and maps, and slices of lists."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import TypeMismatchError, did_you_mean
 from penstock.expr.arrays import list_bounds, masked, on_arrays, ranges, to_lists, validity
+from penstock.expr.kinds import LIST, STRUCT
 from penstock.expr.registry import Value
-from penstock.expr.signatures import LIST, STRUCT, strict
+from penstock.expr.signatures import strict
 from penstock.types import DataType
 
 
@@ -27,8 +28,8 @@ def _field_type(dtype: DataType, *, name: str) -> DataType:
 
 @strict("struct_get", _field_type)
 def struct_get(value: Value, *, name: str) -> Value:
-    """Return one field of a struct; null where the struct is."""
-    # By position, because a name may hold a dot, which Arrow would read as a path.
+    """Return one field of a struct; null for a null struct."""
+    # By position, because Arrow reads a name with a dot as a path.
     return pc.struct_field(value, indices=[list(DataType(value.type).fields).index(name)])
 
 
@@ -37,7 +38,7 @@ def _item_type(dtype: DataType, *, key: Any) -> DataType:
         return dtype
     if dtype.is_struct():
         if not isinstance(key, str):
-            raise TypeMismatchError(f"a field of a struct is taken by its name, not by {key!r}")
+            raise TypeMismatchError(f"a struct is indexed by the name of a field, not by {key!r}")
         return _field_type(dtype, name=key)
     if dtype.is_map():
         try:
@@ -47,7 +48,7 @@ def _item_type(dtype: DataType, *, key: Any) -> DataType:
         return dtype.value
     if dtype.is_list() or dtype.is_embedding():
         if isinstance(key, bool) or not isinstance(key, int):
-            raise TypeMismatchError(f"an element of a list is taken by its position, not by {key!r}")
+            raise TypeMismatchError(f"a list is indexed by a position, not by {key!r}")
         return dtype.inner
     remedy = "; use substr(start, length) for a part of a text" if dtype.is_string() else ""
     raise TypeMismatchError(f"expected a list, struct or map, got {dtype}{remedy}")
@@ -55,7 +56,7 @@ def _item_type(dtype: DataType, *, key: Any) -> DataType:
 
 @strict("get_item", _item_type)
 def get_item(value: Value, *, key: Any) -> Value:
-    """Return the element, field or map value; null where there is none."""
+    """Return the element, field or map value; null if it does not exist."""
     dtype = DataType(value.type)
     if dtype.is_struct():
         return struct_get(value, name=key)
@@ -66,7 +67,7 @@ def get_item(value: Value, *, key: Any) -> Value:
 
 @on_arrays
 def element_at(lists: pa.Array, positions: pa.Array) -> pa.Array:
-    """Return the element at each row's position, counted from the end if negative; null where there is none."""
+    """Return the element at the position of each row, counted from the end if negative; null outside the list."""
     values, starts, ends = list_bounds(lists)
     valid = validity(lists, positions)
     position = positions.fill_null(0).to_numpy(zero_copy_only=False)
@@ -76,7 +77,7 @@ def element_at(lists: pa.Array, positions: pa.Array) -> pa.Array:
 
 
 def map_value(value: Value, key: Any) -> Value:
-    """Return the value of ``key``, the first if it appears twice; null where it does not."""
+    """Return the value of ``key``, the first if it occurs twice; null if it does not occur."""
     return pc.map_lookup(value, query_key=pa.scalar(key, value.type.key_type), occurrence="first")
 
 
@@ -88,7 +89,7 @@ def _slice_type(dtype: DataType, **_: Any) -> DataType:
 @strict("list_slice", _slice_type)
 @on_arrays
 def list_slice(lists: pa.Array, *, start: int, stop: int | None) -> pa.Array:
-    """Return the elements from ``start`` up to ``stop``, with Python's meaning of negative numbers."""
+    """Return the elements from ``start`` up to ``stop``; negative numbers count from the end."""
     values, starts, ends = list_bounds(lists)
     lengths = ends - starts
     first = np.clip(lengths + start if start < 0 else start, 0, lengths)

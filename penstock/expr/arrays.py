@@ -1,4 +1,4 @@
-"""What kernels need to work on arrays and constants alike: broadcasting, list offsets, storage of extension types."""
+"""Helpers of kernels: broadcasting of constants, list offsets, storage of extension types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Numbers = np.ndarray[Any, Any]
 
 def repeat(scalar: pa.Scalar, num_rows: int) -> pa.Array:
     """Return an array that holds ``scalar`` in every row."""
-    if not scalar.is_valid or not num_rows:  # Arrow cannot repeat a list no times
+    if not scalar.is_valid or not num_rows:  # Arrow cannot repeat a list zero times
         return pa.nulls(num_rows, scalar.type)
     if isinstance(scalar, pa.ExtensionScalar):
         return pa.ExtensionArray.from_storage(scalar.type, repeat(scalar.value, num_rows))
@@ -26,13 +26,13 @@ def repeat(scalar: pa.Scalar, num_rows: int) -> pa.Array:
 
 
 def broadcast(*values: pa.Array | pa.Scalar) -> list[pa.Array]:
-    """Return the values as arrays of one length: that of the arrays among them, or one if all are constants."""
+    """Return the values as arrays of the length of the arrays among them, or of length one if all are constants."""
     num_rows = next((len(value) for value in values if not isinstance(value, pa.Scalar)), 1)
     return [repeat(value, num_rows) if isinstance(value, pa.Scalar) else value for value in values]
 
 
 def on_arrays(compute: Callable[..., pa.Array]) -> Callable[..., pa.Array | pa.Scalar]:
-    """Make a kernel of arrays work on constants too: a constant is repeated, and constants alone give a constant."""
+    """Let a kernel of arrays take constants too: repeat a constant, and return a constant if all are constants."""
 
     @functools.wraps(compute)
     def broadcasting(*values: pa.Array | pa.Scalar, **options: Any) -> pa.Array | pa.Scalar:
@@ -48,7 +48,7 @@ def storage_of(array: pa.Array) -> pa.Array:
 
 
 def wrapped(storage: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return ``storage`` as an array of ``dtype`` where that is an extension type."""
+    """Return ``storage`` as an array of ``dtype`` if that is an extension type."""
     is_extension = isinstance(dtype, pa.BaseExtensionType)
     return pa.ExtensionArray.from_storage(dtype, storage) if is_extension else storage
 
@@ -74,7 +74,7 @@ def masked(numbers: Numbers, valid: Numbers, dtype: pa.DataType | None = None) -
 
 
 def text_bytes(texts: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
-    """Return all bytes of a string or binary array, and where each row starts and ends; null rows are empty."""
+    """Return all bytes of a string or binary array, and the start and end of each row; null rows are empty."""
     _, offsets, data = texts.buffers()
     num_rows = len(texts)
     if not num_rows:
@@ -86,9 +86,9 @@ def text_bytes(texts: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def list_bounds(lists: pa.Array) -> tuple[pa.Array, Numbers, Numbers]:
-    """Return the elements of a list, fixed-size list, embedding or map array, and where each row starts and ends.
+    """Return the elements of a list, fixed-size list, embedding or map array, and the start and end of each row.
 
-    A null row starts and ends at the same place. Slices are respected; the elements are not copied.
+    A null row is empty. Slices are respected; the elements are not copied.
     """
     lists = storage_of(lists)
     if pt.is_fixed_size_list(lists.type):
@@ -104,7 +104,7 @@ def list_bounds(lists: pa.Array) -> tuple[pa.Array, Numbers, Numbers]:
 
 
 def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
-    """Return ``start, start + 1, ...`` for every row, one after the other.
+    """Return ``start, start + 1, ...`` for every row, concatenated.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -115,7 +115,7 @@ def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
 
 
 def elements_of(lists: pa.Array) -> tuple[pa.Array, Numbers]:
-    """Return the elements of all rows one after the other, and how many each row has; null rows have none."""
+    """Return the elements of all rows, concatenated, and the length of each row; null rows are empty."""
     values, starts, ends = list_bounds(lists)
     lengths = ends - starts
     total = int(lengths.sum())
@@ -125,7 +125,7 @@ def elements_of(lists: pa.Array) -> tuple[pa.Array, Numbers]:
 
 
 def to_lists(elements: pa.Array, lengths: Numbers, valid: Numbers | None = None) -> pa.Array:
-    """Return ``elements`` cut into lists of these lengths, null where ``valid`` is false."""
+    """Return ``elements`` split into lists of these lengths, null where ``valid`` is false."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] > np.iinfo(np.int32).max:

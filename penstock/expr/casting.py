@@ -1,10 +1,11 @@
-"""The kernel of ``cast`` and ``try_cast``: from one type to another, a column at a time.
+"""The kernel of ``cast`` and ``try_cast``, which convert as SQL does.
 
-- A number loses its fraction on the way to an integer; what is too large for the type is an error.
-- Text is parsed: numbers, ``true``/``false``, ISO 8601 dates and times. Everything becomes text, nested values as JSON.
-- Lists, fixed-size lists, embeddings, tensors and images convert into one another where the sizes agree.
+- A number loses its fraction as an integer; a number too large for the type is an error.
+- Text is parsed: numbers, ``true``/``false``, ISO 8601 dates and times. Everything converts to text, nested values to
+  JSON.
+- Lists, fixed-size lists, embeddings, tensors and images convert into one another if the sizes agree.
 - Structs convert by field name: a field that the source lacks is null, one that the target lacks is dropped.
-- A timestamp without a timezone counts as UTC when it is given one; text without an offset as local to the timezone.
+- A timestamp without a timezone is in UTC when it gets one; text without an offset is local to the timezone.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def _cast_type(source: DataType, *, dtype: DataType, is_strict: bool = True) -> 
         remedy = f'; parse JSON text with deserialize("json", "{dtype}")'
     elif source.is_binary() and (dtype.is_numeric() or dtype.is_temporal()):
         remedy = f'; decode the bytes first with .cast("string").cast("{dtype}")'
-    raise TypeMismatchError(f"cannot turn {source} into {dtype}{remedy}")
+    raise TypeMismatchError(f"cannot convert {source} to {dtype}{remedy}")
 
 
 @kernel("cast", _cast_type)
 @on_arrays
 def cast(array: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Array:
-    """Return ``array`` as ``dtype``; what does not fit raises ComputeError if strict, and is null if not."""
+    """Return ``array`` as ``dtype``; a value that does not fit raises ComputeError if strict, and else is null."""
     if array.type == dtype.arrow:
         return array
     source = DataType(array.type)
@@ -52,18 +53,18 @@ def cast(array: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Array:
             raise _bad_value(array, source, dtype, exc) from exc
     if source.is_string() and dtype.is_numeric():
         array = pc.if_else(pc.match_substring_regex(array, NUMBER_PATTERN), array, pa.scalar(None, array.type))
-    return _salvaged(array, source, dtype)
+    return _convert_rows(array, source, dtype)
 
 
-def _salvaged(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
-    """Convert what can be converted: halves that fail are halved again until the bad rows stand alone."""
+def _convert_rows(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+    """Convert all values that fit: halve a part that fails until the bad rows are alone."""
     try:
         return converted(array, source, dtype)
     except REFUSALS:
         if len(array) <= 1:
             return pa.nulls(len(array), dtype.arrow)
     middle = len(array) // 2
-    return pa.concat_arrays([_salvaged(half, source, dtype) for half in (array[:middle], array[middle:])])
+    return pa.concat_arrays([_convert_rows(half, source, dtype) for half in (array[:middle], array[middle:])])
 
 
 def _bad_value(array: pa.Array, source: DataType, dtype: DataType, reason: Exception) -> ComputeError:
@@ -78,7 +79,7 @@ def _bad_value(array: pa.Array, source: DataType, dtype: DataType, reason: Excep
     text = repr(array[0].as_py()) if len(array) else str(source)
     shown = text if len(text) <= 80 else text[:77] + "..."
     return ComputeError(
-        f'Cannot turn {shown} from {source} into {dtype}: {reason}. Use .try_cast("{dtype}") to get null instead.'
+        f'Cannot convert {shown} from {source} to {dtype}: {reason}. Use .try_cast("{dtype}") to get null instead.'
     )
 
 
@@ -169,7 +170,7 @@ def _plain(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
         wide = array.cast(pa.float64())
         return pc.trunc(wide).cast(dtype.arrow)
     if dtype.is_decimal() and (source.is_boolean() or source.is_integer()):
-        # Arrow judges an integer by its type; as the widest decimal it is judged by its value.
+        # Arrow checks the range of an integer type; for the widest decimal it checks each value.
         whole = array.cast(pa.int64()) if source.is_boolean() else array
         array = whole.cast(pa.decimal256(76, dtype.arrow.scale))
     if source.is_integer() and dtype.is_temporal():
@@ -179,7 +180,7 @@ def _plain(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     if dtype.is_date() and source.is_timestamp() and source.timezone is not None:
         array = pc.local_timestamp(array)
     if pa.types.is_decimal(array.type) and not dtype.is_float():
-        # Arrow's allow_decimal_truncate would let numbers through that are too large.
+        # allow_decimal_truncate of Arrow accepts numbers that are too large.
         scale = dtype.arrow.scale if dtype.is_decimal() else 0
         array = pc.round(array, ndigits=min(scale, array.type.scale), round_mode="towards_zero")
     if dtype.is_float():
@@ -191,7 +192,7 @@ def _plain(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
 
 
 def to_text(array: pa.Array, source: DataType) -> pa.Array:
-    """Return every value as people write it; what is nested, as JSON."""
+    """Return every value as text, nested values as JSON."""
     if source.is_float():
         text = array.cast(pa.string())
         is_bare = pc.match_substring_regex(text, r"^-?\d+$")  # Arrow writes 1.0 as 1
@@ -227,9 +228,9 @@ def _jsonable(value: Any) -> Any:
 
 def _parsed(array: pa.Array, dtype: DataType) -> pa.Array:
     if dtype.is_timestamp():
-        return _first_that_works(array, _to_local if dtype.timezone is None else _to_zone(dtype.timezone), dtype)
+        return _parse_times(array, _to_local if dtype.timezone is None else _to_zone(dtype.timezone), dtype)
     if dtype.is_date():
-        return _first_that_works(array, lambda text: text.cast(pa.timestamp("us")).cast(pa.date32()), dtype)
+        return _parse_times(array, lambda text: text.cast(pa.timestamp("us")).cast(pa.date32()), dtype)
     if dtype.is_time():
         full = pc.binary_join_element_wise("1970-01-01 ", pc.utf8_trim_whitespace(array), "")
         options = pc.CastOptions(dtype.arrow, allow_time_truncate=True)
@@ -254,8 +255,8 @@ def _to_zone(timezone: str) -> Callable[[pa.Array], pa.Array]:
     return lambda text: pc.assume_timezone(text.cast(pa.timestamp("us")), timezone, ambiguous="earliest")
 
 
-def _first_that_works(text: pa.Array, alternative: Callable[[pa.Array], pa.Array], dtype: DataType) -> pa.Array:
-    """Parse a whole column the way Arrow does, or the other way it could be meant, or else value by value."""
+def _parse_times(text: pa.Array, alternative: Callable[[pa.Array], pa.Array], dtype: DataType) -> pa.Array:
+    """Parse a column as Arrow does, or by ``alternative``, or else value by value."""
     options = pc.CastOptions(dtype.arrow, allow_time_truncate=True)
     attempts: tuple[Callable[[pa.Array], pa.Array], ...] = (lambda text: text, alternative)
     for parse in attempts:
@@ -291,10 +292,10 @@ def _lists(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     values, starts, ends = list_bounds(array)
     bad = valid & (ends - starts != dtype.size)
     if bad.any():
-        raise ValueError(f"a list of {(ends - starts)[bad][0]} elements does not have the {dtype.size} of {dtype}")
+        raise ValueError(f"a list of {(ends - starts)[bad][0]} elements does not fit {dtype}")
     if valid.all():
         elements = elements_of(array)[0]
-    else:  # a null row takes up room too
+    else:  # a null row has elements too
         slots = (starts[:, None] + np.arange(dtype.size)).reshape(-1)
         elements = values.take(pa.array(slots, mask=np.repeat(~valid, dtype.size)))
     mask = None if valid.all() else pa.array(~valid)
@@ -303,7 +304,7 @@ def _lists(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
 
 
 def _structs(array: pa.Array, dtype: DataType) -> pa.Array:
-    # flatten() gives children that are null where their parent is, so nothing hidden there is converted.
+    # flatten() makes children null where their parent is, so values under nulls are not converted.
     children = dict(zip(DataType(array.type).fields, array.flatten(), strict=True))
     columns = []
     for name, inner in dtype.fields.items():

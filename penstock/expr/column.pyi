@@ -393,7 +393,7 @@ class Expression:
         on_error: MediaOnError = "raise",
         use_process: bool = True,
     ) -> Expression:
-        """Extract the pages of PDFs as lists of structs of ``page_number`` from 1, ``text`` and, with ``images``, ``image``."""
+        """Extract the pages of PDFs as lists of structs: ``page_number``, ``text`` and, with ``images``, ``image``."""
     def pow(self, expr: Any) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
     def power(self, expr: Any) -> Expression:

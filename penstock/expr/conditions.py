@@ -1,7 +1,7 @@
 """Kernels of comparison, logic, null and choice.
 
-- Null in, null out; ``and``, ``or`` and ``not`` follow three-valued logic, as in SQL.
-- Text compares with text and numbers with numbers; nothing is converted behind your back.
+- A null argument gives null; ``and``, ``or`` and ``not`` follow three-valued logic, as in SQL.
+- Text compares with text and numbers with numbers; there are no implicit conversions.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import pyarrow.compute as pc
 from penstock.errors import TypeMismatchError
 from penstock.expr.arrays import filled, masked, on_arrays, storage_of, validity, wrapped
 from penstock.expr.casting import cast
+from penstock.expr.kinds import BOOL, BOOLEAN
 from penstock.expr.registry import Resolve, Value, kernel
-from penstock.expr.signatures import BOOL, BOOLEAN, common_type, dtypes_of, number_type, numeric, strict
+from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
 
 # --- comparison -------------------------------------------------------------------------------------------------------
 
 
 def comparison_problem(left: DataType, right: DataType, is_order: bool = False) -> str:
-    """Say why two types cannot be compared, and what to do; nothing if they can."""
+    """Return the reason why two types cannot be compared, and the remedy; empty if they can."""
     if left.is_null() or right.is_null():
         return ""
     remedy = ""
@@ -54,7 +55,7 @@ def _comparison_type(is_order: bool) -> Resolve:
 
 
 def compare(name: str, left: Value, right: Value) -> Value:
-    """Return the comparison of two values that ``comparison_problem`` has nothing against."""
+    """Compare two values whose types ``comparison_problem`` accepts."""
     left_type, right_type = dtypes_of(left, right)
     if not left_type.is_comparable() or not right_type.is_comparable():
         return _compare_objects(left, right, is_equal=name == "equal")
@@ -73,13 +74,13 @@ def compare(name: str, left: Value, right: Value) -> Value:
 
 @on_arrays
 def _compare_integers(left: pa.Array, right: pa.Array, *, name: str) -> pa.Array:
-    """Compare uint64 with signed integers, for which Arrow has no type in common; NumPy compares them exactly."""
+    """Compare uint64 with signed integers, which have no common type in Arrow; NumPy compares them exactly."""
     return masked(getattr(np, name)(filled(left), filled(right)), validity(left, right))
 
 
 @on_arrays
 def _compare_objects(left: pa.Array, right: pa.Array, *, is_equal: bool) -> pa.Array:
-    """Compare lists, structs and the like row by row; Arrow has no kernel for them."""
+    """Compare lists, structs and other nested values row by row, because Arrow has no kernel for them."""
     pairs = zip(storage_of(left).to_pylist(), storage_of(right).to_pylist(), strict=True)
     return pa.array([None if a is None or b is None else (a == b) is is_equal for a, b in pairs], pa.bool_())
 
@@ -189,6 +190,6 @@ def _is_in(value: Value, values: Value) -> Value:
     dtype = common_type(*dtypes_of(value, options))
     known = cast(options.drop_null(), dtype=dtype, is_strict=True)
     found = pc.is_in(cast(value, dtype=dtype, is_strict=True), value_set=known)
-    # As in SQL, "not among 1, 2 and something unknown" is unknown; so is whether null is among them.
-    unsure = pc.or_(pc.is_null(value), pc.and_(pc.invert(found), pa.scalar(options.null_count > 0)))
-    return pc.if_else(unsure, pa.scalar(None, pa.bool_()), found)
+    # As in SQL, the result is null for null, and for a value that is not found if one of the options is null.
+    is_unknown = pc.or_(pc.is_null(value), pc.and_(pc.invert(found), pa.scalar(options.null_count > 0)))
+    return pc.if_else(is_unknown, pa.scalar(None, pa.bool_()), found)

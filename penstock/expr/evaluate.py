@@ -1,4 +1,4 @@
-"""Expressions on a batch: compiled once for a schema into straight-line steps, then run on every batch."""
+"""Evaluate expressions: compile a select list once for a schema into a list of steps, then run it on every batch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Program:
         self._outputs = [self._compile(expr) for expr in exprs]
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch that the select list gives."""
+        """Return the batch of results."""
         num_rows = batch.num_rows
         arrays = [
             _as_column(value, num_rows, dtype)
@@ -53,7 +53,7 @@ class Program:
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
 
     def values(self, batch: pa.RecordBatch) -> list[Value]:
-        """Return the results as they are computed: arrays, or scalars for what is constant."""
+        """Return the results as computed: arrays, or scalars for constants."""
         values: list[Any] = [batch.column(index) for index in self._columns]
         for step in self._steps:
             values.append(step(values))
@@ -73,7 +73,7 @@ class Program:
         return self._slots[expr]
 
     def _step(self, expr: Expr) -> Step:
-        """Return how one node is computed from the slots of its children."""
+        """Return the function that computes one node from the slots of its children."""
         match expr:
             case Literal(scalar):
                 return lambda values: scalar
@@ -89,7 +89,7 @@ class Program:
 
 
 def _as_column(value: Value, num_rows: int, dtype: pa.DataType) -> pa.Array:
-    """Return ``value`` as an array of the batch's length and of the type the plan promised."""
+    """Return ``value`` as an array of the length of the batch and of the planned type."""
     array = repeat(value, num_rows) if isinstance(value, pa.Scalar) else value
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()

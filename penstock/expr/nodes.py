@@ -15,8 +15,8 @@ from penstock.types import DataType
 class _Structural:
     """Equality by structure that visits a shared part once.
 
-    An expression used twice is one object, so a tree of forty levels may stand for more nodes than anyone can visit one
-    by one. The hash is cached and not pickled, because hashes of strings differ between processes.
+    An expression used twice is one object, so a tree of forty levels may have too many paths to visit. The hash is
+    cached and not pickled, because hashes of strings differ between processes.
     """
 
     __slots__ = ("_hash",)
@@ -61,7 +61,7 @@ class Expr(_Structural):
         return ()
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        """Return the node over other children, in the order of ``children``."""
+        """Return the node with other children, in the order of ``children``."""
         return self
 
     @property
@@ -196,7 +196,7 @@ class Star(Expr):
         return "*"
 
 
-ELEMENT = ColumnRef("element()")  # what ListApply.body refers to
+ELEMENT = ColumnRef("element()")  # the column that ListApply.body reads
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
@@ -213,7 +213,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 def bottom_up(expr: Expr) -> list[Expr]:
     """Return the node and its descendants, children first; a shared node comes once.
 
-    A list rather than recursion, because an expression may be deeper than Python's stack.
+    This is a loop because an expression may be deeper than the stack of Python.
     """
     if not expr.children:
         return [expr]
@@ -272,7 +272,7 @@ _INFIX = {
 }  # fmt: skip
 
 
-MAX_TEXT = 200  # characters of a description
+MAX_TEXT = 200  # characters
 _RESERVED = 8  # characters that the left operand leaves for the right one
 
 

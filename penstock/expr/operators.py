@@ -1,8 +1,8 @@
 """Kernels of arithmetic. Importing this module registers the kernels of every operator and core method.
 
-- Null in, null out, as in SQL.
-- Integers widen to the type that holds both sides. What does not fit that type is an error, never a wrapped number.
-- ``/`` gives float64. ``//`` and ``%`` follow Python's signs; an integer divided by zero is null.
+- A null argument gives null, as in SQL.
+- Integers widen to the type that holds both sides. A result that does not fit is an error; it never wraps around.
+- ``/`` gives float64. ``//`` and ``%`` have the signs of Python; an integer divided by zero is null.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import pyarrow.compute as pc
 
 import penstock.expr.access
 import penstock.expr.casting
-import penstock.expr.conditions  # noqa: F401  # the three register kernels of their own
+import penstock.expr.conditions  # noqa: F401  # these three register kernels too
 from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.arrays import filled, masked, on_arrays, validity
+from penstock.expr.kinds import FLOAT64, INT64, NUMBER
 from penstock.expr.registry import Resolve, Value
-from penstock.expr.signatures import FLOAT64, INT64, NUMBER, dtypes_of, number_type, numeric, strict
+from penstock.expr.signatures import dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
 
 
 def _arithmetic_type(verb: str, compute: Callable[..., Any]) -> Resolve:
-    """Return the rule of ``compute``: numbers by ``number_type``, decimals and times as Arrow has it, text by ``+``."""
+    """Return the type rule of ``compute``: ``number_type`` for numbers, the rule of Arrow for decimals and times."""
 
     def resolve(left: DataType, right: DataType) -> DataType:
         if left.is_null() or right.is_null():
@@ -54,7 +55,7 @@ def _arithmetic_remedy(left: DataType, right: DataType) -> str:
 
 
 def checked(compute: Callable[..., Any], *values: Value, name: str = "") -> Value:
-    """Return ``compute(*values)``, with what does not fit reported in words."""
+    """Return ``compute(*values)``; raise ComputeError if the result does not fit its type."""
     try:
         return compute(*values)
     except pa.ArrowInvalid as exc:
@@ -76,7 +77,7 @@ def _arithmetic(name: str, compute: Callable[..., Any]) -> None:
         if dtype.is_string() or dtype.is_binary():
             return pc.binary_join_element_wise(left, right, pa.scalar("", dtype.arrow))
         if dtype.is_integer() or dtype.is_float():
-            # Arrow computes no float16.
+            # Arrow has no arithmetic for float16.
             working = DataType.float32() if dtype == DataType.float16() else dtype
             try:
                 left, right = numeric(left, working), numeric(right, working)
@@ -105,7 +106,7 @@ def _division_type(left: DataType, right: DataType) -> DataType:
 def _divide(left: Value, right: Value) -> Value:
     left_type, right_type = dtypes_of(left, right)
     if left_type.is_duration() and right_type.is_integer():
-        # Arrow refuses a zero here; a null says "no answer" as it does for integers.
+        # Arrow raises for zero; return null, as for integers.
         return pc.divide(left, pc.if_else(pc.equal(right, 0), pa.scalar(None, right.type), right))
     if left_type.is_duration():
         unit = pa.duration("ns")
@@ -131,7 +132,7 @@ def _modulo(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def _divided(left: pa.Array, right: pa.Array, compute: Callable[..., Any]) -> pa.Array:
-    """Divide as Python does; NumPy has its signs, Arrow has not."""
+    """Divide as Python does; NumPy has the same signs, Arrow does not."""
     dtype = _integral_type(*dtypes_of(left, right))
     valid = validity(left, right)
     if dtype == INT64 and pa.uint64() in (left.type, right.type) and left.type != right.type:
@@ -148,7 +149,7 @@ def _divided(left: pa.Array, right: pa.Array, compute: Callable[..., Any]) -> pa
 
 
 def _divided_wide(over: Any, under: Any, valid: Any, compute: Callable[..., Any]) -> pa.Array:
-    """Divide int64 and uint64, which have no integer type in common, as Python's own integers."""
+    """Divide int64 and uint64, which have no common integer type, as Python integers."""
     valid &= under != 0
     result = compute(over.astype(object), np.where(under == 0, 1, under.astype(object)))
     try:
@@ -169,7 +170,7 @@ def _power(base: Value, exponent: Value) -> Value:
 
 
 def _signed_type(dtype: DataType) -> DataType:
-    """Return the type of the negative of a number: an unsigned integer gets the next wider signed type."""
+    """Return the type of the negative of a number: the next wider signed type for an unsigned integer."""
     if dtype.is_duration():
         return dtype
     NUMBER.check(dtype)

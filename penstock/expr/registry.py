@@ -1,6 +1,6 @@
-"""The functions an expression may call: for each a type rule and a kernel, found by name.
+"""The functions that expressions call: a type rule and a kernel for each name.
 
-A ``Call`` node names its function, so plans stay plain data that can be compared, printed and pickled.
+A ``Call`` node names its function, so plans are plain data that can be compared, printed and pickled.
 
     @kernel("upper", resolve=text_to_text)
     def _upper(text):                       # arrays or scalars in, array or scalar out
@@ -27,10 +27,10 @@ AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """``resolve(*dtypes, **options)`` gives the result's type or raises TypeMismatchError.
+    """The type rule and the kernel of a function.
 
-    ``kernel(*values, **options)`` computes it. A value is an Arrow array of the batch's length, or a scalar for a
-    constant.
+    ``resolve(*dtypes, **options)`` returns the type of the result or raises TypeMismatchError. ``kernel(*values,
+    **options)`` computes it. A value is an Arrow array of the length of the batch, or a scalar for a constant.
     """
 
     name: str
@@ -55,22 +55,22 @@ def kernel(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
 
 
 def lookup(name: str) -> Function:
-    """Return a function; the modules of kernels not loaded yet are imported until it is there."""
+    """Return a function; import modules of kernels that are not loaded yet until one defines it."""
     while name not in _functions and load_next():
         pass
     return _functions[name]
 
 
 def load_later(module: str) -> None:
-    """Import ``module``, which registers kernels and methods, once one is missed, so ``import penstock`` is quick."""
+    """Import ``module``, which registers kernels and methods, when a lookup fails: ``import penstock`` stays fast."""
     _unloaded.append(module)
 
 
 def load_next() -> bool:
-    """Import the next module that waits; False if there is none."""
+    """Import the next module of ``load_later``; return False if all are loaded."""
     for module in tuple(_unloaded):
         importlib.import_module(module)
-        # Off the list only now that it is complete: until then another thread must import it too, which is to wait.
+        # Remove it only after the import: until then another thread imports it too, and waits for this import.
         with contextlib.suppress(ValueError):
             _unloaded.remove(module)
         return True

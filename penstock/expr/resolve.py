@@ -1,4 +1,4 @@
-"""Types of expressions, known when the plan is built, so that a mistake is reported on the user's own line."""
+"""Compute the types of expressions when the plan is built, so that errors appear on the line of the user."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
         case ColumnRef(column):
             if column not in schema:
                 if expr == ELEMENT:
-                    raise InvalidArgumentError("element() only has a meaning inside list_map and list_filter")
+                    raise InvalidArgumentError("element() is only valid inside list_map and list_filter")
                 raise ColumnNotFoundError(column, schema.names)
             return schema[column].dtype
         case Literal(scalar):
             return DataType.from_arrow_type(scalar.type)
         case PythonValue():
-            return DataType.null()  # never read: only a UDF takes one
+            return DataType.null()  # unused: only a UDF takes one
         case Alias():
             return dtypes[0]
         case Cast(_, dtype, is_strict):
@@ -67,14 +67,14 @@ def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
                 return lookup(function).resolve(*dtypes, **dict(options))
         case Unnest() | Star():
             raise InvalidArgumentError(
-                f"{describe(expr)} gives several columns; use it alone in select or with_columns"
+                f"{describe(expr)} returns several columns; use it alone in select or with_columns"
             )
     raise AssertionError(f"no type rule for {type(expr).__name__}")
 
 
 @contextmanager
 def _naming(expr: Expr, dtypes: list[DataType]) -> Iterator[None]:
-    """Add to an error what the expression is and what it was given."""
+    """Add the expression and the types of its arguments to an error."""
     try:
         yield
     except TypeMismatchError as exc:
@@ -99,7 +99,7 @@ def _list_apply_dtype(expr: Expr, dtype: DataType, body: Expr, verb: str) -> Dat
 
 
 def expand(exprs: Iterable[Expr], schema: Schema | None) -> tuple[Expr, ...]:
-    """Return the select list with stars and unnests written out; what needs an unknown schema is left as it is."""
+    """Return the select list with stars and unnests expanded, unless they need an unknown schema."""
     expanded: list[Expr] = []
     for expr in exprs:
         match expr:
@@ -119,18 +119,16 @@ def expand(exprs: Iterable[Expr], schema: Schema | None) -> tuple[Expr, ...]:
 
 
 def schema_of(exprs: Sequence[Expr], schema: Schema) -> Schema:
-    """Return the schema that a select list (already expanded) gives; a name used twice is refused."""
+    """Return the schema of an expanded select list; refuse a name used twice."""
     fields = [
         schema[expr.column]
-        if isinstance(expr, ColumnRef) and expr.column in schema  # most of most select lists
+        if isinstance(expr, ColumnRef) and expr.column in schema  # the common case
         else Field(expr.name, dtype_of(expr, schema))
         for expr in exprs
     ]
     seen: set[str] = set()
     for field in fields:
         if field.name in seen:
-            raise InvalidArgumentError(
-                f"Two columns would be called {field.name!r}; give one another name with .alias(...)"
-            )
+            raise InvalidArgumentError(f"Two columns have the name {field.name!r}; rename one with .alias(...)")
         seen.add(field.name)
     return Schema(fields)

@@ -1,16 +1,15 @@
-"""Type rules in a few words, and kernels that never see a column of the null type.
+"""Short forms of type rules, and kernels that never see a column of the null type.
 
     @strict("upper", takes(TEXT, returns=STRING))
     def _upper(text): ...
 
-A rule accepts the null type everywhere: a column of nothing but nulls fits any function.
+A rule accepts the null type everywhere: a column of nulls only fits any function.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -19,58 +18,15 @@ import pyarrow.types as pt
 
 from penstock.errors import TypeMismatchError
 from penstock.expr.arrays import broadcast, on_arrays
+from penstock.expr.kinds import INT64, NUMBER, TEXT, Kind
 from penstock.expr.registry import Resolve, Value, kernel
 from penstock.types import DataType, supertype
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
-BOOL, STRING, BINARY = DataType.bool(), DataType.string(), DataType.binary()
-INT32, INT64, UINT32, UINT64 = DataType.int32(), DataType.int64(), DataType.uint32(), DataType.uint64()
-FLOAT64, DATE = DataType.float64(), DataType.date()
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A set of types: how it is called in a message, which types are in it, and how to get there."""
-
-    label: str
-    accepts: Callable[[DataType], bool]
-    remedy: str = ""
-
-    def check(self, dtype: DataType) -> None:
-        """Raise TypeMismatchError unless ``dtype`` is in the set or null."""
-        if not dtype.is_null() and not self.accepts(dtype):
-            raise TypeMismatchError(f"expected {self.label}, got {dtype}{self.remedy and '; '}{self.remedy}")
-
-
-def is_vector(dtype: DataType) -> bool:
-    """Check whether values are lists of numbers, of one length or not."""
-    return (dtype.is_list() or dtype.is_embedding()) and (dtype.inner.is_numeric() or dtype.inner.is_null())
-
-
-ANY = Kind("any type", lambda dtype: True)
-TEXT = Kind("a string", DataType.is_string, 'convert it with .cast("string")')
-TEXT_OR_BYTES = Kind("a string or binary", lambda d: d.is_string() or d.is_binary(), 'convert it with .cast("string")')
-NUMBER = Kind("a number", DataType.is_numeric, 'convert it with .cast("float64") or .cast("int64")')
-INTEGER = Kind("an integer", DataType.is_integer, 'convert it with .cast("int64")')
-BOOLEAN = Kind("a bool", DataType.is_boolean, "compare it with something to get one")
-LIST = Kind("a list", lambda d: d.is_list() or d.is_embedding())
-LISTS = Kind("a list of lists", lambda d: d.is_list() and (d.inner.is_list() or d.inner.is_null()))
-STRUCT = Kind("a struct", DataType.is_struct)
-MAP = Kind("a map", DataType.is_map)
-VECTOR = Kind("an embedding or a list of numbers", is_vector)
-DATE_OR_TIMESTAMP = Kind(
-    "a date or timestamp",
-    lambda d: d.is_date() or d.is_timestamp(),
-    'convert it with .cast("timestamp"), .cast("date") or to_datetime(format)',
-)
-CLOCK = Kind("a timestamp or time", lambda d: d.is_timestamp() or d.is_time(), 'convert it with .cast("timestamp")')
-TIMESTAMP = Kind("a timestamp", DataType.is_timestamp, 'convert it with .cast("timestamp")')
-DURATION = Kind("a duration", DataType.is_duration)
-
 
 def takes(*kinds: Kind, rest: Kind | None = None, returns: DataType | Resolve) -> Resolve:
-    """Return the rule: one argument of each kind, any more of ``rest``; ``returns`` is a type or computed from them."""
+    """Return a rule: one argument of each kind, more of ``rest``; ``returns`` is a type or computes it from them."""
 
     def resolve(*dtypes: DataType, **options: Any) -> DataType:
         for position, dtype in enumerate(dtypes):
@@ -93,7 +49,7 @@ def element_type(dtype: DataType, *_: DataType, **__: Any) -> DataType:
 
 
 def common_type(*dtypes: DataType, **_: Any) -> DataType:
-    """Return the type that all arguments convert to, or raise an error that names the two that do not agree."""
+    """Return the type that all arguments convert to, or raise an error that names two without one."""
     result = DataType.null()
     for dtype in dtypes:
         merged = supertype(result, dtype)
@@ -104,7 +60,7 @@ def common_type(*dtypes: DataType, **_: Any) -> DataType:
 
 
 def number_type(*dtypes: DataType, **_: Any) -> DataType:
-    """Return the number type that holds all arguments; int64 for int64 with uint64, which have none."""
+    """Return the number type that holds all arguments; int64 for int64 with uint64, which share no type."""
     for dtype in dtypes:
         NUMBER.check(dtype)
     result = common_type(*dtypes)
@@ -112,9 +68,9 @@ def number_type(*dtypes: DataType, **_: Any) -> DataType:
 
 
 def strict(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
-    """Register a kernel for which null in an argument always means null.
+    """Register a kernel that returns null wherever an argument is null.
 
-    It never sees a column of the null type nor a null constant: the answer, a null of the right type, is given for it.
+    It gets neither a column of the null type nor a null constant: for these the result is a null of the right type.
     """
 
     def register(compute: AnyCallable) -> AnyCallable:
@@ -157,5 +113,5 @@ def dtypes_of(*values: Value) -> list[DataType]:
 
 
 def numeric(value: Value, dtype: DataType) -> Value:
-    """Return numbers as ``dtype``; a large integer may lose digits on the way to a float, as in Python."""
+    """Return numbers as ``dtype``; a large integer may lose digits as a float, as in Python."""
     return pc.cast(value, dtype.arrow, safe=not dtype.is_float())

@@ -24,8 +24,8 @@ from penstock.ai.registry import find_provider
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, method, to_expr
+from penstock.expr.kinds import TEXT, Kind
 from penstock.expr.nodes import UdfCall
-from penstock.expr.signatures import TEXT, Kind
 from penstock.expr.udf import Builtin, Target, UdfSpec
 from penstock.types import DataType
 from penstock.udf.options import check_whole

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.expr.kinds import CLOCK, DATE_OR_TIMESTAMP, DURATION, INT32, INT64
 from penstock.expr.operators import checked
 from penstock.expr.registry import Value
-from penstock.expr.signatures import CLOCK, DATE_OR_TIMESTAMP, DURATION, INT32, INT64
 from penstock.functions.families import UnaryFunction, unary
 
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

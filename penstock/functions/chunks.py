@@ -10,7 +10,8 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.arrays import on_arrays, to_lists
 from penstock.expr.column import Expression, call, method
-from penstock.expr.signatures import STRING, TEXT, strict, takes
+from penstock.expr.kinds import STRING, TEXT
+from penstock.expr.signatures import strict, takes
 from penstock.types import DataType
 from penstock.types.plain import arrow_array
 from penstock.udf.options import check_whole

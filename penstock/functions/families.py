@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from penstock.expr.column import Expression, call, method
+from penstock.expr.kinds import Kind
 from penstock.expr.registry import Resolve
-from penstock.expr.signatures import Kind, strict, takes
+from penstock.expr.signatures import strict, takes
 from penstock.types import DataType
 
 UnaryFunction: TypeAlias = Callable[[Expression], Expression]

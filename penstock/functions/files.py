@@ -10,7 +10,8 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit, method
-from penstock.expr.signatures import BINARY, STRING, Kind, strict, takes
+from penstock.expr.kinds import BINARY, STRING, Kind
+from penstock.expr.signatures import strict, takes
 from penstock.expr.udf import Target
 from penstock.functions.calls import transfer_call
 from penstock.storage.access import configured_access

@@ -16,8 +16,9 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import Numbers, elements_of, on_arrays, storage_of, text_bytes, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
+from penstock.expr.kinds import ANY, STRING, TEXT, UINT32, UINT64
 from penstock.expr.registry import kernel
-from penstock.expr.signatures import ANY, STRING, TEXT, UINT32, UINT64, strict, takes
+from penstock.expr.signatures import strict, takes
 from penstock.types import DataType
 
 __all__ = ["hash", "minhash"]

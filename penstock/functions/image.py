@@ -15,8 +15,9 @@ import pyarrow as pa
 from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
 from penstock.expr.arrays import broadcast, on_arrays
 from penstock.expr.column import Expression, call, method, to_expr
+from penstock.expr.kinds import BINARY, STRING, UINT32, Kind
 from penstock.expr.nodes import UdfCall
-from penstock.expr.signatures import BINARY, STRING, UINT32, Kind, strict, takes
+from penstock.expr.signatures import strict, takes
 from penstock.expr.udf import Builtin, OnError, Policy, Target, UdfSpec
 from penstock.functions.calls import error_policy
 from penstock.media.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
@@ -27,8 +28,8 @@ from penstock.media.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
 from penstock.types.arrays import ragged_rows
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
-from penstock.types.images import ImageRoom, arrow_bools, image_shapes, image_views
-from penstock.types.plain import arrow_array, arrow_numbers
+from penstock.types.images import ImageRoom, image_shapes, image_views
+from penstock.types.plain import arrow_array, arrow_flags, arrow_numbers
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
 ENCODED = Kind(
@@ -270,7 +271,7 @@ def _image_to_tensor(images: pa.Array) -> pa.Array:
         arrow_numbers(flat),
         shapes,
         dtype,
-        arrow_bools(np.fromiter((view is None for view in views), np.bool_, len(views))),
+        arrow_flags(np.fromiter((view is None for view in views), np.bool_, len(views))),
     )
 
 

@@ -12,7 +12,8 @@ from penstock.errors import ComputeError, InvalidArgumentError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.casting import json_text
 from penstock.expr.column import Expression, call, method
-from penstock.expr.signatures import ANY, STRING, TEXT, strict, takes
+from penstock.expr.kinds import ANY, STRING, TEXT
+from penstock.expr.signatures import strict, takes
 from penstock.types import DataType, to_arrow_array
 
 Format = Literal["json"]

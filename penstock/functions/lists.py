@@ -13,24 +13,10 @@ from penstock.expr.arrays import Numbers, elements_of, masked, on_arrays, to_lis
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
 from penstock.expr.conditions import compare, comparison_problem
+from penstock.expr.kinds import BOOL, FLOAT64, INT64, LIST, LISTS, STRING, TEXT, UINT64, Kind
 from penstock.expr.nodes import ListApply
 from penstock.expr.registry import kernel
-from penstock.expr.signatures import (
-    BOOL,
-    FLOAT64,
-    INT64,
-    LIST,
-    LISTS,
-    STRING,
-    TEXT,
-    UINT64,
-    Kind,
-    common_type,
-    dtypes_of,
-    element_type,
-    strict,
-    takes,
-)
+from penstock.expr.signatures import common_type, dtypes_of, element_type, strict, takes
 from penstock.functions.families import UnaryFunction, unary
 from penstock.types import DataType
 

@@ -13,9 +13,10 @@ from penstock.expr.access import element_at
 from penstock.expr.arrays import elements_of, masked, on_arrays, to_lists, validity
 from penstock.expr.column import Expression, call, col, method
 from penstock.expr.conditions import compare, comparison_problem
+from penstock.expr.kinds import INTEGER, LIST, MAP
 from penstock.expr.nodes import Unnest
 from penstock.expr.registry import Value, kernel
-from penstock.expr.signatures import INTEGER, LIST, MAP, element_type, strict, takes
+from penstock.expr.signatures import element_type, strict, takes
 from penstock.types import DataType
 
 # --- structs ----------------------------------------------------------------------------------------------------------

@@ -14,20 +14,9 @@ from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.arrays import filled, masked, on_arrays, validity
 from penstock.expr.column import Expression, call, method
 from penstock.expr.conditions import compare
+from penstock.expr.kinds import BOOL, FLOAT64, INTEGER, NUMBER
 from penstock.expr.registry import Value, kernel
-from penstock.expr.signatures import (
-    BOOL,
-    FLOAT64,
-    INTEGER,
-    NUMBER,
-    common_type,
-    dtypes_of,
-    number_type,
-    numeric,
-    same_type,
-    strict,
-    takes,
-)
+from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
 from penstock.functions.families import UnaryFunction, unary, unary_call
 from penstock.types import DataType
 

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, call, method
+from penstock.expr.kinds import BOOL, INT64, STRING, TEXT
 from penstock.expr.registry import Value
-from penstock.expr.signatures import BOOL, INT64, STRING, TEXT, strict, takes, text_kernel
+from penstock.expr.signatures import strict, takes, text_kernel
 from penstock.types import DataType
 
 STRINGS = DataType.list(STRING)

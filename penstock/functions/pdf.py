@@ -27,10 +27,10 @@ def pdf_pages(
     on_error: MediaOnError = "raise",
     use_process: bool = True,
 ) -> Expression:
-    """Extract the pages of PDFs as lists of structs of ``page_number`` from 1, ``text`` and, with ``images``, ``image``.
+    """Extract the pages of PDFs as lists of structs: ``page_number``, ``text`` and, with ``images``, ``image``.
 
-    The column holds files, paths or bytes. ``first`` and ``last`` are page numbers, both included. The images are RGB,
-    with ``dpi`` pixels for each inch of the page. An encrypted PDF needs ``password``.
+    The column holds files, paths or bytes. Page numbers start at 1; ``first`` and ``last`` are both included. Images
+    are RGB, with ``dpi`` pixels for each inch of the page. An encrypted PDF needs ``password``.
 
     PDFium allows one thread in a process, so the pages are extracted in one worker process for each core, and a PDF
     that crashes its worker is one failed row. ``use_process=False`` uses this process, one PDF at a time.

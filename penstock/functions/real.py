@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.expr.arrays import filled, masked, on_arrays, validity
+from penstock.expr.kinds import FLOAT64, NUMBER
 from penstock.expr.registry import Value
-from penstock.expr.signatures import FLOAT64, NUMBER, numeric
+from penstock.expr.signatures import numeric
 from penstock.functions.families import UnaryFunction, unary, unary_call
 
 

@@ -9,20 +9,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, call, method
+from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, STRING, TEXT, TIMESTAMP
 from penstock.expr.registry import Value
-from penstock.expr.signatures import (
-    CLOCK,
-    DATE,
-    DATE_OR_TIMESTAMP,
-    INT64,
-    INTEGER,
-    STRING,
-    TEXT,
-    TIMESTAMP,
-    same_type,
-    strict,
-    takes,
-)
+from penstock.expr.signatures import same_type, strict, takes
 from penstock.types import DataType
 
 UNITS = ("s", "ms", "us", "ns")

@@ -14,22 +14,9 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import filled, masked, text_bytes, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, col, method
+from penstock.expr.kinds import ANY, INT64, INTEGER, LIST, STRING, TEXT, TEXT_OR_BYTES, Kind
 from penstock.expr.registry import Value, kernel
-from penstock.expr.signatures import (
-    ANY,
-    INT64,
-    INTEGER,
-    LIST,
-    STRING,
-    TEXT,
-    TEXT_OR_BYTES,
-    Kind,
-    common_type,
-    dtypes_of,
-    strict,
-    takes,
-    text_kernel,
-)
+from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text_kernel
 from penstock.functions.families import UnaryFunction, unary
 from penstock.types import DataType
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from penstock.errors import MissingExtraError, TypeMismatchError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, method
-from penstock.expr.signatures import STRING, TEXT, UINT32, strict, takes
+from penstock.expr.kinds import STRING, TEXT, UINT32
+from penstock.expr.signatures import strict, takes
 from penstock.types import DataType
 
 TOKENS = DataType.list(UINT32)

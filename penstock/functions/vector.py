@@ -26,8 +26,9 @@ from penstock.expr.arrays import (
 )
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
+from penstock.expr.kinds import FLOAT64, VECTOR
 from penstock.expr.registry import Value
-from penstock.expr.signatures import FLOAT64, VECTOR, strict, takes
+from penstock.expr.signatures import strict, takes
 from penstock.types import DataType
 
 Vector: TypeAlias = Expression | Sequence[float] | np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""Between ndarrays and Arrow arrays, a whole column at a time and without a copy where the layouts agree."""
+"""Conversions between ndarrays and Arrow arrays, a column at a time and without a copy where the layouts agree."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NDArray = np.ndarray[Any, Any]
 
 
 def default_numpy(array: pa.Array) -> NDArray:
-    """Return the values as NumPy users expect them, read-only and without a copy where Arrow's layout is NumPy's.
+    """Return the values as NumPy users expect them, read-only and without a copy where Arrow has the layout of NumPy.
 
-    Embeddings and fixed-size lists give ``(n, size)``, tensors of one shape ``(n, *shape)``, images of one shape
-    ``(n, height, width, channels)``. Text, structs, maps, pickled objects and values whose shapes differ give an object
-    array. A null is NaN among numbers, as pyarrow does it, a row of NaN among float vectors, and None elsewhere.
+    Embeddings and fixed-size lists give ``(n, size)``, tensors of one shape ``(n, *shape)``, images of one shape ``(n,
+    height, width, channels)``. Text, structs, maps, pickled objects and values of different shapes give an object
+    array. A null is NaN among numbers, as in pyarrow, a row of NaN among float vectors, and None elsewhere.
 
     >>> default_numpy(pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)))
     array([[1, 2],
@@ -43,9 +43,9 @@ def default_numpy(array: pa.Array) -> NDArray:
 
 
 def check_one_array(array: pa.Array, what: str, remedy: str = "") -> None:
-    """Refuse a column of one shape whose nulls leave it without an array of that shape: whole numbers have no NaN.
+    """Refuse a column of integer arrays of one shape with nulls, because integers have no NaN.
 
-    An object array, of another shape, would fail in ways that depend on where the nulls are.
+    The alternative, an object array of another shape, would fail in ways that depend on the nulls.
     """
     arrow_type = array.type
     is_extension = isinstance(arrow_type, EmbeddingType | TensorType | ImageType) and arrow_type.shape is not None
@@ -55,13 +55,13 @@ def check_one_array(array: pa.Array, what: str, remedy: str = "") -> None:
     shape = (len(array), *(arrow_type.shape if is_extension else (arrow_type.list_size,)))
     raise TypeMismatchError(
         f"{what} of type {DataType(arrow_type)} is null in {array.null_count} of {len(array)} rows, so there is no "
-        f"array of shape {shape}: {storage_type.value_type} has no value for a null. Leave such rows out before, with "
+        f"array of shape {shape}: {storage_type.value_type} has no value for a null. Remove such rows first with "
         f"df.drop_null(...){remedy}."
     )
 
 
 def _view(array: pa.Array) -> NDArray:
-    """Return numbers without nulls as they lie in memory. pyarrow's own way there imports pandas (see ``plain``)."""
+    """Return a view of numbers without nulls; the method of pyarrow imports pandas (see ``plain``)."""
     dtype = np.dtype(array.type.to_pandas_dtype())
     if not len(array):
         return np.empty(0, dtype)
@@ -71,7 +71,7 @@ def _view(array: pa.Array) -> NDArray:
 
 
 class _Memory:
-    """An array's memory, said to be writable. NumPy and torch keep it, and with it the array, alive."""
+    """The memory of an array, declared writable. NumPy and torch keep this object, and so the array, alive."""
 
     def __init__(self, array: NDArray) -> None:
         interface = array.__array_interface__
@@ -80,22 +80,22 @@ class _Memory:
 
 
 def unlocked(array: NDArray) -> NDArray:
-    """Return an array of the same memory that may be written to: torch takes no other without a warning."""
+    """Return a writable array of the same memory; torch warns about any other."""
     return np.asarray(_Memory(array)) if array.size else array.copy()
 
 
 def python_values(array: pa.Array) -> list[Any]:
     """Return the values as Python objects, maps as dicts.
 
-    Asking pyarrow for dicts makes it build a scalar for each value, which is eight times slower, so it is only asked
-    where there are maps.
+    pyarrow builds a scalar for each value to make dicts, which is eight times slower, so only ask for them if there are
+    maps.
     """
     try:
         values: list[Any] = array.to_pylist(maps_as_pydicts="lossy") if _has_map(array.type) else array.to_pylist()
     except OverflowError as exc:
         raise ComputeError(
-            f"A value of type {array.type} is out of the range of Python's own type ({exc}); times in Python are of "
-            "the years 1 to 9999. Use to_arrow(), or cast the column to int64 first."
+            f"A value of type {array.type} is out of the range of the Python type ({exc}); Python times have the "
+            "years 1 to 9999. Use to_arrow(), or cast the column to int64 first."
         ) from exc
     return values
 
@@ -114,7 +114,7 @@ def object_array(values: Sequence[Any]) -> NDArray:
 
 
 def _rows_of(lists: pa.FixedSizeListArray, shape: tuple[int, ...]) -> NDArray:
-    # flatten() leaves out the rows that are null, and is a view where there are none.
+    # flatten() drops null rows, and is a view if there are none.
     flat = default_numpy(lists.flatten())
     num_valid = len(lists) - lists.null_count
     rows = flat.reshape((num_valid, *shape, *flat.shape[1:]))
@@ -132,7 +132,7 @@ def _rows_of(lists: pa.FixedSizeListArray, shape: tuple[int, ...]) -> NDArray:
 
 
 def _needs_python(arrow_type: pa.DataType) -> bool:
-    """Whether pyarrow's own to_numpy would show storage where the rows have a better Python value."""
+    """Check whether ``to_numpy`` of pyarrow returns the storage instead of the Python values."""
     if isinstance(arrow_type, pa.BaseExtensionType) or pt.is_struct(arrow_type) or pt.is_map(arrow_type):
         return True
     return bool(
@@ -141,7 +141,7 @@ def _needs_python(arrow_type: pa.DataType) -> bool:
 
 
 def as_ndarray(value: Any) -> NDArray:
-    """Return a torch tensor, or anything else NumPy can read as an array, as an ndarray on the CPU."""
+    """Return a torch tensor, or anything else that NumPy reads as an array, as an ndarray on the CPU."""
     if type(value).__module__.partition(".")[0] != "torch":
         return np.asarray(value)
     tensor = value.detach().cpu().resolve_conj().resolve_neg()
@@ -151,16 +151,16 @@ def as_ndarray(value: Any) -> NDArray:
 
 
 def is_array(value: Any) -> bool:
-    """Whether ``value`` is an ndarray, a torch tensor or another library's array, but no scalar of NumPy."""
+    """Check whether ``value`` is an array of NumPy, torch or another library, but not a NumPy scalar."""
     if isinstance(value, np.ndarray):
         return True
     return hasattr(value, "__array__") and hasattr(value, "ndim") and not isinstance(value, np.generic | pa.Array)
 
 
 def from_ndarray(values: NDArray, dtype: DataType | None, what: str) -> pa.Array:
-    """Return an ndarray of numbers, text or times, one row for each of its first dimension, as Arrow.
+    """Return an ndarray of numbers, text or times as Arrow, with a row for each index of the first dimension.
 
-    Without a dtype, more than one dimension makes a tensor column. The result may share memory with ``values``.
+    Without a dtype, several dimensions make a tensor column. The result may share memory with ``values``.
     """
     if values.ndim == 0:
         raise TypeMismatchError(
@@ -188,7 +188,7 @@ def from_ndarray(values: NDArray, dtype: DataType | None, what: str) -> pa.Array
 
 
 def fixed_rows(flat: pa.Array, arrow_type: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
-    """Return rows of one size from their elements laid end to end; ``mask`` is true where a row is null."""
+    """Return rows of one size from their concatenated elements; ``mask`` is true for a null row."""
     is_extension = isinstance(arrow_type, pa.BaseExtensionType)
     storage_type = arrow_type.storage_type if is_extension else arrow_type
     flat = flat.cast(storage_type.value_type) if flat.type != storage_type.value_type else flat
@@ -199,7 +199,7 @@ def fixed_rows(flat: pa.Array, arrow_type: pa.DataType, mask: pa.Array | None = 
 def ragged_rows(
     flat: pa.Array, shapes: Sequence[tuple[int, ...]], dtype: DataType, mask: pa.Array | None = None
 ) -> pa.Array:
-    """Return a tensor column of unknown shape from elements laid end to end and the shape of each row."""
+    """Return a tensor column of unknown shape from the concatenated elements and the shape of each row."""
     sizes = [math.prod(shape) for shape in shapes]
     data = pa.ListArray.from_arrays(offsets_of(sizes), flat.cast(dtype.inner.arrow))
     lengths = pa.array([length for shape in shapes for length in shape], pa.int32())
@@ -211,7 +211,7 @@ def ragged_rows(
 def image_structs(images: Sequence[NDArray | None], dtype: DataType) -> pa.Array:
     """Return an image column of unknown size from ``(height, width, channels)`` arrays of uint8."""
     fields = list(dtype.arrow.storage_type)
-    # Arrow takes contiguous buffers as bytes, which spares a copy of each image.
+    # Arrow reads contiguous buffers as bytes, which saves a copy of each image.
     pixels = [None if image is None else np.ascontiguousarray(image).data.cast("B") for image in images]
     sizes = zip(*((None, None, None) if image is None else image.shape for image in images), strict=True)
     columns = [pixels, *(sizes if images else ([], [], []))]
@@ -224,7 +224,7 @@ def image_structs(images: Sequence[NDArray | None], dtype: DataType) -> pa.Array
 
 
 def as_image(value: NDArray, dtype: DataType) -> NDArray:
-    """Return one image as ``(height, width, channels)``, or raise ValueError where it is not what ``dtype`` says."""
+    """Return one image as ``(height, width, channels)``, or raise ValueError if it does not fit ``dtype``."""
     image = value[:, :, np.newaxis] if value.ndim == 2 else value
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in IMAGE_MODES:
         raise ValueError(f"an image is uint8 of shape (height, width, 1 to 4), not {value.dtype} {value.shape}")
@@ -236,7 +236,7 @@ def as_image(value: NDArray, dtype: DataType) -> NDArray:
 
 
 def _arrow_ready(values: NDArray) -> NDArray:
-    """Return the array in a form pyarrow reads: native byte order, time units Arrow has."""
+    """Return the array in native byte order and with a time unit of Arrow."""
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     if values.dtype.kind in "mM":
@@ -294,7 +294,7 @@ def _image_rows(values: NDArray, dtype: DataType, what: str) -> pa.Array:
 
 
 def offsets_of(sizes: Sequence[int]) -> pa.Array:
-    """Return where each of consecutive lists of these sizes begins, and where the last one ends."""
+    """Return the offsets of consecutive lists of these sizes."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     if ends[-1] > np.iinfo(np.int32).max:
@@ -303,5 +303,5 @@ def offsets_of(sizes: Sequence[int]) -> pa.Array:
 
 
 def too_large(what: str) -> InvalidArgumentError:
-    """Return the error for a column whose values pass what one Arrow batch can address."""
+    """Return the error for a column that is too large for one Arrow batch."""
     return InvalidArgumentError(f"{what}: has more than 2 GiB of data in one batch; use smaller batches.")

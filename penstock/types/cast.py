@@ -1,4 +1,4 @@
-"""From one type to another, a column at a time."""
+"""Lossless conversion from one type to another. ``Expression.cast``, in ``expr/casting``, follows SQL instead."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, pickled
 
 
-def cast(array: pa.Array, dtype: DataType, *, what: str = "cast", safe: bool = True) -> pa.Array:
+def cast(array: pa.Array, dtype: DataType, *, what: str = "cast") -> pa.Array:
     """Return ``array`` as ``dtype``, nulls staying null; the same object if it has that type already.
 
-    With ``safe`` a value that does not survive the conversion (a fraction to an integer, an overflow) is refused;
-    without, it is cut as C would. What cannot be converted at all raises TypeMismatchError.
+    Raise TypeMismatchError for a value that would change (a fraction as an integer, an overflow) or cannot convert.
 
     >>> cast(pa.array([[1.0, 2.0]]), DataType.embedding("float32", 2)).to_pylist()
     [array([1., 2.], dtype=float32)]
@@ -26,12 +25,12 @@ def cast(array: pa.Array, dtype: DataType, *, what: str = "cast", safe: bool = T
     if source == dtype:
         return array
     try:
-        return _cast(array, source, dtype, safe)
+        return _cast(array, source, dtype)
     except REFUSALS as exc:
-        raise TypeMismatchError(f"{what}: cannot turn {source} into {dtype}: {exc}") from exc
+        raise TypeMismatchError(f"{what}: cannot convert {source} to {dtype}: {exc}") from exc
 
 
-def _cast(array: pa.Array, source: DataType, dtype: DataType, safe: bool) -> pa.Array:
+def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     if source.is_null():
         return pa.nulls(len(array), dtype.arrow)
     if dtype.is_python():
@@ -48,15 +47,15 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType, safe: bool) -> pa.
         return _cast_shaped(array, source, dtype)
     if dtype.is_embedding():
         lists = array.storage if source.is_embedding() else array
-        return pa.ExtensionArray.from_storage(dtype.arrow, lists.cast(dtype.arrow.storage_type, safe=safe))
+        return pa.ExtensionArray.from_storage(dtype.arrow, lists.cast(dtype.arrow.storage_type))
     if source.is_embedding():
-        return array.storage.cast(dtype.arrow, safe=safe)
+        return array.storage.cast(dtype.arrow)
     try:
-        return array.cast(dtype.arrow, safe=safe)
+        return array.cast(dtype.arrow)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         if not _has_extension(source) and not _has_extension(dtype):
             raise
-        # Arrow casts no extension types inside lists and structs; such columns are rare enough to go by rows.
+        # Arrow cannot cast extension types inside lists and structs; such columns are rare, so convert row by row.
         return encode(array.to_pylist(), dtype)
 
 
@@ -71,13 +70,13 @@ def _files(array: pa.Array, dtype: DataType, is_path: bool) -> pa.Array:
 
 
 def _cast_shaped(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
-    """Cast from or to tensors and images: by whole ndarrays where all rows have one shape, else row by row."""
+    """Cast from or to tensors and images: as one ndarray if all rows have one shape, else row by row."""
     rows = arrays.default_numpy(array) if not array.null_count and _is_dense(source) else None
     if rows is None or rows.dtype == object:
         return encode(array.to_pylist(), dtype)
     size = dtype.shape if (dtype.is_tensor() or dtype.is_image()) else None
     if size is not None and rows.shape[1:] != size and rows.size == len(array) * int(np.prod(size)) and rows.ndim == 2:
-        rows = rows.reshape(len(array), *size)  # a flat list, embedding or 1-d tensor laid out in the new shape
+        rows = rows.reshape(len(array), *size)  # a flat list, embedding or 1-d tensor in its new shape
     result: Any = arrays.from_ndarray(rows, dtype, "cast")
     return result if DataType(result.type) == dtype else result.cast(dtype.arrow)
 

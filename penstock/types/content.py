@@ -1,6 +1,6 @@
-"""Digests of Arrow data by its values: not by how it is cut, where it lies in its buffers, or what lies beside it.
+"""Digests of the values of Arrow data, independent of chunks, offsets and neighbouring data.
 
-An IPC stream will not do: of a slice it holds bytes that are not of the slice, and those under nulls may be anything.
+An IPC stream does not serve: for a slice it holds bytes outside the slice, and bytes under nulls are arbitrary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.types as pt
 
 
 class ContentHash:
-    """A digest that arrays are added to, by SHA-256, which processors do themselves: over a gigabyte a second.
+    """A SHA-256 digest of arrays; processors compute it at over a gigabyte a second.
 
     >>> digests = []
     >>> for array in (pa.array(["a", None]), pa.array(["x", "a", None, "y"]).slice(1, 2), pa.array(["a", ""])):
@@ -69,13 +69,13 @@ class ContentHash:
         elif pt.is_string(dtype) or pt.is_binary(dtype) or pt.is_large_string(dtype) or pt.is_large_binary(dtype):
             self._add_texts(array, missing)
         elif pt.is_struct(dtype):
-            self.add_all(array.flatten())  # with the nulls of the struct in its fields
+            self.add_all(array.flatten())  # flatten() passes the nulls of the struct on to its fields
         elif pt.is_list(dtype) or pt.is_large_list(dtype):
             self.add(pc.fill_null(pc.list_value_length(array), 0))
             self.add(array.flatten())
         elif pt.is_fixed_size_list(dtype):
             self.add(array.flatten())
-        else:  # maps, unions, views: rare, and slow
+        else:  # maps, unions and views are rare, so this may be slow
             self._hasher.update(repr(array.to_pylist()).encode("utf-8", "surrogatepass"))
 
     def _add_fixed(self, array: pa.Array, width: int, missing: npt.NDArray[np.bool_] | None) -> None:

@@ -31,9 +31,9 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
     """Return one value for each row as a normalized Arrow array, of ``dtype`` if it is given.
 
     ``values`` is a list, tuple or range of Python values, arrays or images; an ndarray or a torch tensor, whose first
-    dimension is the rows; a pandas Series; an Arrow array; or a Series. None is null. Without a dtype it is inferred,
-    and objects that Arrow has no type for are pickled. ``what`` names the origin in errors. The result may share memory
-    with ``values``.
+    dimension is the rows; a pandas Series; an Arrow array; or a Series. None is null. Without a dtype, infer one and
+    pickle objects that Arrow has no type for. ``what`` names the origin in errors. The result may share memory with
+    ``values``.
 
     >>> to_arrow_array([[1, 2], None], None, what="column 'x'").type
     ListType(list<item: int64>)
@@ -63,8 +63,8 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
 def to_batch(output: Any, what: str) -> pa.RecordBatch:
     """Return the result of a batch function as one normalized record batch.
 
-    Accepted are a dict of arrays or lists, a pyarrow Table or RecordBatch, and a pandas DataFrame, whose index is left
-    out. Anything else, and columns of unequal lengths, raise TypeMismatchError.
+    The result is a dict of arrays or lists, a pyarrow Table or RecordBatch, or a pandas DataFrame, whose index is
+    dropped. Raise TypeMismatchError for anything else, and for columns of unequal lengths.
 
     >>> to_batch({"x": [1, 2]}, "map_batches").num_rows
     2
@@ -95,7 +95,7 @@ def to_batch(output: Any, what: str) -> pa.RecordBatch:
 
 
 def _is_masked(values: Any) -> bool:
-    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # another thread may just be importing it
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # None while another thread imports it
     return masked is not None and isinstance(values, masked)
 
 
@@ -130,7 +130,7 @@ def _from_pandas(values: Any, dtype: DataType | None, what: str) -> pa.Array:
     if str(values.dtype) == "object":
         rows = [None if missing else value for value, missing in zip(values, values.isna(), strict=True)]
         return to_arrow_array(rows, dtype, what=what)
-    # pandas marks what is missing by NaN and NaT, so here they are null.
+    # pandas marks missing values by NaN and NaT, so they become null.
     return to_arrow_array(pa.Array.from_pandas(values), dtype, what=what)
 
 
@@ -143,7 +143,7 @@ def _from_array(values: arrays.NDArray, dtype: DataType | None, what: str) -> pa
     except REFUSALS as exc:
         if isinstance(exc, TypeMismatchError):
             raise
-        raise TypeMismatchError(f"{what}: cannot turn an array of {values.dtype} into {dtype}: {exc}") from exc
+        raise TypeMismatchError(f"{what}: cannot convert an array of {values.dtype} to {dtype}: {exc}") from exc
     return array if dtype is None else cast(array, dtype, what=what)
 
 
@@ -153,7 +153,7 @@ def _infer(values: Sequence[Any], what: str) -> pa.Array:
         try:
             return normalize(_one_chunk(arrow_array(values), what))
         except REFUSALS:
-            pass  # pyarrow has no one type for them: look at each value
+            pass  # pyarrow has no single type for them: infer one from each value
     dtype = infer_dtype(values, what)
     return pickled(values) if dtype.is_python() else _encode(values, dtype, what)
 
@@ -175,4 +175,4 @@ def _bad_value(values: Sequence[Any], dtype: DataType, what: str, reason: Except
                 f"{what}: has {short_repr(value)} of type {type(value).__name__} at row {row}, expected {dtype}; "
                 f"{shortened(str(exc), 160)}"
             )
-    return TypeMismatchError(f"{what}: the values do not make a column of {dtype}: {reason}")
+    return TypeMismatchError(f"{what}: the values do not fit a column of {dtype}: {reason}")

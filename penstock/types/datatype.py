@@ -16,6 +16,16 @@ from penstock.types.names import format_type, parse_type, time_type
 from penstock.types.normalize import normal_type
 
 
+def _constructor(arrow_type: pa.DataType, doc: str) -> staticmethod[[], DataType]:
+    """Return the constructor of a type without parameters."""
+
+    def make() -> DataType:
+        return DataType(arrow_type)
+
+    make.__doc__ = doc
+    return staticmethod(make)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class DataType:
     """The type of a column. Two are equal when they describe the same values; ``arrow`` is the Arrow type beneath.
@@ -40,90 +50,27 @@ class DataType:
 
     # --- constructors -------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def null() -> DataType:
-        """The type of a column in which every value is missing."""
-        return DataType(pa.null())
-
-    @staticmethod
-    def bool() -> DataType:
-        """True or false."""
-        return DataType(pa.bool_())
-
-    @staticmethod
-    def int8() -> DataType:
-        """Signed integers of 8 bits."""
-        return DataType(pa.int8())
-
-    @staticmethod
-    def int16() -> DataType:
-        """Signed integers of 16 bits."""
-        return DataType(pa.int16())
-
-    @staticmethod
-    def int32() -> DataType:
-        """Signed integers of 32 bits."""
-        return DataType(pa.int32())
-
-    @staticmethod
-    def int64() -> DataType:
-        """Signed integers of 64 bits."""
-        return DataType(pa.int64())
-
-    @staticmethod
-    def uint8() -> DataType:
-        """Unsigned integers of 8 bits."""
-        return DataType(pa.uint8())
-
-    @staticmethod
-    def uint16() -> DataType:
-        """Unsigned integers of 16 bits."""
-        return DataType(pa.uint16())
-
-    @staticmethod
-    def uint32() -> DataType:
-        """Unsigned integers of 32 bits."""
-        return DataType(pa.uint32())
-
-    @staticmethod
-    def uint64() -> DataType:
-        """Unsigned integers of 64 bits."""
-        return DataType(pa.uint64())
-
-    @staticmethod
-    def float16() -> DataType:
-        """Floating point numbers of 16 bits."""
-        return DataType(pa.float16())
-
-    @staticmethod
-    def float32() -> DataType:
-        """Floating point numbers of 32 bits."""
-        return DataType(pa.float32())
-
-    @staticmethod
-    def float64() -> DataType:
-        """Floating point numbers of 64 bits."""
-        return DataType(pa.float64())
-
-    @staticmethod
-    def string() -> DataType:
-        """Text."""
-        return DataType(pa.string())
-
-    @staticmethod
-    def binary() -> DataType:
-        """Bytes of any length."""
-        return DataType(pa.binary())
+    null = _constructor(pa.null(), "The type of a column in which every value is missing.")
+    bool = _constructor(pa.bool_(), "True or false.")
+    int8 = _constructor(pa.int8(), "Signed integers of 8 bits.")
+    int16 = _constructor(pa.int16(), "Signed integers of 16 bits.")
+    int32 = _constructor(pa.int32(), "Signed integers of 32 bits.")
+    int64 = _constructor(pa.int64(), "Signed integers of 64 bits.")
+    uint8 = _constructor(pa.uint8(), "Unsigned integers of 8 bits.")
+    uint16 = _constructor(pa.uint16(), "Unsigned integers of 16 bits.")
+    uint32 = _constructor(pa.uint32(), "Unsigned integers of 32 bits.")
+    uint64 = _constructor(pa.uint64(), "Unsigned integers of 64 bits.")
+    float16 = _constructor(pa.float16(), "Floating point numbers of 16 bits.")
+    float32 = _constructor(pa.float32(), "Floating point numbers of 32 bits.")
+    float64 = _constructor(pa.float64(), "Floating point numbers of 64 bits.")
+    string = _constructor(pa.string(), "Text.")
+    binary = _constructor(pa.binary(), "Bytes of any length.")
+    date = _constructor(pa.date32(), "Calendar days.")
 
     @staticmethod
     def fixed_size_binary(size: int) -> DataType:
         """Bytes of one length."""
         return DataType(pa.binary(size))
-
-    @staticmethod
-    def date() -> DataType:
-        """Calendar days."""
-        return DataType(pa.date32())
 
     @staticmethod
     def time(unit: str = "us") -> DataType:

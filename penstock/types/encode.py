@@ -1,7 +1,7 @@
-"""From Python values to an Arrow array of a given type.
+"""Encode Python values as an Arrow array of a given type.
 
-The encoder works by columns: a struct is encoded field by field, a list through its elements laid end to end, and the
-leaves by pyarrow in one call each. What pyarrow takes as it is pays for nothing else.
+The encoder works by columns: a struct field by field, a list through its concatenated elements, and each leaf column by
+one call of pyarrow.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from penstock.types.hints import is_address, is_named_tuple, record_fields
 from penstock.types.plain import arrow_array, arrow_flags
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
-"""What ``encode`` raises when a value does not fit: pyarrow's errors, and our own as TypeError and ValueError."""
+"""The errors of ``encode`` for a value that does not fit: those of pyarrow, TypeError and ValueError."""
 
 
 def encode(values: Sequence[Any], dtype: DataType) -> pa.Array:
     """Return Python values as an Arrow array of ``dtype``, with None as null, or raise one of ``REFUSALS``.
 
-    Conversions keep the value: 2.0 becomes the integer 2 and 2.5 is refused; a number is no text and text no number.
+    Conversions keep the value: 2.0 becomes the integer 2, and 2.5 is refused. Numbers and text do not convert to each
+    other.
     """
     for applies, encoder in _ENCODERS:
         if applies(dtype):
@@ -44,7 +45,7 @@ def encode(values: Sequence[Any], dtype: DataType) -> pa.Array:
 
 
 def is_pil_image(value: Any) -> bool:
-    """Whether ``value`` is an image of Pillow; asked without importing it."""
+    """Check whether ``value`` is a Pillow image, without importing Pillow."""
     return type(value).__module__.startswith("PIL.") and hasattr(value, "mode") and hasattr(value, "convert")
 
 
@@ -70,7 +71,7 @@ def _encode_leaf(values: Sequence[Any], dtype: DataType) -> pa.Array:
 def _arrow_leaf(values: Sequence[Any], dtype: DataType) -> pa.Array:
     if not dtype.is_integer():
         return arrow_array(values, dtype.arrow)
-    # Given an integer type, pyarrow would cut 1.5 to 1 without a word; left to infer, it says what it saw.
+    # Given an integer type, pyarrow silently truncates 1.5 to 1; without a type it reports what it found.
     inferred = arrow_array(values)
     if not (pa.types.is_integer(inferred.type) or pa.types.is_null(inferred.type)):
         raise TypeError(f"{inferred.type} values")
@@ -84,13 +85,13 @@ def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _plain(value: Any, dtype: DataType) -> Any:
-    """Return a value pyarrow does not take as the plain Python value that it takes for ``dtype``."""
+    """Return a value that pyarrow refuses as a plain Python value that fits ``dtype``."""
     if isinstance(value, enum.Enum):
         value = value.value
     if arrays.is_array(value):
         value = arrays.as_ndarray(value)[()]
         if isinstance(value, np.ndarray):
-            raise ValueError(f"an array of shape {value.shape} is no single value")
+            raise ValueError(f"an array of shape {value.shape} is not a single value")
     if isinstance(value, np.datetime64 | np.timedelta64) and dtype.is_temporal():
         kind = "M8" if isinstance(value, np.datetime64) else "m8"
         value = value.astype(f"{kind}[us]").item()
@@ -122,13 +123,13 @@ def _plain(value: Any, dtype: DataType) -> Any:
 
 def _encode_list(values: Sequence[Any], dtype: DataType) -> pa.Array:
     inner = dtype.inner
-    # pyarrow would take text as a list of its characters.
+    # pyarrow reads text as a list of its characters.
     is_plain = set(map(type, values)) <= {list, tuple, np.ndarray, NoneType}
     if is_plain and not (inner.is_nested() or inner.is_extension()):
         try:
             return _whole(_arrow_list(values, dtype))
         except REFUSALS:
-            pass  # some value needs _plain: go by elements
+            pass  # some value needs _plain: encode the elements
     rows = [None if value is None else _elements(value) for value in values]
     mask = _mask(values)
     if not dtype.is_fixed_size_list():
@@ -196,7 +197,7 @@ def _record(value: Any, fields: Mapping[str, DataType]) -> Mapping[str, Any]:
         return _record({name: getattr(value, name) for name in record_fields(cls) or ()}, fields)
     if isinstance(value, tuple) and len(value) == len(fields):
         return dict(zip(fields, value, strict=True))
-    raise TypeError(f"a struct comes from a dict, a dataclass, a pydantic model or a tuple of {len(fields)}")
+    raise TypeError(f"a struct is made from a dict, a dataclass, a pydantic model or a tuple of {len(fields)}")
 
 
 # --- embeddings, tensors, images, files -------------------------------------------------------------------------------
@@ -215,12 +216,12 @@ def _numbers(rows: Sequence[Any]) -> arrays.NDArray:
     is_array = [arrays.is_array(row) for row in rows]
     stacked = np.asarray([arrays.as_ndarray(row) if array else row for row, array in zip(rows, is_array, strict=True)])
     if stacked.dtype.kind not in "biuf":
-        raise TypeError(f"they are no numbers ({stacked.dtype})")
+        raise TypeError(f"they are not numbers ({stacked.dtype})")
     return stacked
 
 
 def _spread(rows: arrays.NDArray, values: Sequence[Any], shape: tuple[int, ...]) -> arrays.NDArray:
-    """Return the rows with a row of zeros where the value is None."""
+    """Return the rows with zeros in place of None."""
     if len(rows) == len(values) and len(rows):
         return rows
     spread = np.zeros((len(values), *shape), rows.dtype)
@@ -248,7 +249,7 @@ def _pixels(value: Any, mode: str | None) -> arrays.NDArray:
         wanted = mode or (value.mode if value.mode in IMAGE_CHANNELS else "RGB")
         return np.asarray(value if value.mode == wanted else value.convert(wanted))
     if isinstance(value, bytes):
-        raise TypeError("bytes are an encoded image: give them to decode_image()")
+        raise TypeError("bytes are an encoded image: decode them with decode_image()")
     return arrays.as_ndarray(value)
 
 

@@ -1,7 +1,7 @@
 """The Arrow extension types of penstock: embeddings, tensors, images, files and Python objects.
 
-They are registered with Arrow when this module is imported, so a column keeps its type through Parquet, IPC and pickle
-for every process that has imported penstock. A reader that has not sees the storage type, which is always plain Arrow.
+Importing this module registers them with Arrow, so a column keeps its type through Parquet, IPC and pickle in every
+process that imports penstock. Other readers see the storage type, which is always plain Arrow.
 
 Fixed-shape values are stored as a fixed-size list, so a whole column is one contiguous buffer and becomes an
 ``(n, *shape)`` ndarray without a copy. Values of unknown shape are stored as a struct of their data and their shape.
@@ -28,20 +28,13 @@ IMAGE_MODES = {channels: mode for mode, channels in IMAGE_CHANNELS.items()}
 
 
 def _ndarray(values: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the numbers of one row, without a copy where Arrow's layout is NumPy's (all but booleans and nulls)."""
+    """Return the numbers of one row, without a copy unless there are booleans or nulls."""
     array: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
     return array
 
 
-class EmbeddingScalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """One embedding; its Python value is a read-only 1-d ndarray."""
-
-    def as_py(self, **_: Any) -> np.ndarray[Any, Any] | None:
-        return None if self.value is None else _ndarray(self.value.values)
-
-
 class TensorScalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """One tensor; its Python value is a read-only ndarray of its shape."""
+    """One embedding or tensor; its Python value is a read-only ndarray of its shape."""
 
     def as_py(self, **_: Any) -> np.ndarray[Any, Any] | None:
         if self.value is None:
@@ -102,7 +95,7 @@ class FileArray(pa.ExtensionArray):  # type: ignore[misc]
 
 
 class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
-    """A column of images of several shapes; its Python values are read-only views of the column's memory."""
+    """A column of images of several shapes; its Python values are read-only views of its memory."""
 
     def to_pylist(self, **_: Any) -> list[np.ndarray[Any, Any] | None]:
         data, *lengths = (self.storage.field(name) for name in ("data", "height", "width", "channels"))
@@ -120,7 +113,12 @@ class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
 
 
 class _Parametric(pa.ExtensionType):  # type: ignore[misc]
-    """What the types share: their parameters are their identity, and travel as JSON."""
+    """The base of the types: their parameters are their identity, and are stored as JSON."""
+
+    scalar_class: type[pa.ExtensionScalar]
+
+    def __arrow_ext_scalar_class__(self) -> type[pa.ExtensionScalar]:
+        return self.scalar_class
 
     def _parameters(self) -> dict[str, Any]:
         return {}
@@ -147,10 +145,12 @@ class EmbeddingType(_Parametric):
     FixedSizeListType(fixed_size_list<item: float>[3])
     """
 
+    scalar_class = TensorScalar
+
     def __init__(self, value_type: pa.DataType, size: int) -> None:
         _require_number(value_type, "embedding")
         if size < 1:
-            raise InvalidArgumentError(f"An embedding's size must be at least 1, got {size!r}.")
+            raise InvalidArgumentError(f"The size of an embedding must be at least 1, got {size!r}.")
         self.value_type = value_type
         self.size = size
         self.shape = (size,)
@@ -159,9 +159,6 @@ class EmbeddingType(_Parametric):
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> EmbeddingType:
         return cls(storage_type.value_type, storage_type.list_size)
-
-    def __arrow_ext_scalar_class__(self) -> type[pa.ExtensionScalar]:
-        return EmbeddingScalar
 
     def __arrow_ext_class__(self) -> type[pa.ExtensionArray]:
         return FixedShapeArray
@@ -173,13 +170,14 @@ class TensorType(_Parametric):
     With a shape the storage is ``fixed_size_list(value_type, prod(shape))``, in C order; without one it is
     ``struct{data: list<value_type>, shape: list<int32>}`` and each row has its own shape.
 
-    Arrow's canonical ``fixed_shape_tensor`` has the same storage but gives flat Python lists for its rows and has no
-    partner for unknown shapes, so one type of our own serves both; ``normalize`` turns the canonical one into this one
-    without a copy.
+    Arrow's canonical ``fixed_shape_tensor`` has the same storage, but its rows are flat Python lists and it cannot have
+    an unknown shape. ``normalize`` turns it into this type without a copy.
 
     >>> TensorType(pa.float32(), (2, 3)).storage_type
     FixedSizeListType(fixed_size_list<item: float>[6])
     """
+
+    scalar_class = TensorScalar
 
     def __init__(self, value_type: pa.DataType, shape: Sequence[int] | None = None) -> None:
         _require_number(value_type, "tensor")
@@ -189,7 +187,7 @@ class TensorType(_Parametric):
             storage = pa.struct([("data", pa.list_(value_type)), ("shape", pa.list_(pa.int32()))])
         elif any(length < 1 for length in self.shape):
             # Parquet cannot hold fixed-size lists of no elements.
-            raise InvalidArgumentError(f"A tensor's fixed shape has only positive lengths, got {self.shape!r}.")
+            raise InvalidArgumentError(f"The lengths of a fixed tensor shape must be at least 1, got {self.shape!r}.")
         else:
             storage = pa.list_(value_type, math.prod(self.shape))
         super().__init__(storage, "penstock.tensor")
@@ -202,9 +200,6 @@ class TensorType(_Parametric):
         shape = json.loads(serialized)["shape"]
         value_type = storage_type.field("data").type.value_type if shape is None else storage_type.value_type
         return cls(value_type, shape)
-
-    def __arrow_ext_scalar_class__(self) -> type[pa.ExtensionScalar]:
-        return TensorScalar
 
     def __arrow_ext_class__(self) -> type[pa.ExtensionArray]:
         return pa.ExtensionArray if self.shape is None else FixedShapeArray
@@ -221,6 +216,8 @@ class ImageType(_Parametric):
     (4, 2, 3)
     """
 
+    scalar_class = ImageScalar
+
     def __init__(self, mode: str | None = None, height: int | None = None, width: int | None = None) -> None:
         if mode is not None and mode not in IMAGE_CHANNELS:
             known = ", ".join(IMAGE_CHANNELS)
@@ -229,7 +226,7 @@ class ImageType(_Parametric):
             )
         for name, length in (("height", height), ("width", width)):
             if length is not None and length < 1:
-                raise InvalidArgumentError(f"An image's {name} must be at least 1, got {length!r}.")
+                raise InvalidArgumentError(f"The {name} of an image must be at least 1, got {length!r}.")
         self.mode = mode
         self.height = height
         self.width = width
@@ -250,9 +247,6 @@ class ImageType(_Parametric):
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> ImageType:
         return cls(**json.loads(serialized))
 
-    def __arrow_ext_scalar_class__(self) -> type[pa.ExtensionScalar]:
-        return ImageScalar
-
     def __arrow_ext_class__(self) -> type[pa.ExtensionArray]:
         return ImageArray if self.shape is None else FixedShapeArray
 
@@ -260,8 +254,10 @@ class ImageType(_Parametric):
 class FileType(_Parametric):
     """References to files: a path or URL, or ``data`` for a file that lives in memory only.
 
-    ``media`` says what all of them hold: ``image``, ``audio``, ``video``, or None for anything.
+    ``media`` is the kind of all of them: ``image``, ``audio``, ``video``, or None if it varies.
     """
+
+    scalar_class = FileScalar
 
     def __init__(self, media: str | None = None) -> None:
         if media not in FILE_CLASSES:
@@ -277,9 +273,6 @@ class FileType(_Parametric):
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> FileType:
         return cls(json.loads(serialized or b"{}").get("media"))
 
-    def __arrow_ext_scalar_class__(self) -> type[pa.ExtensionScalar]:
-        return FileScalar
-
     def __arrow_ext_class__(self) -> type[pa.ExtensionArray]:
         return FileArray
 
@@ -287,15 +280,14 @@ class FileType(_Parametric):
 class PythonType(_Parametric):
     """Arbitrary Python objects, pickled. Reading one runs its pickle: read such columns only from files you trust."""
 
+    scalar_class = PythonScalar
+
     def __init__(self) -> None:
         super().__init__(pa.large_binary(), "penstock.python")
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> PythonType:
         return cls()
-
-    def __arrow_ext_scalar_class__(self) -> type[pa.ExtensionScalar]:
-        return PythonScalar
 
 
 EXTENSION_TYPES = (EmbeddingType, TensorType, ImageType, FileType, PythonType)
@@ -313,7 +305,7 @@ def _register() -> None:
         try:
             pa.register_extension_type(example)
         except pa.ArrowKeyError:
-            # The module was loaded a second time (importlib.reload); the newer classes replace the older.
+            # The module was reloaded; the newer classes replace the older.
             pa.unregister_extension_type(example.extension_name)
             pa.register_extension_type(example)
 

@@ -1,4 +1,4 @@
-"""From Python type hints to types."""
+"""Convert Python type hints to types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.storage.file import File
 from penstock.types.datatype import DataType
 from penstock.types.supertype import supertype
 
-# In this order: bool is a subclass of int, datetime of date.
+# The order matters: bool is a subclass of int, datetime of date.
 _SCALARS: tuple[tuple[type, DataType], ...] = (
     (bool, DataType.bool()),
     (int, DataType.int64()),
@@ -39,7 +39,7 @@ _SCALARS: tuple[tuple[type, DataType], ...] = (
     (os.PathLike, DataType.string()),
 )
 
-# Names of pydantic that stand for values of another class, once a model has checked them.
+# pydantic names for validated values of other classes.
 _PYDANTIC: dict[str, DataType] = {
     "AwareDatetime": DataType.timestamp("us", "UTC"),
     **dict.fromkeys(("NaiveDatetime", "PastDatetime", "FutureDatetime"), DataType.timestamp()),
@@ -68,11 +68,11 @@ _MAPS = (
 
 
 def dtype_from_hint(hint: Any, _seen: tuple[Any, ...] = ()) -> DataType:
-    """Return the type for a Python type hint; what has no Arrow form is ``python``.
+    """Return the type for a Python type hint; a hint without an Arrow type is ``python``.
 
-    Containers without element types (``list``, ``dict``, ``np.ndarray``) say nothing about what they hold and are
-    ``python`` as well: right for every value, if slower than a precise hint. ``_seen`` holds the classes being read,
-    so that a class that contains itself ends as ``python``.
+    Containers without element types (``list``, ``dict``, ``np.ndarray``) are ``python`` as well, which fits every value
+    but is slower than a precise hint. ``_seen`` holds the enclosing classes, so that a class that contains itself ends
+    as ``python``.
 
     >>> dtype_from_hint(tuple[int, str]), dtype_from_hint(dict[str, float])
     (struct[0: int64, 1: string], map[string: float64])
@@ -112,7 +112,7 @@ def record_fields(cls: type) -> dict[str, Any] | None:
         hints = typing.get_type_hints(cls)
     except NameError as exc:
         raise InvalidArgumentError(
-            f"The type hints of {cls.__qualname__!r} cannot be read: {exc}; define what they name at module level."
+            f"The type hints of {cls.__qualname__!r} cannot be read: {exc}; define the names they use at module level."
         ) from exc
     if dataclasses.is_dataclass(cls):
         return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
@@ -120,24 +120,24 @@ def record_fields(cls: type) -> dict[str, Any] | None:
 
 
 def is_pydantic_model(cls: type) -> bool:
-    """Whether ``cls`` is a pydantic model; asked without importing pydantic."""
+    """Check whether ``cls`` is a pydantic model, without importing pydantic."""
     return isinstance(getattr(cls, "model_fields", None), dict) and hasattr(cls, "model_validate")
 
 
 def is_address(cls: type) -> bool:
-    """Whether ``cls`` is a URL of pydantic or an IP address, which are text in a column."""
+    """Check whether ``cls`` is a pydantic URL or an IP address, which are text in a column."""
     return any(base.__module__ in ("ipaddress", "pydantic.networks") for base in cls.__mro__) and not issubclass(
         cls, str
     )
 
 
 def is_alias(hint: Any) -> bool:
-    """Whether a hint is a name for another: ``type Name = ...``."""
+    """Check whether a hint is an alias: ``type Name = ...``."""
     return type(hint).__name__ == "TypeAliasType"
 
 
 def is_named_tuple(cls: type) -> bool:
-    """Whether ``cls`` was made by NamedTuple."""
+    """Check whether ``cls`` is a NamedTuple."""
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and bool(getattr(cls, "__annotations__", None))
 
 
@@ -205,7 +205,7 @@ def _from_numpy_dtype(dtype: Any) -> DataType:
 
 
 def merged_dtype(dtypes: list[DataType]) -> DataType:
-    """Return the one type that serves every alternative; without one the values are pickled."""
+    """Return the type that holds every alternative, or ``python`` if there is no such type."""
     merged: DataType | None = DataType.null()
     for dtype in dtypes:
         merged = supertype(merged, dtype) if merged is not None else None

@@ -1,4 +1,4 @@
-"""Columns of images and the ndarrays in them: read as views of the column's memory, written into it in place."""
+"""Columns of images: ndarrays that are views of the memory of the column, for reading and for writing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.types.arrays import NDArray, fixed_rows, too_large
 from penstock.types.datatype import DataType
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_flags, arrow_numbers
 
 Shape = tuple[int, int, int]  # height, width, channels
 
@@ -32,11 +32,10 @@ def image_shapes(images: pa.Array) -> list[Shape | None]:
 
 
 class ImageRoom:
-    """Memory for a whole column of images of known shapes, in one piece, to be filled row by row.
+    """One block of memory for a column of images of known shapes, filled row by row.
 
-    Whoever decodes or resizes an image writes it where it stays. ``shapes`` has None for a row that is null, and a row
-    that turns out to be so later is ``clear``ed, and gives its memory back unless all rows have one shape, which they
-    do where ``dtype`` says so.
+    A decoder writes each image directly into its final place. ``shapes`` has None for a null row; ``clear`` makes a row
+    null later. ``column`` frees the memory of null rows, unless ``dtype`` fixes one shape for all rows.
 
     >>> room = ImageRoom([(1, 2, 3), None], DataType.image("RGB"))
     >>> room[0][:] = 7
@@ -58,21 +57,21 @@ class ImageRoom:
                 self.clear(int(row))
 
     def __getitem__(self, row: int) -> NDArray:
-        """Return the memory of one image, to be written."""
+        """Return the memory of one image, for writing."""
         return self._pixels[self._offsets[row] : self._offsets[row + 1]].reshape(self._shapes[row])
 
     def clear(self, row: int) -> None:
-        """Make a row null. What its memory held before, of whichever process, does not stay in it."""
+        """Make a row null, and erase its memory where it stays part of the column."""
         self._is_null[row] = True
         if self._dtype.shape is not None:
             self[row][:] = 0
 
     def column(self) -> pa.Array:
         """Return the column, which takes over the memory."""
-        mask = arrow_bools(self._is_null) if self._is_null.any() else None
+        mask = arrow_flags(self._is_null) if self._is_null.any() else None
         if self._dtype.shape is not None:
             return fixed_rows(arrow_numbers(self._pixels), self._dtype.arrow, mask)
-        self._give_back()
+        self._free_null_rows()
         buffers = [None, pa.py_buffer(self._offsets), pa.py_buffer(self._pixels)]
         data = pa.Array.from_buffers(pa.large_binary(), len(self._shapes), buffers)
         sizes = np.array(self._shapes, np.uint32).reshape(-1, 3)
@@ -84,8 +83,8 @@ class ImageRoom:
         storage = pa.StructArray.from_arrays(columns, fields=list(self._dtype.arrow.storage_type), mask=mask)
         return pa.ExtensionArray.from_storage(self._dtype.arrow, storage)
 
-    def _give_back(self) -> None:
-        """Leave out what was meant for rows that are null now: an image that failed may have claimed gigabytes."""
+    def _free_null_rows(self) -> None:
+        """Free the memory of rows that are null now: a failed image may have claimed gigabytes."""
         sizes = np.where(self._is_null, 0, np.diff(self._offsets))
         if sizes.sum() == self._offsets[-1]:
             return
@@ -94,8 +93,3 @@ class ImageRoom:
         np.cumsum(sizes, out=self._offsets[1:])
         for row in np.flatnonzero(self._is_null):
             self._shapes[row] = (0, 0, 0)
-
-
-def arrow_bools(values: NDArray) -> pa.Array:
-    """Return an ndarray of booleans as Arrow."""
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])

@@ -1,4 +1,4 @@
-"""The type of Python values that come without one."""
+"""Infer the type of Python values."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from penstock.types.supertype import supertype
 
 
 def infer_dtype(values: Sequence[Any], what: str) -> DataType:
-    """Return the type that holds all the values; ``python`` if they are objects or records too various for one type.
+    """Return the type that holds all the values; ``python`` if they are objects, or records without a common type.
 
-    Scalars of types that do not mix (1 and "a") are refused: they are a mistake far more often than a wish.
+    Refuse scalars of types that do not mix, such as 1 and "a": they are usually a mistake.
     """
     if set(map(type, values)) <= {int, NoneType}:
         return _integers(values)
@@ -47,7 +47,7 @@ def infer_dtype(values: Sequence[Any], what: str) -> DataType:
 
 
 def needs_inference(value: Any) -> bool:
-    """Whether pyarrow would not infer for ``value`` the type that we do: arrays, images and records."""
+    """Check whether pyarrow infers another type for ``value`` than we do: arrays, images and records."""
     cls = type(value)
     return (
         arrays.is_array(value)
@@ -60,7 +60,7 @@ def needs_inference(value: Any) -> bool:
 
 
 def short_repr(value: Any) -> str:
-    """Return the value for an error message, cut to one line."""
+    """Return the value for an error message, shortened to one line."""
     return shortened(repr(value), 80)
 
 
@@ -71,7 +71,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def _dtype_of(value: Any) -> DataType | None:
-    """Return the type of one value, or None if Arrow has none for it."""
+    """Return the type of one value, or None if Arrow has no type for it."""
     if arrays.is_array(value):
         array = arrays.as_ndarray(value)
         return _array_dtype(array.dtype, array.shape)
@@ -106,7 +106,7 @@ def _array_dtype(numpy_dtype: np.dtype[Any], shape: tuple[int, ...]) -> DataType
 
 
 def _integers(values: Sequence[int | None]) -> DataType:
-    """Return the type of integers that int64 cannot all hold; as floats they would lose digits."""
+    """Return the type of integers beyond int64; floats would lose digits."""
     numbers = [value for value in values if value is not None]
     return DataType.uint64() if min(numbers) >= 0 and max(numbers) < 2**64 else DataType.python()
 

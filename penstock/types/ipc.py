@@ -1,4 +1,4 @@
-"""Batches as one buffer, for where they leave the process."""
+"""Serialize batches to one buffer, to send them to another process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pyarrow as pa
 def to_ipc(batch: pa.RecordBatch, compression: str | None = None) -> pa.Buffer:
     """Return a batch as an IPC stream, compressed if a codec (``zstd``, ``lz4``) is named.
 
-    Pickle is no substitute: it stores a slice with all that it was cut from, and forgets the rows of a batch without
-    columns.
+    Pickle stores all of the array that a slice belongs to, and loses the number of rows of a batch without columns.
 
     >>> from_ipc(to_ipc(pa.record_batch({"a": [1, 2, 3]}).slice(1))).to_pydict()
     {'a': [2, 3]}

@@ -1,7 +1,7 @@
-"""One Arrow type for each kind of value: the large, view, dictionary and run-end encoded variants are translated away.
+"""Normalize Arrow types: replace large, view, dictionary and run-end encoded variants by the basic type.
 
-Readers and users hand in every variant Arrow has. Past this module there is one string type, one list type and so on,
-so that no operator needs a case for each. What is already normal is returned as it is, without a copy.
+Readers and users pass in every variant. After this module there is one string type, one list type and so on, so
+operators need no special cases. Normalized data is returned as it is, without a copy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.types.extension import EXTENSION_TYPES, TensorType
 
-# The types without parameters: asked about for every column of every batch, so they are told by one lookup.
+# The types without parameters, found by one lookup because every column of every batch is checked.
 _NORMAL_IDS = frozenset(
     make().id
     for make in (
@@ -27,7 +27,7 @@ ArrayLike = TypeVar("ArrayLike", pa.Array, pa.ChunkedArray)
 
 
 def normal_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Return the normal Arrow type for values of ``arrow_type``.
+    """Return the normalized Arrow type for values of ``arrow_type``.
 
     >>> normal_type(pa.large_list(pa.dictionary(pa.int32(), pa.large_string())))
     ListType(list<item: string>)
@@ -62,13 +62,13 @@ def normal_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def normalize(array: ArrayLike) -> ArrayLike:
-    """Return ``array`` with its normal type; the same object if it has that already.
+    """Return ``array`` with its normalized type; the same object if it has that type already.
 
     >>> normalize(pa.array(["a", "b", "a"]).dictionary_encode()).type
     DataType(string)
     """
     target = normal_type(array.type)
-    # Arrow calls lists equal whatever their element field is named (Parquet says "element"), and so do we.
+    # Lists are equal for Arrow whatever the name of their element field ("element" in Parquet), and so for us.
     if array.type == target:
         return array
     if isinstance(array, pa.ChunkedArray):
@@ -77,7 +77,7 @@ def normalize(array: ArrayLike) -> ArrayLike:
 
 
 def normalize_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return ``batch`` with every column normal, nullable and without metadata; the same object if it is so already."""
+    """Return ``batch`` with every column normalized, nullable and without metadata; the same object if possible."""
     normal = pa.schema([(field.name, normal_type(field.type)) for field in batch.schema])
     if normal.equals(batch.schema, check_metadata=True):
         return batch
@@ -89,7 +89,7 @@ def _logical_shape(tensor: pa.FixedShapeTensorType) -> tuple[int, ...]:
 
 
 def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return one array as ``target``, which is the normal type of its own."""
+    """Return one array as ``target``, its normalized type."""
     if array.type == target:
         return array
     if isinstance(array.type, pa.FixedShapeTensorType):
@@ -104,13 +104,13 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pt.is_dictionary(array.type):
         return _translate(array.dictionary_decode(), target)
     if pt.is_run_end_encoded(array.type):
-        import pyarrow.compute as pc  # a third of the time it takes to import pyarrow, for a rare case
+        import pyarrow.compute as pc  # importing it takes a third of the time of pyarrow, and this is rare
 
         return _translate(pc.run_end_decode(array), target)
     try:
         return array.cast(target)
     except pa.ArrowInvalid as exc:
-        # The one thing that cannot be translated is more than 31 bits of offsets.
+        # Only offsets of more than 31 bits fail here.
         raise InvalidArgumentError(f"A column of {array.type} does not fit one batch as {target}: {exc}") from exc
     except pa.ArrowNotImplementedError as exc:
         raise TypeMismatchError(f"Columns of {array.type} are not supported: {exc}") from exc

@@ -1,4 +1,4 @@
-"""A column that could not be computed in full: the values there are, and why the others are null."""
+"""A column in which some rows failed: its values, and the errors of the other rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class PartialColumn:
-    """What a batch function gives that knows which of its rows failed: ``failures`` by row, where ``values`` is null.
+    """The result of a batch function that knows its failed rows: ``failures`` by row, where ``values`` is null.
 
-    The engine raises or records them as it does for functions of single rows, so nothing is computed twice.
+    The engine raises or records them like failures of row functions, so nothing is computed twice.
     """
 
     values: pa.Array

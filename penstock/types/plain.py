@@ -1,8 +1,8 @@
-"""Plain Python values to Arrow without pandas.
+"""Convert plain Python values to Arrow without importing pandas.
 
-``pyarrow.array`` imports pandas, where it is installed, to see whether it was given a pandas object: a third of a
-second on the first call, most of the time a small query takes. While pandas is not loaded nothing can be a pandas
-object, so plain lists are built from their buffers instead.
+``pyarrow.array`` imports pandas, if it is installed, to recognize pandas objects: that takes a third of a second on the
+first call, most of the time of a small query. Until pandas is imported no value can be a pandas object, so this module
+builds plain lists from their buffers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-MAX_LENGTH = 100_000  # past this, pyarrow's converter is faster, its import included
+MAX_LENGTH = 100_000  # above this length pyarrow is faster, including its import of pandas
 
 _NUMBERS: dict[type, type[np.generic]] = {int: np.int64, float: np.float64}
 
 
 def arrow_array(values: Sequence[Any], arrow_type: pa.DataType | None = None) -> pa.Array | pa.ChunkedArray:
-    """Return what ``pyarrow.array`` gives for a list or tuple, without importing pandas where that can be done.
+    """Return the same as ``pyarrow.array`` for a list or tuple, if possible without importing pandas.
 
     >>> arrow_array([1, None]).to_pylist(), arrow_array(["a", None, "é"]).to_pylist()
     ([1, None], ['a', None, 'é'])
@@ -71,7 +71,7 @@ def _built(values: Sequence[Any]) -> pa.Array | None:
     filled = [0 if value is None else value for value in values] if has_null else values
     try:
         return arrow_numbers(np.array(filled, _NUMBERS[kind]), is_null)
-    except OverflowError:  # an int that needs more than 64 bits, or 64 without a sign
+    except OverflowError:  # an int beyond int64
         return None
 
 

@@ -1,4 +1,4 @@
-"""``Schema``: the names and types of a DataFrame's columns, in order."""
+"""``Schema``: the names and types of the columns of a DataFrame, in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Field:
 
 
 class Schema:
-    """The columns of a DataFrame. Immutable; names are unique; two are equal when names, types and order are.
+    """The columns of a DataFrame. Immutable, with unique names; two are equal if names, types and order are equal.
 
     >>> schema = Schema.from_pydict({"id": DataType.int64(), "text": DataType.string()})
     >>> schema
@@ -56,7 +56,7 @@ class Schema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
-        """Return the schema of an Arrow schema, its types normalised."""
+        """Return the schema of an Arrow schema, with normalized types."""
         return cls(Field(field.name, DataType(field.type)) for field in schema)
 
     def to_arrow(self) -> pa.Schema:
@@ -102,7 +102,7 @@ class Schema:
         return iter(self._fields)
 
     def __call__(self) -> Schema:
-        """Return the schema itself: ``df.schema()`` is how users of Daft and Ray Data ask for it."""
+        """Return the schema itself, for users of Daft and Ray Data, who write ``df.schema()``."""
         return self
 
     def __len__(self) -> int:

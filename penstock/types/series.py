@@ -1,4 +1,4 @@
-"""``Series``: one named column of values, as batch functions see it."""
+"""``Series``: one named column of values, the argument of batch functions."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Series:
 
     @classmethod
     def from_arrow(cls, array: pa.Array | pa.ChunkedArray, name: str = "") -> Series:
-        """Return an Arrow array as a Series; chunks are combined, types normalised."""
+        """Return an Arrow array as a Series, with chunks combined and the type normalized."""
         return cls(array, name)
 
     @classmethod
     def from_numpy(cls, array: NDArray, name: str = "", dtype: Any = None) -> Series:
-        """Return an ndarray as a Series with a row for each of its first dimension."""
+        """Return an ndarray as a Series, with a row for each index of the first dimension."""
         return cls.from_pylist(array, name, dtype)
 
     @property

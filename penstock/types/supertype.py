@@ -14,10 +14,10 @@ _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
 def supertype(a: DataType, b: DataType) -> DataType | None:
-    """Return the smallest type that values of both types convert to, or None where there is none.
+    """Return the smallest type that values of both types convert to, or None.
 
-    Integers widen; a mix of int64 and uint64, or of a float and an integer it cannot hold, is float64. Text goes with
-    nothing but text: a number never turns into text behind your back. Structs take the fields of both.
+    Integers widen; int64 with uint64, or a float with an integer it cannot hold, is float64. Text only combines with
+    text, so a number never becomes text implicitly. Structs have the fields of both.
 
     >>> supertype(DataType.int8(), DataType.uint8())
     int16

@@ -1,4 +1,4 @@
-"""Batches that should go together, made alike."""
+"""Give batches the same columns and types."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.types.supertype import supertype
 
 
 def unified(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """Return the batches with the same columns of their common types; those of a ``map_batches`` may differ.
+    """Return the batches with the same columns of their common types; those of ``map_batches`` may differ.
 
-    A column that a batch lacks is null there. Types with nothing in common raise TypeMismatchError.
+    A column that a batch lacks is null in it. Raise TypeMismatchError for types without a common type.
 
     >>> [b.schema.types for b in unified([pa.record_batch({"a": [1]}), pa.record_batch({"a": [None]})])]
     [[DataType(int64)], [DataType(int64)]]

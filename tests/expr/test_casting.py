@@ -188,14 +188,14 @@ def test_what_null_hides_is_not_converted() -> None:
         (
             "[1]",
             "list[int64]",
-            r'cannot turn string into list\[int64\]; parse JSON text with deserialize\("json", "list\[int64\]"\)',
+            r'cannot convert string to list\[int64\]; parse JSON text with deserialize\("json", "list\[int64\]"\)',
         ),
-        ({"x": 1}, "int64", "cannot turn struct"),
-        ([1], "int64", "cannot turn list"),
-        (1, "list[int64]", "cannot turn int64 into list"),
+        ({"x": 1}, "int64", "cannot convert struct"),
+        ([1], "int64", "cannot convert list"),
+        (1, "list[int64]", "cannot convert int64 to list"),
         (b"1", "int64", r'decode the bytes first with .cast\("string"\)'),
-        (1.5, "date", "cannot turn float64 into date"),
-        ("1", "duration[us]", "cannot turn string into duration"),
+        (1.5, "date", "cannot convert float64 to date"),
+        ("1", "duration[us]", "cannot convert string to duration"),
     ],
 )
 def test_impossible_conversion_is_reported_when_built(value: Any, dtype: str, message: str) -> None:

@@ -108,7 +108,7 @@ def test_concat_of_known_and_unknown(unknown: ps.DataFrame) -> None:
         (lambda df: df.with_column("c", col("aa")), ColumnNotFoundError, "'aa' not found; available: a, b, s"),
         (lambda df: df.exclude("nope"), ColumnNotFoundError, "'nope' not found"),
         (lambda df: df.rename_columns({"nope": "x"}), ColumnNotFoundError, "'nope' not found"),
-        (lambda df: df.rename_columns({"a": "b"}), InvalidArgumentError, "Two columns would be called 'b'"),
+        (lambda df: df.rename_columns({"a": "b"}), InvalidArgumentError, "Two columns have the name 'b'"),
         (lambda df: df.where(col("nope") > 1), ColumnNotFoundError, "'nope' not found"),
         (lambda df: df.where(col("a")), TypeMismatchError, r"filter needs a bool expression, but col\(a\) is int64"),
         (lambda df: df.explode("a"), TypeMismatchError, "explode needs a list column, but 'a' is int64"),

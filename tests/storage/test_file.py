@@ -308,7 +308,7 @@ def test_what_an_annotation_asks_for() -> None:
     assert df.select(tools.name(ps.col("p"), other=ps.col("q"))).to_pydict() == {"p": ["bd"]}
     assert df.select(tools.name(ps.col("bytes"))).to_pydict() == {"bytes": [""]}
     assert df.select(tools.either(ps.col("p"))).to_pydict() == {"p": ["str"]}
-    with pytest.raises(TypeMismatchError, match="cannot turn int64 into file"):
+    with pytest.raises(TypeMismatchError, match="cannot convert int64 to file"):
         df.select(tools.name(ps.col("n")))
 
 

@@ -183,10 +183,10 @@ def test_python_values_of_a_given_type(values: list[Any], dtype: Any, expected: 
         (["abc"], "list[string]", r"has 'abc' of type str at row 0, expected list\[string\]; it is not a list"),
         ([[1.0], [1.0, 2.0]], "embedding[float32; 2]", r"has \[1.0\] of type list at row 0"),
         ([np.zeros(2), np.zeros(3)], "embedding[float32; 2]", r"at row 1, expected embedding\[float32; 2\]"),
-        ([["a", "b"]], "embedding[float32; 2]", "no numbers"),
+        ([["a", "b"]], "embedding[float32; 2]", "not numbers"),
         ([np.zeros((2, 2))], "tensor[float32; 2x3]", r"shape \(2, 2\)"),
         ([{"a": 1, "nmae": 2}], "struct[a: int64, name: string]", "no field 'nmae'.*Did you mean 'name'"),
-        ([5], "struct[a: int64]", "a struct comes from a dict"),
+        ([5], "struct[a: int64]", "a struct is made from a dict"),
         ([{"a": {"b": 1.5}}], "struct[a: struct[b: int64]]", "fraction"),
         ([np.zeros((2, 2, 3))], "image", "uint8"),
         ([b"\x89PNG"], "image", "decode_image"),
@@ -194,7 +194,7 @@ def test_python_values_of_a_given_type(values: list[Any], dtype: Any, expected: 
         ([5], "file", "a file is a File, a path"),
         ([1], "null", "expected null"),
         (np.zeros((2, 3)), "embedding[float32; 4]", r"array of shape \(2, 3\)"),
-        (np.array([1.5]), "int64", "cannot turn float64 into int64"),
+        (np.array([1.5]), "int64", "cannot convert float64 to int64"),
         (np.array([1 + 2j]), None, "complex128"),
         (np.float64(3), None, "expected one value for each row"),
         (5, None, "has 5 of type int, expected one value for each row"),
@@ -364,13 +364,12 @@ def test_cast(values: list[Any], source: str, target: str, expected: list[Any]) 
     assert plain(Series(result).to_pylist()) == expected
 
 
-def test_cast_refuses_loss_unless_told() -> None:
-    with pytest.raises(TypeMismatchError, match="f: cannot turn float64 into int64"):
+def test_cast_refuses_loss() -> None:
+    with pytest.raises(TypeMismatchError, match="f: cannot convert float64 to int64"):
         cast(pa.array([1.5]), D.int64(), what="f")
-    assert cast(pa.array([1.5]), D.int64(), safe=False).to_pylist() == [1]
-    with pytest.raises(TypeMismatchError, match="cannot turn"):
+    with pytest.raises(TypeMismatchError, match="cannot convert"):
         cast(pa.array([[1.0], [1.0, 2.0]]), D.embedding("float32", 2))
-    with pytest.raises(TypeMismatchError, match="cannot turn"):
+    with pytest.raises(TypeMismatchError, match="cannot convert"):
         cast(pa.array([1]), D.list("int64"))
     array = pa.array([1])
     assert cast(array, D.int64()) is array
