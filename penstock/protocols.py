@@ -201,10 +201,10 @@ class CachesAnswers(Protocol):
 
 @runtime_checkable
 class Priced(Protocol):
-    """What costs money when it is called: a remote model, as functions of plans hold it."""
+    """A model in a plan whose calls cost money."""
 
     def check_price(self) -> None:
-        """Raise InvalidArgumentError if nobody knows what a call costs. Called before a query that has a budget."""
+        """Raise InvalidArgumentError if the price of a call is unknown. Called before a query with a budget."""
         ...
 
 

@@ -1,14 +1,10 @@
-"""A request to a model and its answer, in words that no provider owns."""
+"""Requests and answers in a form that is independent of providers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from penstock.ai.structured.formats import OutputFormat
-    from penstock.ai.structured.tools import ToolFunction
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +14,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An encoded image: PNG, JPEG, WebP or GIF, which is what providers take."""
+    """An encoded image in a format that providers accept: PNG, JPEG, WebP or GIF."""
 
     data: bytes
     mime_type: str
@@ -48,29 +44,19 @@ class UserTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelTurn:
-    """What the model said before; ``raw`` is its answer as the provider gave it, to be sent back unchanged."""
-
-    text: str
-    tool_calls: tuple[ToolCall, ...] = ()
-    raw: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolTurn:
-    """What tools gave for the calls of the model turn before."""
-
-    results: tuple[ToolResult, ...]
-
-
-Turn = UserTurn | ModelTurn | ToolTurn
-
-
-@dataclass(frozen=True, slots=True)
 class ToolCall:
     id: str
     name: str
     arguments: str  # JSON, as the model wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTurn:
+    """An earlier answer of the model. ``raw`` is the answer as the provider sent it, to send back unchanged."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    raw: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +67,67 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a model is asked. ``output`` is the form its answer must have, None for free text.
+class ToolTurn:
+    """The results of the tool calls of the previous model turn."""
 
-    ``options`` are those of this request alone, such as ``temperature``; they go before those of all requests.
+    results: tuple[ToolResult, ...]
+
+
+Turn = UserTurn | ModelTurn | ToolTurn
+
+
+class Tool(Protocol):
+    """A tool that the model may call, as it is described to the model."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON schema of the arguments."""
+        ...
+
+
+class ReturnFormat(Protocol):
+    """The structured output that a request asks for."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON schema of the answer."""
+        ...
+
+    @property
+    def named_schema(self) -> Mapping[str, Any]:
+        """The schema with its name, as OpenAI's APIs take it."""
+        ...
+
+    def strict_schema(self) -> Any:
+        """Return the schema in which all fields are required and no others are allowed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to a model. ``output`` is the return format, None for free text.
+
+    ``options`` apply to this request only, such as ``temperature``, and override those of the model.
     """
 
     turns: tuple[Turn, ...]
     system: str | None = None
-    output: OutputFormat | None = None
-    tools: tuple[ToolFunction, ...] = ()
+    output: ReturnFormat | None = None
+    tools: tuple[Tool, ...] = ()
     num_answers: int = 1
     options: Mapping[str, Any] | None = None
+    row_id: bytes | None = None  # identifies the row in all runs of a job, if the engine knows it
+    key: bytes | None = None  # of its answers in the ledger, if they were looked up and not found
 
     @property
     def text(self) -> str | None:
-        """The prompt, where it is one text and nothing else, as most are."""
+        """The prompt if it is a single text, as most are."""
         turn = self.turns[0] if len(self.turns) == 1 else None
         part = turn.parts[0] if isinstance(turn, UserTurn) and len(turn.parts) == 1 else None
         return part.text if isinstance(part, Text) else None
@@ -104,7 +135,7 @@ class Request:
 
 @dataclass(slots=True)
 class Generation:
-    """One answer. ``raw`` is what ``ModelTurn.raw`` needs; ``refusal`` says why there is no answer."""
+    """One answer of a model. ``raw`` goes into ``ModelTurn.raw``; ``refusal`` is the reason if there is no answer."""
 
     text: str
     model: str | None = None

@@ -1,43 +1,42 @@
-"""Columns to vectors: texts packed into few calls, nulls left out, long ones cut or averaged, bad ones set apart."""
+"""Embeddings of columns: pack texts into calls, skip nulls, split long texts, isolate texts that are refused."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.ai.kept_results import VECTORS, KeptModel
+from penstock.ai.cached_model import VECTORS, CachedModel
 from penstock.ai.provider import Embedder, NDArray, loaded
-from penstock.ai.remembering import VectorMemory
 from penstock.ai.remote.http import estimated_tokens
 from penstock.errors import InvalidAnswerError, ProviderUnusableError, RequestRefusedError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
 Answer = TypeVar("Answer")
 LongInput = Literal["truncate", "average"]
-SHORTER = 0.75  # what is left of a text that was refused as too long
-SHORTEST = 64  # letters; fewer are too long for no model
+SHORTER = 0.75  # share that is left of a text that was refused as too long
+SHORTEST = 64  # characters; every model accepts so few
 
 
 def embedding_column(vectors: Iterable[NDArray | None], dimensions: int) -> pa.Array:
-    """Return one vector a row as a column; None is null."""
+    """Return a column with one vector for each row; None is null."""
     rows = vectors if isinstance(vectors, np.ndarray) else list(vectors)
     return to_arrow_array(rows, DataType.embedding(DataType.float32(), dimensions), what="embedding")
 
 
 def checked_vectors(found: Any, num_inputs: int, model: Embedder) -> NDArray:
-    """Return what a model gave as an array of float32; another shape is an error that names the model's class."""
+    """Return the vectors of a model as an array of float32. An error about their shape names the model's class."""
     wanted = (num_inputs, model.dimensions)
     try:
         vectors = np.asarray(found, np.float32)
         got = f"an array of shape {vectors.shape}"
     except (TypeError, ValueError):
-        vectors, got = None, f"a {type(found).__name__} that is no array of numbers"
+        vectors, got = None, f"a {type(found).__name__} that is not an array of numbers"
     if vectors is None or vectors.shape != wanted:
         raise InvalidAnswerError(
             f"{type(model).__name__}.embed was given {num_inputs} inputs and returned {got}; return one of shape "
@@ -47,13 +46,13 @@ def checked_vectors(found: Any, num_inputs: int, model: Embedder) -> NDArray:
 
 
 class BatchEmbeddings:
-    """Embeddings by a model that is given a batch at a time, on this machine."""
+    """Embeddings by a model that takes batches, on this machine."""
 
     def __init__(self, model: Embedder) -> None:
-        self._model = KeptModel(model)
+        self._model = CachedModel(model, VECTORS)
 
     def embed(self, column: Series) -> pa.Array:
-        dimensions = self._model.spec.dimensions
+        dimensions = self._model.model.dimensions
         values = column.to_pylist()
         rows = [row for row, value in enumerate(values) if value is not None]
         if len(rows) == len(values):
@@ -65,15 +64,12 @@ class BatchEmbeddings:
         return embedding_column(vectors, dimensions)
 
     def _embedded(self, values: Sequence[Any]) -> NDArray:
-        """Return the vectors of values: those that are kept, and those that the model gives for the rest."""
-
         def compute(values: Sequence[Any]) -> NDArray:
-            model = self._model.ready()
+            model = self._model.loaded()
             return checked_vectors(model.embed(values), len(values), model)
 
-        if self._model.kept is None:
-            return compute(values)
-        return np.stack(self._model.kept.of_inputs(values, VECTORS, compute))
+        found = self._model.results(values, compute)
+        return found if isinstance(found, np.ndarray) else np.stack(list(found))
 
     def close(self) -> Any:
         return self._model.close()
@@ -81,7 +77,7 @@ class BatchEmbeddings:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A text to send: that of a row, or a part of it, with its share in the row's vector."""
+    """The text of a row, or a part of it, with its weight in the vector of the row."""
 
     row: int
     text: str
@@ -92,13 +88,11 @@ _Embedded = tuple[_Piece, NDArray]
 
 
 class PackedEmbeddings:
-    """Embeddings by a remote model. A call holds as many texts as the provider takes; a bad one fails alone."""
+    """Embeddings by a remote model. A call holds as many texts as the provider accepts. A bad text fails alone."""
 
     def __init__(self, model: Embedder, long_input: LongInput = "truncate") -> None:
         self._model = loaded(model)
         self._long_input = long_input
-        self._max_input_tokens: int | None = getattr(model, "max_input_tokens", None)
-        self._memory: VectorMemory | None = getattr(self._model, "memory", None)
 
     async def embed(self, column: Series) -> PartialColumn:
         texts = column.to_pylist()
@@ -116,7 +110,11 @@ class PackedEmbeddings:
             for piece, vector in await self._vectors(packed, failures):
                 add(piece, vector)
 
-        await _together(send(packed) for packed in self._packed(self._unknown(pieces, add)))
+        cached = self._cached(pieces)
+        for piece in pieces:
+            if piece.text in cached:
+                add(piece, cached[piece.text])
+        await _together(send(packed) for packed in self._packed([p for p in pieces if p.text not in cached]))
         for row, vector in enumerate(sums):
             if row in failures:
                 sums[row] = None
@@ -128,8 +126,8 @@ class PackedEmbeddings:
         return self._model.close()
 
     def _pieces(self, row: int, text: str) -> Iterator[_Piece]:
-        """Yield a text, cut to what the model takes, or all of it in parts."""
-        limit = self._max_input_tokens
+        """Yield a text, truncated to what the model accepts, or all of it in parts."""
+        limit = self._model.max_input_tokens
         if limit is None or len(text) <= limit or estimated_tokens(text) <= limit:
             yield _Piece(row, text)
             return
@@ -141,26 +139,11 @@ class PackedEmbeddings:
             part = text[start : start + step]
             yield _Piece(row, part, float(len(part)))
 
-    def _unknown(self, pieces: Sequence[_Piece], add: Callable[[_Piece, NDArray], None]) -> list[_Piece]:
-        """Return the pieces that are to be sent; those that were before are added at once."""
-        known = self._known(pieces)
-        for piece, vector in known:
-            add(piece, vector)
-        if known and hasattr(self._model, "note_kept"):
-            self._model.note_kept([piece.text for piece, _ in known])
-        found = {piece.text for piece, _ in known}
-        return [piece for piece in pieces if piece.text not in found]
-
-    def _known(self, pieces: Sequence[_Piece]) -> list[_Embedded]:
-        """Return the vectors that are remembered."""
-        if self._memory is None:
-            return []
-        keys = [self._memory.key(piece.text) for piece in pieces]
-        known = self._memory.get(keys)
-        return [(piece, known[key]) for piece, key in zip(pieces, keys, strict=True) if key in known]
+    def _cached(self, pieces: Sequence[_Piece]) -> dict[str, NDArray]:
+        return {} if self._model.cached is None else self._model.cached.look_up([piece.text for piece in pieces])
 
     def _packed(self, pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
-        """Yield what goes into one call each."""
+        """Yield the pieces of each call."""
         packed: list[_Piece] = []
         num_tokens = 0
         for piece in pieces:
@@ -175,7 +158,7 @@ class PackedEmbeddings:
             yield packed
 
     async def _vectors(self, packed: Sequence[_Piece], failures: dict[int, Exception]) -> list[_Embedded]:
-        """Return the vectors of pieces. A call that is refused is halved until the text at fault stands alone."""
+        """Return the vectors of pieces. A call that is refused is halved until the bad text is alone."""
         try:
             return await self._sent(packed)
         except ProviderUnusableError:
@@ -193,22 +176,23 @@ class PackedEmbeddings:
     async def _alone(
         self, piece: _Piece, error: RequestRefusedError, failures: dict[int, Exception]
     ) -> list[_Embedded]:
-        """Return the vectors of a text that was refused, of less of it if that was why: our count of tokens is a guess.
+        """Return the vectors of a text that was refused. If it is too long, send less: our count is an estimate.
 
-        Its parts are sent one after the other, so that a text that is refused for another reason costs few calls.
+        Parts are sent one after the other, so that a text that is refused for another reason costs few calls.
         """
         if len(piece.text) <= SHORTEST or not _is_too_long(error):
             failures[piece.row] = error
             return []
         found: list[_Embedded] = []
         for part in self._less(piece):
-            found += self._known([part]) or await self._vectors([part], failures)
+            cached = self._cached([part])
+            found += [(part, cached[part.text])] if cached else await self._vectors([part], failures)
             if piece.row in failures:
                 return []
         return found
 
     def _less(self, piece: _Piece) -> list[_Piece]:
-        """Return what to send of a text that is too long: its beginning, or its halves."""
+        """Return the beginning or the halves of a text that is too long."""
         text = piece.text
         if self._long_input == "truncate":
             return [replace(piece, text=text[: int(len(text) * SHORTER)])]
@@ -222,14 +206,14 @@ class PackedEmbeddings:
         vectors = self._model.embed([piece.text for piece in packed])
         assert isinstance(vectors, Awaitable)
         found = list(zip(packed, checked_vectors(await vectors, len(packed), self._model), strict=True))
-        if self._memory is not None:
+        if self._model.cached is not None:
             for piece, vector in found:
-                self._memory.put(self._memory.key(piece.text), vector)
+                self._model.cached.put(piece.text, vector)
         return found
 
 
 async def _together(calls: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
-    """Return what calls give; the first that fails stops the others, and its error is raised as it is."""
+    """Return the results of calls. The first error cancels the others and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]

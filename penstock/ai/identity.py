@@ -1,4 +1,4 @@
-"""What determines the answers of a model, by the names that users know: for the fingerprint of a job."""
+"""The identity of an AI function: what determines its results, by names that users know. For fingerprints of jobs."""
 
 from __future__ import annotations
 
@@ -12,39 +12,36 @@ from penstock.ai.structured.formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.plan.identity.code_keys import code_key
 
-_OF_RUNNING = ("batch_size", "concurrency", "device", "gpus", "api_key", "headers")
-"""Options that say where and how fast, or are secret."""
+_EXCLUDED = ("batch_size", "concurrency", "device", "gpus", "api_key", "headers")
+"""Options that affect only speed and placement, or are secret."""
 
-Told = tuple[tuple[str, Any], ...]
+Identity = tuple[tuple[str, Any], ...]
 
 
-def told(
+def identity_of(
     function: str, provider: Provider, model: Model, name: str | None, options: Mapping[str, Any], **given: Any
-) -> Told:
-    """Return what a call of ``function`` is determined by, besides its rows; what is None or empty is left out.
+) -> Identity:
+    """Return the identity of a call of ``function``, without values that are None or empty.
 
-    ``name`` is the model that the user asked for. A provider that is not ours counts by the code of its model, too.
+    ``name`` is the model that the user asked for. For a provider of the user it includes the code of the model.
     """
-    is_ours = type(provider).__module__.partition(".")[0] == __name__.partition(".")[0]
-    address = getattr(getattr(model, "_endpoint", None), "base_url", None)
+    is_builtin = type(provider).__module__.partition(".")[0] == __name__.partition(".")[0]
     found: dict[str, Any] = {
         "provider": provider.name,
-        "base_url": None if address is None else shown(address),
-        "model": getattr(model, "model_name", None) or name or provider.default_models.get(function),
-        **(_settings(provider) if is_ours else {"code": code_key(model).hex()}),
+        "base_url": None if model.base_url is None else shown(model.base_url),
+        "model": model.model_name or name or provider.default_models.get(function),
+        **(_settings(provider) if is_builtin else {"code": code_key(model).hex()}),
         **{each: _plain(value) for each, value in given.items()},
-        **{each: _plain(value) for each, value in options.items() if each not in _OF_RUNNING},
+        **{each: _plain(value) for each, value in options.items() if each not in _EXCLUDED},
     }
     return tuple((each, value) for each, value in found.items() if value is not None and value != ())
 
 
 def _settings(provider: Provider) -> dict[str, Any]:
-    """Return the settings of a provider of ours for all its models, such as a type of numbers."""
+    """Return the settings of a built-in provider that apply to all its models."""
     if not dataclasses.is_dataclass(provider):
         return {}
-    names = [
-        field.name for field in dataclasses.fields(provider) if field.name not in ("name", "base_url", *_OF_RUNNING)
-    ]
+    names = [field.name for field in dataclasses.fields(provider) if field.name not in ("name", "base_url", *_EXCLUDED)]
     values = {name: getattr(provider, name) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, str | bool | int | float)}
 

@@ -1,4 +1,4 @@
-"""What a provider is, and the models it hands out: picklable objects that a worker loads and calls.
+"""Providers, and the models that they return: picklable objects that a worker loads and calls.
 
 >>> from penstock.ai.provider import Generation, Prompter, Prompting, check_options
 >>> class Echo(ps.Provider):
@@ -6,63 +6,60 @@
 ...     def model(self, task):
 ...         match task:
 ...             case Prompting():
-...                 check_options(task, self.name, ["suffix"])  # refuses what nobody would read, such as a typo
+...                 check_options(task, self.name, ["suffix"])  # refuses unknown options, such as a typo
 ...                 return EchoPrompter(task.options.get("suffix", ""))
 ...             case _:
-...                 return super().model(task)  # says what this provider cannot do
+...                 return super().model(task)  # raises an error that names the task
 >>> class EchoPrompter(Prompter):
 ...     def __init__(self, suffix):
 ...         self.suffix = suffix
-...     async def generate(self, request):  # a plain ``def`` is given a list of requests, and returns a list for each
+...     async def generate(self, request):  # a plain ``def`` gets a list of requests and returns a list for each
 ...         if request.text is None:
-...             raise ValueError("only texts can be echoed")  # that row's error
+...             raise ValueError("only texts can be echoed")  # the error of the row
 ...         return [Generation(request.text + self.suffix) for _ in range(request.num_answers)]
 >>> df = ps.from_pydict({"q": ["a", None]})
 >>> df.select(ps.prompt(ps.col("q"), provider=Echo(), suffix="!", n=2)).to_pydict()
 {'q': [['a!', 'a!'], None]}
 
-``ps.attach_provider(Echo())`` makes ``provider="echo"`` mean it.
-A model is built in the user's process, travels to the workers, and is loaded there.
+After ``ps.attach_provider(Echo())``, ``provider="echo"`` is this provider.
+A model is built in the user's process, pickled, and loaded in the workers.
 """
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.remote.limits.limiter import Caps
+from penstock.cache.ordinals import RowIds
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 
 NDArray = np.ndarray[Any, Any]
 
-
 MAX_RETRIES = 5
 TIMEOUT_S = 600.0
 FIRST_DELAY_S = 0.5
-NO_CAPS = Caps()
-
-
 POLL_INTERVAL_S = 30.0
+NO_CAPS = Caps()
 
 CALL_OPTIONS = (
     *("on_error", "max_errors", "max_retries", "timeout"),
     *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache", "price"),
     *("batch_api", "batch_poll_interval", "batch_max_requests"),
 )
-"""Options of the engine, which every function takes."""
+"""Options of the engine, which all AI functions take."""
 
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """How calls are put into batches of the provider's: how often those are asked after at first, and whether they
-    are to be smaller than the provider takes."""
+    """Settings of a provider's batch API: the first interval between polls, and an upper limit on the batch size."""
 
     poll_interval_s: float = POLL_INTERVAL_S
     max_requests: int | None = None
@@ -70,25 +67,25 @@ class BatchSettings:
 
 @dataclass(frozen=True)
 class CallSettings:
-    """How remote calls are made: how often again after a failure, how long to wait for one, how many and how fast."""
+    """Settings of calls to remote models."""
 
     max_retries: int = MAX_RETRIES
     timeout_s: float = TIMEOUT_S
     caps: Caps = NO_CAPS
-    first_delay_s: float = FIRST_DELAY_S  # before the second try; it doubles from there
-    cache: bool | None = None  # whether answers are kept; None: where there is a ledger
-    price: Mapping[str, float] | None = None  # dollars for a million tokens; None: by the model's name
-    batch: BatchSettings | None = None  # None: calls are made one by one, many at once
+    first_delay_s: float = FIRST_DELAY_S  # before the first retry; doubles for each further one
+    cache: bool | None = None  # None: cache answers if there is a ledger
+    price: Mapping[str, float] | None = None  # dollars for a million tokens; None: by the name of the model
+    batch: BatchSettings | None = None  # None: send requests one by one
 
 
 DEFAULT_SETTINGS = CallSettings()
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a function wants of a model. ``options`` are those that are the provider's to understand, or to refuse.
+class ModelTask:
+    """The task that a function needs a model for. The provider checks ``options`` and refuses unknown ones.
 
-    ``parameters`` are those of the function that have names of their own, besides ``provider`` and ``model``.
+    ``parameters`` are the named parameters of the function besides ``provider`` and ``model``.
     """
 
     function: ClassVar[str]
@@ -99,7 +96,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Prompting(Task):
+class Prompting(ModelTask):
     function: ClassVar[str] = "prompt"
     parameters: ClassVar[tuple[str, ...]] = (
         *("messages", "return_format", "system_message", "tool_functions"),
@@ -108,7 +105,7 @@ class Prompting(Task):
 
 
 @dataclass(frozen=True)
-class TextEmbedding(Task):
+class TextEmbedding(ModelTask):
     function: ClassVar[str] = "embed_text"
     parameters: ClassVar[tuple[str, ...]] = ("text", "dimensions", "long_input")
     dimensions: int | None = None
@@ -116,53 +113,81 @@ class TextEmbedding(Task):
 
 
 @dataclass(frozen=True)
-class ImageEmbedding(Task):
+class ImageEmbedding(ModelTask):
     function: ClassVar[str] = "embed_image"
     parameters: ClassVar[tuple[str, ...]] = ("image", "dimensions")
     dimensions: int | None = None
 
 
 @dataclass(frozen=True)
-class TextClassification(Task):
+class TextClassification(ModelTask):
     function: ClassVar[str] = "classify_text"
     parameters: ClassVar[tuple[str, ...]] = ("text", "labels")
     labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class ImageClassification(Task):
+class ImageClassification(ModelTask):
     function: ClassVar[str] = "classify_image"
     parameters: ClassVar[tuple[str, ...]] = ("image", "labels")
     labels: tuple[str, ...] = ()
 
 
-class Model:
-    """What a worker calls. Its methods run on one thread (or one event loop) at a time."""
+Found = list[Generation] | bytes | Exception
+"""The result of looking up a request: its cached answers, its key if there are none, or the error of reading them."""
 
-    resources: Resources = Resources()  # of a worker that holds it; remote models wait, so theirs cost nothing
-    batch_size: BatchSize = "auto"  # of models that are given batches
-    cache: bool | None = None  # whether results are kept; None: where there is a ledger
+
+class CachedAnswers(Protocol):
+    """Cached answers of a prompter. Look up the requests of many rows at once."""
+
+    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
+        """Yield the cached answers to each request, or the key to set as ``Request.key``."""
+        ...
+
+    def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
+        """Do the same for requests that are equal to ``template`` but for one text as their only turn."""
+        ...
+
+
+class CachedVectors(Protocol):
+    """Cached vectors of an embedder."""
+
+    def look_up(self, texts: Sequence[str]) -> dict[str, NDArray]:
+        """Return the cached vectors by text."""
+        ...
+
+    def put(self, text: str, vector: NDArray) -> None: ...
+
+
+class Model:
+    """A model that a worker calls. Its methods run on one thread (or one event loop) at a time."""
+
+    model_name: str | None = None
+    base_url: str | None = None  # of the server of a remote model
+    resources: Resources = Resources()  # of a worker with this model; remote models need none
+    batch_size: BatchSize = "auto"  # of models that take batches
+    cache: bool | None = None  # None: cache results if there is a ledger
 
     def load(self) -> None:
-        """Get ready in the worker: load weights, open a client. Called once there."""
+        """Prepare in the worker: load weights, open a client. Called once there."""
 
     def identity(self) -> Mapping[str, Any] | None:
-        """Return all that determines its results besides the input, such as weights and options, as JSON can hold it.
+        """Return everything that determines the results besides the input, such as weights and options, for JSON.
 
-        Asked in the worker, before ``load``. Results of models that are given batches are kept by it, where there is a
-        place to keep them; those of one without, as None says, are not.
+        Called in the worker, before ``load``. It is part of the keys of cached results. The results of a model without
+        an identity (None) are not cached.
         """
         return None
 
     def close(self) -> Any:
-        """Release what ``load`` took; may be async where the model is."""
+        """Release what ``load`` acquired. May be async if the model is."""
 
 
 AnyModel = TypeVar("AnyModel", bound=Model)
 
 
 def loaded(model: AnyModel) -> AnyModel:
-    """Return a model that is ready. It is a copy, as several queries may use the one in the plan at the same time."""
+    """Return a loaded copy of a model: several queries may use the model of the plan at the same time."""
     own = copy.deepcopy(model)
     own.load()
     return own
@@ -171,36 +196,39 @@ def loaded(model: AnyModel) -> AnyModel:
 class Prompter(Model, ABC):
     """Answers requests: one at a time if ``generate`` is async, else a batch."""
 
-    takes_options: bool = False  # those of single requests, ``Request.options``; where not, they are refused
-    takes_tools: bool = True  # ``Request.tools``; where not, they are refused when the plan is built
+    takes_options: bool = False  # accepts ``Request.options``
+    takes_tools: bool = True  # accepts ``Request.tools``
+    cached: CachedAnswers | None = None  # set by ``load`` if answers can be looked up
 
     @abstractmethod
     def generate(self, request: Any) -> Any:
         """Return the answers to a request, ``request.num_answers`` of them.
 
-        An async method is given a ``Request``, many at once, and returns a list of ``Generation``; what it raises is
-        that row's error. A plain method is given a list of requests and returns for each such a list, or an exception.
-        Where one answer is wanted, a ``Generation`` or a text may stand for the list.
+        An async method gets a ``Request`` and returns a list of ``Generation``; it is called concurrently, and an
+        exception is the error of the row. A plain method gets a list of requests and returns such a list, or an
+        exception, for each. A single answer may be a ``Generation`` or a text instead of a list.
         """
 
     def is_certain(self, request: Request) -> bool:
-        """Whether chance has no part in the answer to a request, so that equal requests need one answer."""
+        """Say whether equal requests always get the same answer, so that one call serves them all."""
         return False
 
 
 class Embedder(Model, ABC):
-    """Gives vectors of ``dimensions`` numbers, which is known before anything runs.
+    """Returns vectors of ``dimensions`` numbers, which must be known when the plan is built.
 
-    ``max_items`` and ``max_tokens`` bound what an async one is given at once.
+    ``max_items`` and ``max_tokens`` limit one call of an async embedder, ``max_input_tokens`` one text.
     """
 
     dimensions: int
     max_items: int = 256
     max_tokens: int | None = None
+    max_input_tokens: int | None = None
+    cached: CachedVectors | None = None  # set by ``load`` if vectors can be looked up
 
     @abstractmethod
     def embed(self, inputs: Sequence[Any]) -> NDArray | Awaitable[NDArray]:
-        """Return an array of shape ``(len(inputs), dimensions)``, or what NumPy makes one of.
+        """Return an array, or anything NumPy converts to one, of shape ``(len(inputs), dimensions)``.
 
         Inputs are texts, or images as ndarrays; no nulls.
         """
@@ -211,37 +239,34 @@ class Classifier(Model, ABC):
 
     @abstractmethod
     def classify(self, inputs: Sequence[Any]) -> Sequence[str]:
-        """Return the label of each input; one that is not among the task's is that row's error.
+        """Return the label of each input. A label that is not among the task's is the error of the row.
 
         Inputs are texts, or images as ndarrays; no nulls.
         """
 
 
 class Provider:
-    """Where models come from. Picklable; its keys are ``Secret``."""
+    """A source of models. Picklable; its keys are ``Secret``."""
 
     name: str
     default_models: ClassVar[Mapping[str, str]] = {}  # by function
-    has_batch_api: ClassVar[bool] = False  # whether its models heed ``CallSettings.batch``
+    has_batch_api: ClassVar[bool] = False  # supports ``CallSettings.batch``
 
-    def model(self, task: Task) -> Model:
-        """Return the model for a task, or say why there is none. Called when the plan is built, so it must be quick."""
+    def model(self, task: ModelTask) -> Model:
+        """Return the model for a task, or raise an error. Called when the plan is built, so it must be quick."""
         offered = ", ".join(self.default_models) or "something else"
         raise InvalidArgumentError(f"Provider {self.name!r} has no {task.function}; it offers {offered}.")
 
-    def model_name(self, task: Task) -> str:
-        """Return the model that a task names, or the provider's own choice."""
+    def model_name(self, task: ModelTask) -> str:
+        """Return the model that a task names, or the provider's default."""
         name = task.model or self.default_models.get(task.function)
         if name is None:
             raise InvalidArgumentError(f"{task.function} with provider {self.name!r} needs a model; give model=...")
         return name
 
 
-def check_options(task: Task, provider: str, known: Sequence[str]) -> None:
-    """Refuse options that nobody would read, with the nearest name of all that the function takes.
-
-    ``known`` are those that the provider reads.
-    """
+def check_options(task: ModelTask, provider: str, known: Sequence[str]) -> None:
+    """Refuse options other than ``known``, those that the provider reads. Suggest the nearest name."""
     for name in task.options:
         if name not in known:
             own = ("provider", "model", *task.parameters, *CALL_OPTIONS)
@@ -252,4 +277,7 @@ def check_options(task: Task, provider: str, known: Sequence[str]) -> None:
             )
 
 
-__all__ = ["Classifier", "Embedder", "Generation", "Model", "Prompter", "Provider", "Request", "Task", "check_options"]
+__all__ = [
+    *("Classifier", "Embedder", "Generation", "Model", "ModelTask", "Prompter", "Provider", "Request"),
+    "check_options",
+]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cache.ledger.open_ledgers import current_ledger
+from penstock.cache.ordinals import RowIds, SharedOrdinals
 from penstock.protocols import Ledger
 
 
@@ -41,29 +42,52 @@ class Lookup:
 
 
 class Memo:
-    """Cached results of one function or model. ``share`` is for one event loop, the rest for any thread."""
+    """Cached results of one function or model. ``share`` is for one event loop, the rest for any thread.
 
-    def __init__(self, ledger: Ledger, codec: Codec) -> None:
-        self.ledger, self.codec = ledger, codec
-        self.close = ledger.close
+    ``ordinals`` tell equal requests apart when sampling is random.
+    """
+
+    def __init__(self, ledger: Ledger, codec: Codec, ordinals: SharedOrdinals | None = None) -> None:
+        self.ledger, self.codec, self._ordinals = ledger, codec, ordinals
         self._waiting: dict[bytes, list[asyncio.Future[Any]]] = {}  # for results under way
 
     @staticmethod
-    def open(codec: Codec, cache: bool | None = None) -> Memo | None:
-        """Return the memo of the current job or ``cache_dir``; None without one, or where the user says cache=False.
+    def open(codec: Codec, cache: bool | None = None, *, has_ordinals: bool = False) -> Memo | None:
+        """Return the memo of the current job or ``cache_dir``; None without one, or if the user sets cache=False.
 
         The caller must close it.
         """
         ledger = None if cache is False else current_ledger()
-        return None if ledger is None else Memo(ledger, codec)
+        return None if ledger is None else Memo(ledger, codec, SharedOrdinals() if has_ordinals else None)
+
+    def numbered(self, keys: Sequence[bytes], rows: RowIds | None = None) -> list[bytes]:
+        """Return keys of random samples with their ordinals. ``rows`` are the ids of the rows in a job."""
+        assert self._ordinals is not None
+        return self._ordinals.keys(keys, rows)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, Any]:
         """Return the cached results. Reads files."""
-        return {key: self.codec.decode(raw) for key, raw in self.ledger.get(keys).items()}
+        return {key: self.codec.decode(raw) for key, raw in self.get_encoded(keys).items()}
+
+    def get_encoded(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the cached results as bytes, to decode one at a time."""
+        found = self.ledger.get(keys)
+        if found and self._ordinals is not None:
+            self._ordinals.store_claims()
+        return found
 
     def put(self, key: bytes, result: Any) -> None:
         if (raw := self.codec.encode(result)) is not None:
+            if self._ordinals is not None:
+                self._ordinals.store_claims()
             self.ledger.put(key, raw)
+
+    def close(self) -> None:
+        try:
+            if self._ordinals is not None:
+                self._ordinals.close()
+        finally:
+            self.ledger.close()
 
     def look_up(self, keys: Sequence[bytes], can_share: bool = True) -> Lookup:
         """Look up a batch with one read of the ledger. Of equal missing rows only the first is computed if they

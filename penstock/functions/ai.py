@@ -1,10 +1,10 @@
-"""Models as functions of columns: they answer prompts, give vectors, pick labels."""
+"""AI functions of columns: prompts, embeddings and classification."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.ai.options import AiOptions, check_labels
@@ -14,6 +14,7 @@ from penstock.ai.provider import (
     ImageClassification,
     ImageEmbedding,
     Model,
+    ModelTask,
     Prompter,
     Prompting,
     Provider,
@@ -31,24 +32,24 @@ from penstock.types import DataType
 from penstock.udf.options import check_whole
 
 if TYPE_CHECKING:
-    from penstock.ai.identity import Told
-    from penstock.ai.prompt import PromptForm
+    from penstock.ai.exchange import PromptSettings
+    from penstock.ai.identity import Identity
 
 __all__ = ["classify_image", "classify_text", "embed_image", "embed_text", "prompt"]
 
 API_LOOP = "penstock.ai"
-API_CALLS_AT_ONCE = 1024
-"""Rows that wait for a remote model at once; the limiter of the model lets as many through as it bears."""
-API_BATCHES_AT_ONCE = 64
+MAX_API_CALLS = 1024
+"""Rows that wait for a remote model concurrently. The limiter of the model decides how many requests are sent."""
+MAX_API_BATCHES = 64
 API_TASK_ROWS = 64
-"""Rows that are passed on together: a task waits for its slowest row."""
-BATCHED_CALLS_AT_ONCE = 100_000
-"""Rows that wait at once for batches of a provider: as many as fill one."""
+"""Rows of a task. Its output waits for the slowest row."""
+MAX_BATCHED_CALLS = 100_000
+"""Rows that wait for a provider's batches concurrently: enough to fill one."""
 BATCHED_CALL_NBYTES = 16 * 2**10
-"""What a row that waits takes of ``memory_limit`` besides its data, at most: about 9 kB were measured."""
+"""Upper bound for the memory of a waiting row besides its data; about 9 kB were measured."""
 BATCHED_TASK_ROWS = 512
 BATCHED_GROWTH = 4
-"""What a byte is taken to become at first: it stays in its column, stands in the request, and is answered."""
+"""Assumed output bytes for each input byte: the input column, the request, and the answer."""
 
 
 def _is_image(dtype: DataType) -> bool:
@@ -79,15 +80,16 @@ def prompt(
     """Ask a language model about each row.
 
     ``messages`` is a column, or a list of columns and constants that make one message: text, images, files, bytes. A
-    null gives null and asks nothing. ``return_format`` (a pydantic model, a JSON schema, a type) makes the answers
-    structs; one that does not fit is asked for again, ``max_reasks`` times. The model may call ``tool_functions``,
-    which run here. ``usage=True`` gives a struct of the value and what it took; ``n`` answers are a list.
+    null gives null and sends no request. With ``return_format`` (a pydantic model, a JSON schema, a type) answers are
+    structs; the request is repeated up to ``max_reasks`` times if an answer does not match. The model may call
+    ``tool_functions``, which run in this process. ``usage=True`` gives a struct of the value and its usage; ``n > 1``
+    gives a list of answers.
 
-    ``options`` are the model's own (``temperature``, ``max_output_tokens``, ``reasoning``, ``tools``, ``extra_body``
+    ``options`` are those of the model (``temperature``, ``max_output_tokens``, ``reasoning``, ``tools``, ``extra_body``
     ...) and those of the calls: ``on_error``, ``max_errors``, ``max_retries``, ``timeout`` (seconds for each request),
-    ``max_concurrency``, ``requests_per_minute``, ``tokens_per_minute``. Without the last three the rate is found by
-    itself. ``batch_api=True`` asks by the provider's batch API, at half the price. ``price`` is that of a million
-    tokens, where it is another than the list's. See ``docs/PROMPTS.md``.
+    ``max_concurrency``, ``requests_per_minute``, ``tokens_per_minute``. Without the last three the rate adapts to the
+    server. ``batch_api=True`` uses the provider's batch API, at half the price. ``price`` (dollars for a million
+    tokens) overrides the price list. See ``docs/PROMPTS.md``.
 
     >>> server = getfixture("model_server")  # answers with what it is asked
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
@@ -95,38 +97,42 @@ def prompt(
     >>> df.select(prompt(ps.col("q"), model="gpt-5")).to_pydict()
     {'q': ['What does the fox say?', None]}
     """
-    from penstock.ai.prompt import PromptForm
+    from penstock.ai.exchange import PromptSettings
     from penstock.ai.structured.formats import OutputFormat
-    from penstock.ai.structured.tools import tool_functions as made_tools
+    from penstock.ai.structured.tools import tool_functions as checked_tools
 
     if n is not None:
         check_whole("prompt", "n", n, 1)
     check_whole("prompt", "max_reasks", max_reasks, 0)
     check_whole("prompt", "max_tool_rounds", max_tool_rounds, 1)
     if system_message is not None and not isinstance(system_message, str):
-        raise InvalidArgumentError(f"prompt: system_message is a text; got {type(system_message).__name__}.")
-    given = AiOptions.of("prompt", options)
-    chosen = find_provider(provider, "prompt")
-    given.check_provider("prompt", chosen)
-    form = PromptForm(
-        chosen.name,
+        raise InvalidArgumentError(f"prompt: system_message must be a text; got {type(system_message).__name__}.")
+    output = None if return_format is None else OutputFormat.of(return_format)
+    tools = checked_tools(tool_functions)
+    num_answers = n if n is None or n > 1 else None
+    identity = {
+        "system_message": system_message,
+        "return_format": output,
+        "tool_functions": tools,
+        "n": num_answers,
+        "usage": usage or None,
+        "max_reasks": max_reasks,
+        "max_tool_rounds": max_tool_rounds if tools else None,
+    }
+    call = _resolve(Prompting, model, provider, options, {}, identity)
+    settings = PromptSettings(
+        call.provider,
         system_message,
-        None if return_format is None else OutputFormat.of(return_format),
-        made_tools(tool_functions),
-        n if n is None or n > 1 else None,
+        output,
+        tools,
+        num_answers,
         usage,
         max_reasks,
         max_tool_rounds,
-        given.settings.price,
-        is_batch=given.settings.batch is not None,
+        call.options.settings.price,
+        is_batch=call.options.settings.batch is not None,
     )
-    found = chosen.model(Prompting(model, given.rest, given.settings))
-    identity = _told(
-        *("prompt", chosen, found, model, given), system_message=system_message, return_format=form.output,
-        tool_functions=form.tools, n=form.num_answers, usage=usage or None, max_reasks=max_reasks,
-        max_tool_rounds=max_tool_rounds if form.tools else None,
-    )  # fmt: skip
-    return _prompted("prompt", found, form, given, _parts(messages), _check_messages, identity)
+    return _prompt_column(call, settings, _parts(messages), _check_messages)
 
 
 @method
@@ -139,10 +145,10 @@ def embed_text(
     long_input: Literal["truncate", "average"] = "truncate",
     **options: Any,
 ) -> Expression:
-    """Turn texts into vectors, of type ``embedding(float32, d)``.
+    """Convert texts to vectors of type ``embedding(float32, d)``.
 
-    Without a provider a small model runs on this machine (``pip install "penstock[local]"``). Texts longer than the
-    model takes are cut, or with ``long_input="average"`` embedded in parts, whose vectors are averaged by length.
+    Without a provider a small model runs on this machine (``pip install "penstock[local]"``). Texts that are too long
+    for the model are truncated. With ``long_input="average"`` they are embedded in parts, and the vectors averaged.
 
     >>> server = getfixture("model_server")
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
@@ -154,12 +160,8 @@ def embed_text(
         check_whole("embed_text", "dimensions", dimensions, 1)
     if long_input not in LONG_INPUTS:
         raise InvalidArgumentError(f"embed_text: long_input={long_input!r} is not known; use 'truncate' or 'average'.")
-    given = AiOptions.of("embed_text", options)
-    chosen = find_provider(provider, "embed_text")
-    given.check_provider("embed_text", chosen)
-    found = chosen.model(TextEmbedding(model, given.rest, given.settings, dimensions, long_input))
-    identity = _told("embed_text", chosen, found, model, given, dimensions=dimensions, long_input=long_input)
-    return _embedded("embed_text", found, given, text, TEXT, identity, long_input)
+    fields = {"dimensions": dimensions, "long_input": long_input}
+    return _embedding_column(_resolve(TextEmbedding, model, provider, options, fields), text, TEXT, long_input)
 
 
 @method
@@ -171,7 +173,7 @@ def embed_image(
     dimensions: int | None = None,
     **options: Any,
 ) -> Expression:
-    """Turn images into vectors, of type ``embedding(float32, d)``.
+    """Convert images to vectors of type ``embedding(float32, d)``.
 
     >>> import numpy as np
     >>> folder = getfixture("tiny_clip")  # a model on disk
@@ -181,12 +183,8 @@ def embed_image(
     """
     if dimensions is not None:
         check_whole("embed_image", "dimensions", dimensions, 1)
-    given = AiOptions.of("embed_image", options)
-    chosen = find_provider(provider, "embed_image")
-    given.check_provider("embed_image", chosen)
-    found = chosen.model(ImageEmbedding(model, given.rest, given.settings, dimensions))
-    identity = _told("embed_image", chosen, found, model, given, dimensions=dimensions)
-    return _embedded("embed_image", found, given, image, IMAGE, identity)
+    call = _resolve(ImageEmbedding, model, provider, options, {"dimensions": dimensions})
+    return _embedding_column(call, image, IMAGE)
 
 
 @method
@@ -198,10 +196,10 @@ def classify_text(
     model: str | None = None,
     **options: Any,
 ) -> Expression:
-    """Pick for each text the one of ``labels`` that fits best.
+    """Pick the best of ``labels`` for each text.
 
-    Without a provider a small model runs on this machine (``pip install "penstock[local]"``); a model that answers
-    prompts is asked to choose.
+    Without a provider a small model runs on this machine (``pip install "penstock[local]"``). A language model gets a
+    prompt that asks for a label.
 
     >>> server = getfixture("model_server")
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
@@ -209,12 +207,8 @@ def classify_text(
     >>> df.to_pydict()["t"][0] in ("good", "bad")
     True
     """
-    given, chosen = AiOptions.of("classify_text", options), find_provider(provider, "classify_text")
-    given.check_provider("classify_text", chosen)
-    names = check_labels("classify_text", labels)
-    found = chosen.model(TextClassification(model, given.rest, given.settings, names))
-    identity = _told("classify_text", chosen, found, model, given, labels=names)
-    return _classified("classify_text", found, given, text, TEXT, names, "text", chosen.name, identity)
+    call = _resolve(TextClassification, model, provider, options, {"labels": check_labels("classify_text", labels)})
+    return _label_column(call, text, TEXT, "text")
 
 
 @method
@@ -226,7 +220,7 @@ def classify_image(
     model: str | None = None,
     **options: Any,
 ) -> Expression:
-    """Pick for each image the one of ``labels`` that fits best.
+    """Pick the best of ``labels`` for each image.
 
     >>> import numpy as np
     >>> server = getfixture("model_server")
@@ -235,18 +229,49 @@ def classify_image(
     >>> df.to_pydict()["i"][0] in ("cat", "dog")
     True
     """
-    given, chosen = AiOptions.of("classify_image", options), find_provider(provider, "classify_image")
-    given.check_provider("classify_image", chosen)
-    names = check_labels("classify_image", labels)
-    found = chosen.model(ImageClassification(model, given.rest, given.settings, names))
-    identity = _told("classify_image", chosen, found, model, given, labels=names)
-    return _classified("classify_image", found, given, image, IMAGE, names, "image", chosen.name, identity)
+    call = _resolve(ImageClassification, model, provider, options, {"labels": check_labels("classify_image", labels)})
+    return _label_column(call, image, IMAGE, "image")
 
 
-def _told(function: str, provider: Provider, model: Model, name: str | None, options: AiOptions, **given: Any) -> Told:
-    from penstock.ai.identity import told
+@dataclass(frozen=True)
+class _AiCall:
+    """A call of an AI function with its model."""
 
-    return told(function, provider, model, name, options.rest, **given)
+    task: ModelTask
+    model: Model
+    provider: str
+    options: AiOptions
+    identity: Identity
+
+    @property
+    def name(self) -> str:
+        return self.task.function
+
+    def column(self, target: Target, dtype: DataType, check: Callable[..., None], *args: Any) -> Expression:
+        builtin = Builtin(self.identity, check, prepare="prepare" if target.is_async and not target.is_batch else None)
+        spec = UdfSpec(self.name, target, dtype, policy=self.options.policy, builtin=builtin)
+        return Expression(UdfCall(placed(spec, self.model, self.options), tuple(map(to_expr, args)), ()))
+
+
+def _resolve(
+    task_type: type[ModelTask],
+    model: str | None,
+    provider: str | Provider | None,
+    options: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    identity: Mapping[str, Any] | None = None,
+) -> _AiCall:
+    """Return the call with the provider's model for it. ``fields`` are those of the task, and part of the identity."""
+    from penstock.ai.identity import identity_of
+
+    function = task_type.function
+    given = AiOptions.of(function, options)
+    chosen = find_provider(provider, function)
+    given.check_provider(function, chosen)
+    task = task_type(model, given.rest, given.settings, **fields)
+    found = chosen.model(task)
+    whole = identity_of(function, chosen, found, model, given.rest, **fields, **(identity or {}))
+    return _AiCall(task, found, chosen.name, given, whole)
 
 
 def _parts(messages: Any) -> tuple[Any, ...]:
@@ -264,130 +289,90 @@ def _check_messages(*dtypes: DataType) -> None:
     check_message_types(zip(names, dtypes, strict=True))
 
 
-def _prompted(
-    name: str,
-    model: Model,
-    form: PromptForm,
-    options: AiOptions,
-    parts: Sequence[Any],
-    check: Callable[..., None] | None,
-    identity: Told,
+def _prompt_column(
+    call: _AiCall, settings: PromptSettings, parts: Sequence[Any], check: Callable[..., None]
 ) -> Expression:
-    """Return the call of a model that answers prompts."""
     from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 
+    model = call.model
     if not isinstance(model, Prompter):
-        raise InvalidArgumentError(f"{name} needs a model that answers prompts; got {type(model).__name__}.")
-    if form.tools and not model.takes_tools:
+        raise InvalidArgumentError(f"{call.name} needs a model that answers prompts; got {type(model).__name__}.")
+    if settings.tools and not model.takes_tools:
         raise InvalidArgumentError(
-            f"{name}: tool_functions are for models that call tools, which those of provider {form.provider!r} do not; "
-            "use another provider, such as 'openai', or leave them out."
+            f"{call.name}: models of provider {call.provider!r} cannot call tool_functions; use another provider, such "
+            "as 'openai', or leave them out."
         )
     is_async = inspect.iscoroutinefunction(model.generate)
-    spec = UdfSpec(
-        name=name,
-        target=Target(AsyncPrompts if is_async else BatchPrompts, "answer", (model, form), is_batch=not is_async),
-        return_dtype=form.dtype,
-        policy=options.policy,
-        builtin=Builtin(identity, check, prepare="prepare" if is_async else None),
-    )
-    return _called(placed(spec, model, options, is_async), *parts)
+    function = AsyncPrompts if is_async else BatchPrompts
+    target = Target(function, "answer", (model, settings), is_batch=not is_async, is_async=is_async)
+    return call.column(target, settings.dtype, check, *parts)
 
 
-def _embedded(
-    name: str, model: Model, options: AiOptions, column: Any, kind: Kind, identity: Told, long_input: Any = "truncate"
-) -> Expression:
+def _embedding_column(call: _AiCall, column: Any, kind: Kind, long_input: str = "truncate") -> Expression:
     from penstock.ai.embed import BatchEmbeddings, PackedEmbeddings
 
+    model = call.model
     if not isinstance(model, Embedder):
-        raise InvalidArgumentError(f"{name} needs a model that gives vectors; got {type(model).__name__}.")
-    is_async = inspect.iscoroutinefunction(model.embed)
-    spec = UdfSpec(
-        name=name,
-        target=Target(
-            PackedEmbeddings if is_async else BatchEmbeddings,
-            "embed",
-            (model, long_input) if is_async else (model,),
-            is_batch=True,
-        ),
-        return_dtype=DataType.embedding(DataType.float32(), model.dimensions),
-        policy=options.policy,
-        builtin=Builtin(identity, kind.check),
-    )
-    return _called(placed(spec, model, options, is_async), column)
+        raise InvalidArgumentError(f"{call.name} needs a model that gives vectors; got {type(model).__name__}.")
+    if inspect.iscoroutinefunction(model.embed):
+        target = Target(PackedEmbeddings, "embed", (model, long_input), is_batch=True, is_async=True)
+    else:
+        target = Target(BatchEmbeddings, "embed", (model,), is_batch=True)
+    dtype = DataType.embedding(DataType.float32(), model.dimensions)
+    return call.column(target, dtype, kind.check, column)
 
 
-def _classified(
-    name: str,
-    model: Model,
-    options: AiOptions,
-    column: Any,
-    kind: Kind,
-    labels: tuple[str, ...],
-    what: str,
-    provider: str,
-    identity: Told,
-) -> Expression:
-    """Return the call of a classifier, or of a model that answers prompts and is asked to pick a label."""
+def _label_column(call: _AiCall, column: Any, kind: Kind, what: str) -> Expression:
+    """Return a column of labels, by a classifier, or by a model that answers prompts."""
     from penstock.ai.classify import BatchLabels, instructions
 
-    if isinstance(model, Prompter):
-        from penstock.ai.prompt import PromptForm
+    assert isinstance(call.task, TextClassification | ImageClassification)
+    labels = call.task.labels
+    if isinstance(call.model, Prompter):
+        from penstock.ai.exchange import PromptSettings
         from penstock.ai.structured.formats import OutputFormat
 
-        form = PromptForm(provider, instructions(labels, what), OutputFormat.of(Literal[labels]))
-        return _prompted(name, model, form, options, (column,), kind.check, identity)
-    if not isinstance(model, Classifier):
-        raise InvalidArgumentError(f"{name} needs a model that picks labels; got {type(model).__name__}.")
-    spec = UdfSpec(
-        name=name,
-        target=Target(BatchLabels, "classify", (model, labels), is_batch=True),
-        return_dtype=DataType.string(),
-        policy=options.policy,
-        builtin=Builtin(identity, kind.check),
-    )
-    return _called(placed(spec, model, options, is_async=False), column)
+        settings = PromptSettings(call.provider, instructions(labels, what), OutputFormat.of(Literal[labels]))
+        return _prompt_column(call, settings, (column,), kind.check)
+    if not isinstance(call.model, Classifier):
+        raise InvalidArgumentError(f"{call.name} needs a model that picks labels; got {type(call.model).__name__}.")
+    target = Target(BatchLabels, "classify", (call.model, labels), is_batch=True)
+    return call.column(target, DataType.string(), kind.check, column)
 
 
-def placed(spec: UdfSpec, model: Model, options: AiOptions, is_async: bool) -> UdfSpec:
-    """Return a spec with where it runs: remote models wait on one event loop, others have workers of their own."""
-    max_concurrency = options.settings.caps.max_concurrency
-    if not is_async:
+def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:
+    """Return a spec with its place: remote models run on one event loop, others in workers of their own."""
+    max_concurrency, is_batch = options.settings.caps.max_concurrency, spec.target.is_batch
+    if not spec.target.is_async:
         options.check_local(spec.name, type(model).__name__)
         resources = model.resources
         if max_concurrency is not None:
             resources = replace(resources, max_workers=max_concurrency)
         return replace(spec, resources=resources, batch_size=model.batch_size)
     if options.settings.batch is not None:
-        return _gathered(spec, model)
-    at_once = API_BATCHES_AT_ONCE if spec.target.is_batch else API_CALLS_AT_ONCE
+        return _placed_for_batches(spec, model)
+    limit = MAX_API_BATCHES if is_batch else MAX_API_CALLS
     return replace(
         spec,
-        target=replace(spec.target, is_async=True),
-        resources=replace(model.resources, max_workers=min(max_concurrency or at_once, at_once)),
-        builtin=replace(spec.builtin, event_loop=API_LOOP, task_rows=None if spec.target.is_batch else API_TASK_ROWS),
+        resources=replace(model.resources, max_workers=min(max_concurrency or limit, limit)),
+        builtin=replace(spec.builtin, event_loop=API_LOOP, task_rows=None if is_batch else API_TASK_ROWS),
         batch_size=model.max_items if isinstance(model, Embedder) else "auto",
     )
 
 
-def _gathered(spec: UdfSpec, model: Model) -> UdfSpec:
-    """Return a spec whose rows wait for batches of the provider: as many at once as fill one."""
-    most = max(BATCHED_TASK_ROWS, get_config().memory_bytes // BATCHED_CALL_NBYTES)
-    num_rows = min(BATCHED_CALLS_AT_ONCE, most)
-    at_once = -(-num_rows // BATCHED_TASK_ROWS) if spec.target.is_batch else num_rows
+def _placed_for_batches(spec: UdfSpec, model: Model) -> UdfSpec:
+    """Return a spec in which enough rows wait concurrently to fill a provider's batch."""
+    is_batch = spec.target.is_batch
+    max_rows = max(BATCHED_TASK_ROWS, get_config().memory_bytes // BATCHED_CALL_NBYTES)
+    num_rows = min(MAX_BATCHED_CALLS, max_rows)
     return replace(
         spec,
-        target=replace(spec.target, is_async=True),
-        resources=replace(model.resources, max_workers=at_once),
-        batch_size=BATCHED_TASK_ROWS if spec.target.is_batch else "auto",
+        resources=replace(model.resources, max_workers=-(-num_rows // BATCHED_TASK_ROWS) if is_batch else num_rows),
+        batch_size=BATCHED_TASK_ROWS if is_batch else "auto",
         builtin=replace(
             spec.builtin,
             event_loop=API_LOOP,
-            task_rows=None if spec.target.is_batch else BATCHED_TASK_ROWS,
+            task_rows=None if is_batch else BATCHED_TASK_ROWS,
             initial_growth=BATCHED_GROWTH,
         ),
     )
-
-
-def _called(spec: UdfSpec, *args: Any) -> Expression:
-    return Expression(UdfCall(spec, tuple(map(to_expr, args)), ()))

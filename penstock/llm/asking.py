@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ai.prompt import AsyncPrompts, BatchPrompts, PromptForm
+from penstock.ai.exchange import PromptSettings
+from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 from penstock.ai.provider import Model, Prompter, loaded
 from penstock.ai.remote.http import ApiClient
 from penstock.ai.remote.refusals import shortened
@@ -86,8 +87,8 @@ Translate = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 class AsyncRows(AsyncPrompts):
     """Asks a model that takes a request at a time."""
 
-    def __init__(self, model: Prompter, form: PromptForm, translate: Translate, keeps_failed: bool) -> None:
-        super().__init__(model, form)
+    def __init__(self, model: Prompter, settings: PromptSettings, translate: Translate, keeps_failed: bool) -> None:
+        super().__init__(model, settings)
         self._translate = translate
         self._keeps_failed = keeps_failed
 
@@ -102,8 +103,8 @@ class AsyncRows(AsyncPrompts):
 class BatchRows(BatchPrompts):
     """Asks a model that takes many requests at a time."""
 
-    def __init__(self, model: Prompter, form: PromptForm, translate: Translate, keeps_failed: bool) -> None:
-        super().__init__(model, form)
+    def __init__(self, model: Prompter, settings: PromptSettings, translate: Translate, keeps_failed: bool) -> None:
+        super().__init__(model, settings)
         self._translate = translate
         self._keeps_failed = keeps_failed
 
@@ -187,8 +188,6 @@ def failed(exc: Exception, keeps_failed: bool) -> dict[str, Any]:
 class JsonClient(ApiClient):
     """Sends any JSON and takes any JSON back."""
 
-    is_model = False
-
     def _body(self, raw: bytes) -> Any:
         import orjson
 
@@ -196,7 +195,7 @@ class JsonClient(ApiClient):
             return orjson.loads(raw)
         except orjson.JSONDecodeError as exc:
             raise InvalidAnswerError(
-                f"{self._name} answered with something other than JSON: {shortened(raw)!r}"
+                f"{self.name} answered with something other than JSON: {shortened(raw)!r}"
             ) from exc
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.ai.exchange import PromptSettings
 from penstock.ai.options import ON_ERROR, AiOptions
-from penstock.ai.prompt import PromptForm
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.registry import find_provider, make_provider
 from penstock.ai.remote.openai import OpenAIProvider
@@ -149,20 +149,20 @@ def _generating(config: Any, provider: Provider, translate: Translate, options: 
     model = provider.model(Prompting(config.model, {**options, **translate(params)}, given.settings))
     if not isinstance(model, Prompter):
         raise InvalidArgumentError(f"{provider.name!r} has no model that answers prompts.")
-    form = PromptForm(provider.name, num_answers=num_answers, has_usage=True, price=given.settings.price)
+    settings = PromptSettings(provider.name, num_answers=num_answers, has_usage=True, price=given.settings.price)
     is_async = inspect.iscoroutinefunction(model.generate)
-    init = (model, form, translate, shared.should_continue_on_error)
+    init = (model, settings, translate, shared.should_continue_on_error)
     return _spec(AsyncRows if is_async else BatchRows, init, model, given, is_async)
 
 
 def _spec(target: type, init: tuple[Any, ...], model: Model, options: AiOptions, is_async: bool) -> UdfSpec:
     spec = UdfSpec(
         name="ask",
-        target=Target(target, "ask", init, is_batch=not is_async),
+        target=Target(target, "ask", init, is_batch=not is_async, is_async=is_async),
         return_dtype=DataType.python(),
         policy=options.policy,
     )
-    return placed(spec, model, options, is_async)
+    return placed(spec, model, options)
 
 
 def _unchanged(params: Mapping[str, Any]) -> Mapping[str, Any]:

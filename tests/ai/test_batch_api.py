@@ -98,7 +98,7 @@ def test_files_are_deleted_when_they_are_read(kept: ModelServer, caplog: pytest.
     ask(QUESTIONS)
     deleted = [seen.path for seen in kept.requests if seen.method == "DELETE"]
     assert len(deleted) == 2  # what was sent, and the answers
-    assert "go on" not in caplog.text
+    assert "batches continue" not in caplog.text
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -359,10 +359,10 @@ def test_batches_are_cancelled_with_a_query_that_nobody_can_take_up(server: Mode
 def test_batches_go_on_where_they_are_kept(kept: ModelServer, provider: str, caplog: pytest.LogCaptureFixture) -> None:
     stop_when_submitted(kept, provider)
     assert num_cancelled(kept) == 0
-    assert "1 batches go on at the provider; run the query again" in caplog.text
+    assert "1 batches continue at the provider; run the query again" in caplog.text
 
 
 def test_that_nothing_is_kept_is_said(server: ModelServer, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "penstock.ai"):
         ask(["a"])
-    assert caplog.text.count("cannot be taken up again by another run") == 1
+    assert caplog.text.count("set cache_dir to let another run resume them") == 1

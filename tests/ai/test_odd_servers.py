@@ -173,7 +173,7 @@ def test_keys_do_not_follow_a_redirect(
     other.say(GOOD)
     target = f"http://joe:hunter2@127.0.0.1:{other.port}/v1/steal?code=abc"
     raw_server.say(b"", status=status, headers={"Location": target})
-    with pytest.raises(UdfError, match=f"sends requests on to http://127.0.0.1:{other.port}/v1/steal") as raised:
+    with pytest.raises(UdfError, match=f"redirects requests to http://127.0.0.1:{other.port}/v1/steal") as raised:
         asked(["a"]).collect()
     assert isinstance(raised.value.__cause__, RequestRefusedError)
     assert "hunter2" not in str(raised.value)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
-from penstock.ai.prompt import Exchange, PromptForm
+from penstock.ai.exchange import Exchange, PromptSettings
 from penstock.ai.remote.wires.chat import ChatWire
 from penstock.ai.remote.wires.responses import ResponsesWire
 from penstock.errors import InvalidAnswerError, ProviderUnavailableError, RequestRefusedError
@@ -81,7 +81,7 @@ def test_an_empty_text_is_an_answer() -> None:
     "answer", [response(THOUGHT, **SPENT), chat({"content": None}, "length"), chat({"content": ""}, "length")]
 )
 def test_tokens_that_are_spent_on_thoughts_are_not_spent_again(answer: Generation) -> None:
-    exchange = Exchange(PromptForm(), Request((UserTurn((Text("?"),)),)))
+    exchange = Exchange(PromptSettings(), Request((UserTurn((Text("?"),)),)))
     with pytest.raises(InvalidAnswerError, match=r"max_output_tokens="):
         exchange.take(answer)
     assert exchange.take(response(SAID, **SPENT)) is None  # a part of an answer is one

@@ -14,9 +14,9 @@ from penstock.ai.provider import (
     Embedder,
     Generation,
     Model,
+    ModelTask,
     Prompter,
     Prompting,
-    Task,
     TextClassification,
     TextEmbedding,
 )
@@ -32,7 +32,7 @@ class Scripted(ps.Provider):
     def __init__(self, given: Any, is_async: bool = True) -> None:
         self.given, self.is_async = given, is_async
 
-    def model(self, task: Task) -> Model:
+    def model(self, task: ModelTask) -> Model:
         match task:
             case Prompting():
                 return OneAnswer(self.given) if self.is_async else AllAnswers(self.given)
@@ -156,7 +156,7 @@ def test_vectors_in_other_forms(given: Any, is_async: bool) -> None:
     [
         ([[1, 2]], r"an array of shape \(1, 2\); return one of shape \(2, 2\)"),
         (np.zeros((2, 3)), r"an array of shape \(2, 3\)"),
-        ([[1], [2, 3]], "a list that is no array of numbers"),
+        ([[1], [2, 3]], "a list that is not an array of numbers"),
         (None, r"an array of shape \(\)"),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_label_that_is_none_is_that_rows_error() -> None:
     df = df.select(classify_text(ps.col("t"), ["good", "bad"], provider=labels, on_error="null")).collect()
     assert df.to_pydict()["t"] == ["good", None, None]
     (error,) = df.errors().to_pylist()
-    assert "returned 'terrible', which is none of the labels: bad, good" in error["message"]
+    assert "returned 'terrible', which is not among the labels: bad, good" in error["message"]
 
 
 @pytest.mark.parametrize(("given", "words"), [(["good"], "1 labels"), ("good", "str"), (None, "NoneType")])

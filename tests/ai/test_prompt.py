@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 import penstock as ps
 from penstock.ai.conversation import Generation, Request
-from penstock.ai.provider import Prompter, Prompting, Provider, Task
+from penstock.ai.provider import ModelTask, Prompter, Prompting, Provider
 from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,
@@ -418,7 +418,7 @@ class Shouting(Provider):
     def __init__(self, is_batched: bool) -> None:
         self.is_batched = is_batched
 
-    def model(self, task: Task) -> Any:
+    def model(self, task: ModelTask) -> Any:
         match task:
             case Prompting():
                 return BatchShouter() if self.is_batched else Shouter()

@@ -154,7 +154,7 @@ def test_dimensions_that_were_found_out_are_kept(
     server.change(dimensions=24)
 
     def build(model: str, **options: Any) -> ps.DataFrame:
-        monkeypatch.setattr("penstock.ai.remote.dimensions._dimensions", {})
+        monkeypatch.setattr("penstock.ai.remote.embedder._probed", {})
         return ps.from_pydict({"t": ["a"]}).select(embed_text(ps.col("t"), provider="openai", model=model, **options))
 
     with ps.config(cache_dir=str(tmp_path)):

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import penstock as ps
-from penstock.ai.provider import Prompter, Request, Task
+from penstock.ai.provider import ModelTask, Prompter, Request
 from penstock.cost.accounts import NANO, Account
 from penstock.cost.budget import SCOUTS, Billing, Budget, Charge, spending
 from penstock.cost.usage import Usage
@@ -42,7 +42,7 @@ def asked(count: int, **options: Any) -> ps.DataFrame:
 class Echo(ps.Provider):
     name = "echo"
 
-    def model(self, task: Task) -> Prompter:
+    def model(self, task: ModelTask) -> Prompter:
         return EchoPrompter()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ai.provider import Generation, Prompter, Request, Task
+from penstock.ai.provider import Generation, ModelTask, Prompter, Request
 from penstock.ai.registry import detach_providers
 from penstock.errors import AuthenticationError, InvalidArgumentError, UdfError
 from penstock.llm import (
@@ -281,9 +281,9 @@ class EchoProvider(ps.Provider):
 
     def __init__(self, model: Prompter) -> None:
         self._model = model
-        self.tasks: list[Task] = []
+        self.tasks: list[ModelTask] = []
 
-    def model(self, task: Task) -> Prompter:
+    def model(self, task: ModelTask) -> Prompter:
         self.tasks.append(task)
         return self._model
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.ai.local import weights as local_weights
-from penstock.ai.provider import Task
+from penstock.ai.provider import ModelTask
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.expr.udf import BatchSize, Resources
 
@@ -34,7 +34,7 @@ class Checkpoint:
     attn_implementation: str | None = None
 
     @staticmethod
-    def of(name: str, task: Task) -> Checkpoint:
+    def of(name: str, task: ModelTask) -> Checkpoint:
         """Return the model that a task names, with the task's options for loading it."""
         local_weights.require_transformers(f"{task.function} with provider 'transformers'")
         options = task.options
@@ -131,7 +131,7 @@ def checked_device(function: str, device: Any) -> str | None:
     return str(device)
 
 
-def resources_of(task: Task) -> Resources:
+def resources_of(task: ModelTask) -> Resources:
     """Return what one worker with the model takes: a GPU where there is one, else a thread of the user's process.
 
     torch uses all cores from one thread and lets go of the GIL, so a second worker on the CPU would only be in its way.
@@ -150,7 +150,7 @@ def resources_of(task: Task) -> Resources:
     return Resources(min_workers=concurrency, max_workers=concurrency)
 
 
-def batch_size_of(task: Task, default: BatchSize = "auto") -> BatchSize:
+def batch_size_of(task: ModelTask, default: BatchSize = "auto") -> BatchSize:
     size = task.options.get("batch_size", default)
     if size not in ("auto", None) and (not isinstance(size, int) or size < 1):
         raise InvalidArgumentError(f"{task.function}: batch_size is a number of rows or 'auto'; got {size!r}")

@@ -24,10 +24,10 @@ from penstock.ai.provider import (
     ImageClassification,
     ImageEmbedding,
     Model,
+    ModelTask,
     NDArray,
     Prompting,
     Provider,
-    Task,
     TextClassification,
     TextEmbedding,
     check_options,
@@ -56,12 +56,12 @@ class TransformersProvider(Provider):
         "classify_image": CLIP,
     }
 
-    def model(self, task: Task) -> Model:
+    def model(self, task: ModelTask) -> Model:
         found = self._found(task)
         found.cache = task.settings.cache
         return found
 
-    def _found(self, task: Task) -> Model:
+    def _found(self, task: ModelTask) -> Model:
         own = {"device": self.device, "dtype": self.dtype}
         options = {name: value for name, value in own.items() if value is not None} | dict(task.options)
         task = replace(task, options=options)

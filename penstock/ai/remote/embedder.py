@@ -1,77 +1,59 @@
-"""Vectors of texts from a model behind an HTTP API."""
+"""Embeddings of texts from a model behind an HTTP API."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
+from penstock.ai.cached_model import VECTORS
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray
-from penstock.ai.remembering import VectorMemory, configured_ledger
-from penstock.ai.remote.clients import made_client, opened_asker
-from penstock.ai.remote.dimensions import counted_vectors, kept_dimensions, probed
+from penstock.ai.remote.calls import Calls, RemoteModel
 from penstock.ai.remote.http import ApiClient, estimated_tokens
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint
-from penstock.cache.keys import KEY_NBYTES
-from penstock.cost.usage import Usage, usage_in
+from penstock.ai.remote.wires.wire import ApiCall, EmbeddingWire, Endpoint
+from penstock.cache.keys import canonical, key_of
+from penstock.cache.memo import Codec, Memo
+from penstock.cost.budget import Billing
+from penstock.errors import InvalidAnswerError
 
 if TYPE_CHECKING:
-    from penstock.ai.remote.batch.asker import BatchAsker
     from penstock.ai.remote.batch.service import BatchService
 
-PaidVector = tuple[NDArray, Usage | None]
-"""A vector, and what it took where that is known."""
+DIMENSIONS = Codec(lambda dimensions: str(dimensions).encode(), int)
 
 
-class VectorAnswers:
-    """Vectors of single texts."""
+class TextVectors:
+    """Cached vectors of one model, by text."""
 
-    def __init__(self, read: Callable[[Mapping[str, Any]], NDArray], memory: VectorMemory | None) -> None:
-        self._read, self._memory = read, memory
+    def __init__(self, memo: Memo, identity: Mapping[str, Any], billing: Billing | None) -> None:
+        self._memo, self._billing = memo, billing
+        self._prefix = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS) + b"\0"
+        self.close = memo.close
 
-    def read(self, body: Mapping[str, Any]) -> PaidVector:
-        return self._read(body), usage_in(body)
+    def key(self, text: str) -> bytes:
+        return key_of(self._prefix + text.encode("utf-8", "surrogatepass"))
 
-    def keep(self, key: bytes, answer: PaidVector) -> None:
-        if self._memory is not None:
-            self._memory.put(key, answer[0])
+    def look_up(self, texts: Sequence[str]) -> dict[str, NDArray]:
+        """Return the cached vectors by text, and count them as cached calls."""
+        keys = {text: self.key(text) for text in texts}
+        stored = self._memo.get(list(keys.values()))
+        found = {text: stored[key] for text, key in keys.items() if key in stored}
+        if found and self._billing is not None:
+            self._billing.count_cached_inputs([estimated_tokens(text) for text in texts if text in found])
+        return found
 
-    def recall(self, keys: Sequence[bytes]) -> dict[bytes, PaidVector]:
-        kept = self._memory.get(keys) if self._memory is not None else {}
-        return {key: (vector, None) for key, vector in kept.items()}
-
-
-class EmbeddingWire(Protocol):
-    """One embeddings API. Picklable, and made once for all rows."""
-
-    @property
-    def max_items(self) -> int: ...
-
-    @property
-    def max_tokens(self) -> int | None:
-        """Those of all the texts of a call together."""
-        ...
-
-    @property
-    def max_input_tokens(self) -> int | None:
-        """Those of one text."""
-        ...
-
-    def call(self, texts: Sequence[str]) -> ApiCall: ...
-
-    def read(self, body: Mapping[str, Any]) -> NDArray:
-        """Return the vectors of a body in the order of the texts, shape ``(n, d)``."""
-        ...
+    def put(self, text: str, vector: NDArray) -> None:
+        self._memo.put(self.key(text), vector)
 
 
-class ApiEmbedder(Embedder):
-    """Embeds texts by a remote model; ``embedding.py`` packs them, and asks ``memory`` before."""
+class ApiEmbedder(RemoteModel, Embedder):
+    """Embeds texts by a remote model. ``PackedEmbeddings`` makes batches and looks up ``cached`` before."""
 
-    memory: VectorMemory | None = None
+    cached: TextVectors | None = None
 
     def __init__(
         self,
@@ -80,82 +62,126 @@ class ApiEmbedder(Embedder):
         model: str,
         dimensions: int | None = None,
         settings: CallSettings = DEFAULT_SETTINGS,
-        batches: BatchService | None = None,
+        service: BatchService | None = None,
     ) -> None:
-        self._endpoint, self._wire, self.model_name = endpoint, wire, model
-        self._client = made_client(endpoint, model, settings)
-        self._settings, self._batches, self.cache = settings, batches, settings.cache
-        self._asker: BatchAsker[PaidVector] | None = None
-        self.max_items, self.max_tokens, self.max_input_tokens = wire.max_items, wire.max_tokens, wire.max_input_tokens
-        if settings.batch is not None:
-            self.max_items = 1
-        if dimensions is None:
-            dimensions = kept_dimensions(
-                configured_ledger(settings.cache),
-                {"provider": endpoint.provider, "base_url": endpoint.base_url, "model": model},
-                lambda: probed((endpoint.base_url, model), lambda: ApiClient(endpoint, model, settings), wire),
-            )
-        self.dimensions = dimensions
+        super().__init__(endpoint, model, settings, service)
+        self._wire = wire
+        self._calls: Calls | None = None
+        # In a provider's batch each text is a request of its own: one that is refused costs no further batch.
+        self.max_items = 1 if settings.batch is not None else wire.max_items
+        self.max_tokens, self.max_input_tokens = wire.max_tokens, wire.max_input_tokens
+        self.dimensions = dimensions or self._known_dimensions()
 
     def __penstock_key__(self) -> Any:
         return self._endpoint.provider, self._endpoint.base_url, self._wire, self.dimensions
 
     def load(self) -> None:
-        self._client.open()
-        if self._client.billing is not None:
-            self._client.billing.max_inputs = self.max_items
-        if (ledger := configured_ledger(self._settings.cache)) is not None:
+        memo = Memo.open(VECTORS, self.cache)
+        self._calls = self._open_calls(self._read_one, memo)
+        if self._billing is not None:
+            self._billing.max_inputs = self.max_items
+        if memo is not None:
             call = self._wire.call([])
-            self.memory = VectorMemory(
-                ledger, base_url=self._endpoint.base_url, dimensions=self.dimensions, path=call.path, body=call.body
-            )
-        self._asker = opened_asker(self._batches, self._client, self._settings, VectorAnswers(self._one, self.memory))
-
-    def check_price(self) -> None:
-        """Refuse to work within a budget where nobody knows what a call costs."""
-        self._client.check_price()
-
-    def note_kept(self, texts: Sequence[str]) -> None:
-        """Take note of texts whose vectors were remembered."""
-        if self._client.billing is not None:
-            self._client.billing.count_cached_inputs([estimated_tokens(text) for text in texts])
+            identity = {
+                "base_url": self.base_url, "dimensions": self.dimensions, "path": call.path, "body": call.body,
+            }  # fmt: skip
+            self.cached = TextVectors(memo, identity, self._billing)
 
     async def close(self) -> None:
-        if self._asker is not None:
-            await self._asker.close()
-        await self._client.close()
-        if self.memory is not None:
-            await asyncio.to_thread(self.memory.close)
+        if self._calls is not None:
+            await self._calls.close()
+        if self.cached is not None:
+            await asyncio.to_thread(self.cached.close)
 
     async def embed(self, inputs: Sequence[str]) -> NDArray:
-        if self._asker is not None:
-            return np.stack(await asyncio.gather(*(self._asked(self._asker, text) for text in inputs)))
+        if self._settings.batch is not None:
+            return np.stack(await asyncio.gather(*(self._embed_one(text) for text in inputs)))
+        return await self._ask(inputs, lambda body: self._read(body, len(inputs)))
 
-        def read(body: Mapping[str, Any]) -> NDArray:
-            return counted_vectors(self._wire.read(body), len(inputs), self.dimensions)
+    async def _embed_one(self, text: str) -> NDArray:
+        key = None if self.cached is None else self.cached.key(text)
+        return await self._ask([text], self._read_one, key)
 
-        parts = list(map(estimated_tokens, inputs))
-        vectors, _ = await self._client.ask(self._wire.call(inputs), read, sum(parts), parts)
+    async def _ask(self, texts: Sequence[str], read: Callable[[Any], NDArray], key: bytes | None = None) -> NDArray:
+        assert self._calls is not None, "load() was not called"
+        call = self._wire.call(texts)
+        call.inputs, call.key = list(map(estimated_tokens, texts)), key
+        call.tokens = sum(call.inputs)
+        vectors: NDArray = (await self._calls.ask(call, read))[0]
         return vectors
 
-    async def _asked(self, asker: BatchAsker[PaidVector], text: str) -> NDArray:
-        """Return the vector of one text, by a batch in which it is a request of its own.
+    def _read(self, body: Mapping[str, Any], num_texts: int) -> NDArray:
+        return checked_count(self._wire.read(body), num_texts, self.dimensions)
 
-        So a text that is refused fails alone, at the cost of no further batch, and each is known by itself afterwards.
-        """
-        key = secrets.token_bytes(KEY_NBYTES) if self.memory is None else self.memory.key(text)
-        call, billing = self._wire.call([text]), self._client.billing
-        if billing is None:
-            return (await asker.ask(key, call))[0]
-        began, tokens = time.monotonic(), estimated_tokens(text)
-        charge = await billing.reserve(call.body, tokens, [tokens], asker.hurry)
-        try:
-            vector, usage = await asker.ask(key, call)
-            charge.answered(usage, time.monotonic() - began)
-            return vector
-        finally:
-            billing.settle(charge)
-
-    def _one(self, body: Mapping[str, Any]) -> NDArray:
-        vector: NDArray = counted_vectors(self._wire.read(body), 1, self.dimensions)[0]
+    def _read_one(self, body: Mapping[str, Any]) -> NDArray:
+        vector: NDArray = self._read(body, 1)[0]
         return vector
+
+    def _known_dimensions(self) -> int:
+        """Return the dimensions of a model without a table, from the ledger or by a request."""
+        client = ApiClient(self._endpoint, self.model_name, self._settings)
+        known = (self.base_url, self.model_name)
+        memo = Memo.open(DIMENSIONS, self.cache)
+        if memo is None:
+            return probed_dimensions(known, client, self._wire)
+        try:
+            model = {"provider": self._endpoint.provider, "base_url": self.base_url, "model": self.model_name}
+            key = key_of(canonical({"dimensions of": model}))
+            (found,) = memo.compute([key], [None], lambda _: [probed_dimensions(known, client, self._wire)])
+            return int(found)
+        finally:
+            memo.close()
+
+
+def checked_count(vectors: NDArray, num_texts: int, dimensions: int | None = None) -> NDArray:
+    """Check the number and the length of vectors."""
+    count, length = vectors.shape
+    if count != num_texts or not length or (dimensions is not None and length != dimensions):
+        expected = num_texts if dimensions is None else f"{num_texts} of {dimensions}"
+        raise InvalidAnswerError(
+            f"{num_texts} texts were sent; {count} vectors of {length} numbers came back instead of {expected}"
+        )
+    return vectors
+
+
+_probed: dict[tuple[str, str], int] = {}
+
+
+def probed_dimensions(key: tuple[str, str], client: ApiClient, wire: EmbeddingWire) -> int:
+    """Return the dimensions of a model by asking for one vector, once in a process.
+
+    The type of the column is part of the plan, so they must be known before a query runs.
+    """
+    if key not in _probed:
+
+        async def ask() -> int:
+            try:
+                call: ApiCall = wire.call(["dimensions"])
+                vectors, _ = await client.ask(call, lambda body: checked_count(wire.read(body), 1))
+                return int(vectors.shape[1])
+            finally:
+                await client.close()
+
+        _probed[key] = run_in_thread(ask)
+    return _probed[key]
+
+
+def run_in_thread(ask: Callable[[], Awaitable[int]]) -> int:
+    """Run a coroutine on a thread of its own: the caller may be inside an event loop, as in a notebook."""
+    outcome: dict[str, Any] = {}
+
+    async def run() -> int:
+        return await ask()
+
+    def target() -> None:
+        try:
+            outcome["value"] = asyncio.run(run())
+        except BaseException as exc:
+            outcome["error"] = exc
+
+    thread = threading.Thread(target=target, name="penstock-probe")
+    thread.start()
+    thread.join()
+    if "error" in outcome:
+        raise outcome["error"]
+    return int(outcome["value"])

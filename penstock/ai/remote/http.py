@@ -1,4 +1,4 @@
-"""One client for all remote models of a worker: pooled connections, limits, retries, and errors by their class."""
+"""The HTTP client of remote models: shared connections, limits, retries, and errors by class."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import astuple
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import orjson
 
@@ -19,10 +18,6 @@ from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, OutO
 from penstock.ai.remote.limits.pacing import PATIENCE_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint, count_of, field_or_none
-from penstock.cost.accounts import is_sampling
-from penstock.cost.budget import Billing, Charge
-from penstock.cost.prices import BATCH_SHARE, Price, price_of, unknown_price
-from penstock.cost.usage import usage_in
 from penstock.errors import (
     InvalidAnswerError,
     PenstockError,
@@ -43,24 +38,38 @@ Answer = TypeVar("Answer")
 
 MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
-STRANGER_TRIES = 3  # at an address that has never answered
+MAX_FIRST_TRIES = 3  # at an address that has never answered
 
-_reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, by the proxy on the way
+_reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
+
+
+class AttemptObserver(Protocol):
+    """Observes one attempt of a call, to know what it costs."""
+
+    def sent(self) -> None:
+        """The request is about to be sent. From now on it may cost something."""
+        ...
+
+    def failed(self) -> None:
+        """The server did not answer the request, or answered with an error: it costs nothing."""
+        ...
+
+
+class _NoObserver:
+    def sent(self) -> None: ...
+
+    def failed(self) -> None: ...
+
+
+NO_OBSERVER = _NoObserver()
 
 
 class ApiClient:
-    """Asks one model of one server. Made anywhere, opened and used on one event loop.
-
-    Where calls are counted, ``billing`` counts them and pays for them.
-    """
-
-    is_model = True  # calls take tokens, which cost something
-    billing: Billing | None = None
+    """Sends the calls of one model to one server. Created anywhere, used on one event loop. Opens at the first call."""
 
     def __init__(self, endpoint: Endpoint, model: str, settings: CallSettings) -> None:
-        self._endpoint = endpoint
-        self._model = model
-        self._settings = settings
+        self._endpoint, self._model, self.settings = endpoint, model, settings
+        self.name = f"{endpoint.provider} ({model})"
         self._limiter: Limiter | None = None
         self._session: _Session | None = None
         self._headers: Mapping[str, str] = {}
@@ -68,139 +77,135 @@ class ApiClient:
         self._urls: dict[str, Any] = {}
 
     def open(self) -> None:
-        """Get ready on the running loop."""
+        """Open the client on the running loop."""
         endpoint = self._endpoint
         headers = {"Content-Type": "application/json"}
         headers |= {name: value.reveal() if isinstance(value, Secret) else value for name, value in endpoint.headers}
         if endpoint.key is not None:
-            name, form = endpoint.key_header
-            headers[name] = form.format(endpoint.key.reveal())
+            name, template = endpoint.key_header
+            headers[name] = template.format(endpoint.key.reveal())
         self._proxy = {}
         if (proxy := proxy_for(endpoint.base_url)) is not None:
             self._proxy["proxy"] = proxy.url
-            if proxy.authorization is not None:  # a tunnel is asked for before the request, which says it itself else
+            if proxy.authorization is not None:  # https: for the request that opens the tunnel, not for the call
                 is_tunnel = endpoint.base_url.lower().startswith("https:")
-                told = self._proxy.setdefault("proxy_headers", {}) if is_tunnel else headers
-                told["Proxy-Authorization"] = proxy.authorization
+                target = self._proxy.setdefault("proxy_headers", {}) if is_tunnel else headers
+                target["Proxy-Authorization"] = proxy.authorization
         self._headers = _Session.as_headers(headers)
-        self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self._settings.caps)
-        if self.is_model:
-            is_for_batch = self._settings.batch is not None and is_sampling()
-            caps = astuple(self._settings.caps)
-            self.billing = Billing.open(endpoint.provider, self._model, self._price, caps, is_for_batch)
-        self._session = _Session.shared()  # last, as whoever fails before has nothing to close
-
-    @property
-    def is_open(self) -> bool:
-        return self._session is not None
-
-    def check_price(self) -> None:
-        """Refuse a model whose price nobody knows."""
-        if self.is_model and self._price is None:
-            raise unknown_price(self._endpoint.provider, self._model)
-
-    @property
-    def _price(self) -> Price | None:
-        price = self._settings.price or price_of(self._endpoint.provider, self._model)
-        if price is None or self._settings.batch is None or is_sampling():
-            return price
-        return {kind: BATCH_SHARE * dollars for kind, dollars in price.items()}
+        self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self.settings.caps)
+        self._session = _Session.shared()  # last: an error above leaves nothing to close
 
     async def close(self) -> None:
         session, self._session, self._limiter = self._session, None, None
         if session is not None:
             await session.release()
 
-    async def ask(
-        self, call: ApiCall, read: Callable[[Any], Answer], tokens: int = 0, parts: Sequence[int] = ()
+    @property
+    def max_at_once(self) -> int | None:
+        """The number of concurrent requests that the limiter allows now."""
+        return None if self._limiter is None else self._limiter.state().limit
+
+    async def ask(self, call: ApiCall, read: Callable[[Any], Answer]) -> tuple[Answer, float]:
+        """Send a call until it is answered. Return ``read(body)`` and the latency in seconds."""
+        return await self.retry(lambda: self.ask_once(call, read))
+
+    async def ask_once(
+        self, call: ApiCall, read: Callable[[Any], Answer], observer: AttemptObserver = NO_OBSERVER
     ) -> tuple[Answer, float]:
-        """Send a call until it is answered; return what ``read`` makes of the body, and how long the answer took.
-
-        ``tokens`` is what the call is estimated to take of a limit on tokens, and ``parts`` is that of each input where
-        it has several. What cannot be mended by asking again, or was asked too often, is raised. To be refused for the
-        number of requests (429), or to find nobody at an address that answered before, counts as no retry, but is borne
-        for ``PATIENCE_S``: the one says to come back, the other that a server starts again.
-        """
+        """Send a call once."""
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
-        if self.billing is None:
-            return await self._until_answered(lambda: self._ask_once(call.path, data, read, tokens))
-        billing = self.billing
+        url = self._urls.get(call.path)
+        if url is None:
+            import yarl
 
-        async def pay_once() -> tuple[Answer, float]:
-            charge = await billing.reserve(call.body, tokens, parts)
-            try:
-                return await self._ask_once(call.path, data, read, tokens, charge)
-            finally:
-                billing.settle(charge)
+            url = self._urls[call.path] = yarl.URL(joined(self._endpoint.base_url, call.path))
 
-        return await self._until_answered(pay_once)
+        async def take(response: aiohttp.ClientResponse) -> tuple[Answer, int | None]:
+            raw = await response.read()
+            observer.failed()  # unless the body holds an answer
+            body = self._body(raw)
+            return self._understood(body, read), tokens_used(body)
 
-    async def _until_answered(self, ask_once: Callable[[], Awaitable[Answer]], is_safe: bool = True) -> Answer:
-        """Return what a request gives, made again as often as it may be.
+        return await self._exchange("POST", url, data, take, tokens=call.tokens, observer=observer)
 
-        One that is not ``is_safe`` to be made twice is made again only if it was refused for its number.
+    async def retry(self, attempt: Callable[[], Awaitable[Answer]], is_safe: bool = True) -> Answer:
+        """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
+
+        A refusal because of a rate limit (429), and a lost connection to a server that answered before, do not count as
+        retries: the request is repeated for ``PATIENCE_S``. A request that is not ``is_safe`` to send twice is repeated
+        only after a 429.
         """
         num_failures, began = 0, 0.0
         while True:
             try:
-                return await ask_once()
+                return await attempt()
             except OutOfPatienceError:
                 raise
             except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
                 began = began or time.monotonic()
                 if not is_safe and not isinstance(exc, RateLimitedError):
                     raise
-                is_free = isinstance(exc, RateLimitedError | _NobodyThereError)
+                is_free = isinstance(exc, RateLimitedError | _ConnectionLostError)
                 num_failures += not is_free
-                tries = min(STRANGER_TRIES, self._settings.max_retries + 1)
-                if isinstance(exc, _StrangerError) and num_failures >= tries:
-                    raise UnreachableError(f"{exc}. {self._remedy}") from exc
-                wait_s = getattr(exc, "retry_after_s", None) or 0.0
+                max_tries = min(MAX_FIRST_TRIES, self.settings.max_retries + 1)
+                if isinstance(exc, _NeverReachedError) and num_failures >= max_tries:
+                    remedy = self._endpoint.if_unreachable or "Check base_url=, and the network."
+                    raise UnreachableError(f"{exc}. {remedy}") from exc
+                wait_s = _retry_after_s(exc)
                 if wait_s > PATIENCE_S:
-                    raise come_back(str(exc) + "\n" + self._name, wait_s) from exc
-                if num_failures > self._settings.max_retries or time.monotonic() - began > PATIENCE_S:
+                    raise come_back(str(exc) + "\n" + self.name, wait_s) from exc
+                if num_failures > self.settings.max_retries or time.monotonic() - began > PATIENCE_S:
                     raise
-                delay_s = delay_before(max(num_failures, 1), exc, random.random(), self._settings.first_delay_s)
+                delay_s = delay_before(max(num_failures, 1), exc, random.random(), self.settings.first_delay_s)
                 log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
             await asyncio.sleep(delay_s)
 
-    async def _ask_once(
+    async def _exchange(
         self,
-        path: str,
-        data: bytes,
-        read: Callable[[Mapping[str, Any]], Answer],
-        tokens: int,
-        charge: Charge | None = None,
+        method: str,
+        url: Any,
+        data: bytes | None,
+        take: Callable[[aiohttp.ClientResponse], Awaitable[tuple[Answer, int | None]]],
+        *,
+        headers: Mapping[str, str] | None = None,
+        tokens: int = 0,
+        observer: AttemptObserver = NO_OBSERVER,
     ) -> tuple[Answer, float]:
+        """Send one request with a permit of the limiter. Return the answer that ``take`` reads, and the latency.
+
+        ``take`` also returns the number of tokens that the request used, if known.
+        """
+        if self._session is None:
+            self.open()
         assert self._limiter is not None
-        assert self._session is not None, "open() was not called"
+        assert self._session is not None
         permit = await self._limiter.admit(tokens)
         outcome: Outcome = "other"
-        headers: Mapping[str, str] | None = None
+        received: Mapping[str, str] | None = None
         used_tokens: int | None = None
         started = time.perf_counter()
-        if charge is not None:
-            charge.sent()
-            charge.max_at_once = self._limiter.state().limit if charge.billing.is_sample else None
+        observer.sent()
         try:
-            with self._session.deadlines.within(self._settings.timeout_s):
-                response = await self._send(path, data)
+            with self._session.deadlines.within(self.settings.timeout_s):
+                response = await self._session.client.request(
+                    method,
+                    url,
+                    data=data,
+                    headers={**self._headers, **headers} if headers else self._headers,
+                    allow_redirects=False,
+                    **self._proxy,
+                )
                 try:
-                    raw = await response.read()
+                    received = response.headers
+                    _reached.add(self._route)
+                    if not 200 <= response.status < 300:
+                        raw = await response.read()
+                        observer.failed()
+                        raise self._refusal(response.status, raw, received)
+                    answer, used_tokens = await take(response)
                 except BaseException:
                     response.close()
                     raise
-            headers = response.headers
-            self._note_reached()
-            if charge is not None:
-                charge.failed()  # unless it turns out to be answered
-            if not 200 <= response.status < 300:
-                raise self._refusal(response.status, raw, headers)
-            body = self._body(raw)
-            used_tokens = tokens_used(body)
-            if charge is not None:
-                charge.answered(usage_in(body), time.perf_counter() - started)
-            answer = self._understood(body, read)
             outcome = "ok"
             return answer, time.perf_counter() - started
         except RateLimitedError:
@@ -212,97 +217,70 @@ class ApiClient:
         except connection_errors() as exc:
             outcome = "unavailable"
             lost = self._lost(exc)
-            if charge is not None and isinstance(lost, _NobodyThereError | _StrangerError):
-                charge.failed()
+            if isinstance(lost, _ConnectionLostError | _NeverReachedError):
+                observer.failed()
             raise lost from exc
         finally:
-            permit.settle(outcome, used_tokens=used_tokens, headers=headers)
-
-    async def _send(self, path: str, data: bytes) -> aiohttp.ClientResponse:
-        assert self._session is not None
-        url = self._urls.get(path)
-        if url is None:
-            import yarl
-
-            url = self._urls[path] = yarl.URL(joined(self._endpoint.base_url, path))
-        return await self._session.client.post(
-            url,
-            data=data,
-            headers=self._headers,
-            allow_redirects=False,
-            **self._proxy,
-        )
+            permit.settle(outcome, used_tokens=used_tokens, headers=received)
 
     def _body(self, raw: bytes) -> dict[str, Any]:
         try:
             body = orjson.loads(raw)
         except orjson.JSONDecodeError as exc:
-            raise InvalidAnswerError(f"{self._name} answered with malformed JSON: {shortened(raw)!r}") from exc
+            raise InvalidAnswerError(f"{self.name} answered with malformed JSON: {shortened(raw)!r}") from exc
         if not isinstance(body, dict):
-            raise InvalidAnswerError(f"{self._name} answered with {type(body).__name__}, not with an object")
-        if error := body.get("error"):  # some gateways say 200 and mean something else
+            raise InvalidAnswerError(f"{self.name} answered with {type(body).__name__}, not with an object")
+        if error := body.get("error"):  # some gateways send errors with status 200
             raise self._refusal(status_meant(error), raw, {})
         return body
 
     def _understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
-        """Return what a body says; whatever a reader stumbles over is the server's fault, and asked for again."""
+        """Return what ``read`` makes of a body. Any exception it raises means an invalid answer."""
         try:
             return read(body)
         except PenstockError:
             raise
         except Exception as exc:
             raise InvalidAnswerError(
-                f"{self._name} answered in a form that is not understood: {type(exc).__name__}: {hidden(str(exc))}"
+                f"{self.name} answered in an unknown format: {type(exc).__name__}: {hidden(str(exc))}"
             ) from exc
 
-    def _note_reached(self) -> None:
-        _reached.add(self._way)
-
     @property
-    def _way(self) -> tuple[str, str | None]:
+    def _route(self) -> tuple[str, str | None]:
         return self._endpoint.base_url, self._proxy.get("proxy")
-
-    @property
-    def _remedy(self) -> str:
-        """What to do where nobody answers."""
-        return self._endpoint.if_unreachable or "Check base_url=, and the network."
-
-    @property
-    def _name(self) -> str:
-        return f"{self._endpoint.provider} ({self._model})"
 
     def _refusal(self, status: int, raw: bytes, headers: Mapping[str, str]) -> ProviderError:
         base_url = self._endpoint.base_url
         if 300 <= status < 400:
             return RequestRefusedError(
-                f"{self._name}, {status}: {shown(base_url)} sends requests on to "
-                f"{shown(headers.get('Location', ''), base_url)}. Keys are not handed on: if you trust that server, "
-                "give its address as base_url=."
+                f"{self.name}, {status}: {shown(base_url)} redirects requests to "
+                f"{shown(headers.get('Location', ''), base_url)}. Redirects are not followed, to keep the key from "
+                "other servers. If you trust that server, give its address as base_url=."
             )
-        return error_for_status(status, raw, headers, self._name, shown(base_url))
+        return error_for_status(status, raw, headers, self.name, shown(base_url))
 
     def _lost(self, exc: BaseException) -> ProviderError:
         import aiohttp
 
         if isinstance(exc, TimeoutError):
-            return ProviderUnavailableError(f"{self._name} gave no answer within {self._settings.timeout_s:g} s")
+            return ProviderUnavailableError(f"{self.name} gave no answer within {self.settings.timeout_s:g} s")
         if isinstance(exc, aiohttp.ClientConnectorError):
-            if self._way in _reached:
-                return _NobodyThereError(f"{self._name} cannot be reached any more: {exc}")
-            return _StrangerError(f"{self._name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
-        return ProviderUnavailableError(f"{self._name} broke off: {type(exc).__name__}: {exc}")
+            if self._route in _reached:
+                return _ConnectionLostError(f"{self.name} cannot be reached any more: {exc}")
+            return _NeverReachedError(f"{self.name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
+        return ProviderUnavailableError(f"{self.name} closed the connection: {type(exc).__name__}: {exc}")
 
 
-class _NobodyThereError(ProviderUnavailableError):
-    """A server that answered before does not take connections."""
+class _ConnectionLostError(ProviderUnavailableError):
+    """A server that answered before does not accept connections."""
 
 
-class _StrangerError(ProviderUnavailableError):
-    """Nobody takes connections at an address that never answered."""
+class _NeverReachedError(ProviderUnavailableError):
+    """An address that never answered does not accept connections."""
 
 
 class _Session:
-    """The connections of one event loop, shared by all clients on it; closed by the last."""
+    """The connections of one event loop. All clients on the loop share them, and the last one closes them."""
 
     _by_loop: ClassVar[dict[asyncio.AbstractEventLoop, _Session]] = {}
 
@@ -316,7 +294,7 @@ class _Session:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,  # it would put what .netrc says in the place of the key; proxies are ours to find
+            trust_env=False,  # a .netrc file would override the key; ``open`` finds proxies
         )
 
     @classmethod
@@ -330,7 +308,7 @@ class _Session:
 
     @staticmethod
     def as_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Return headers in the form that the client would make of them for every request."""
+        """Return headers in the type that aiohttp would otherwise convert them to for every request."""
         import multidict
 
         return multidict.CIMultiDictProxy(multidict.CIMultiDict(headers))
@@ -344,9 +322,9 @@ class _Session:
 
 
 def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:
-    """Return the seconds to wait before asking again for the ``attempt``-th time (from 1); ``draw`` is in [0, 1).
+    """Return the seconds to wait before the ``attempt``-th retry (from 1); ``draw`` is a random number in [0, 1).
 
-    After a 429 the limiter holds everybody back by itself.
+    After a 429 the limiter delays all requests by itself.
 
     >>> delay_before(1, ProviderUnavailableError(), 0.0), delay_before(9, ProviderUnavailableError(), 0.0)
     (0.25, 15.0)
@@ -354,12 +332,15 @@ def delay_before(attempt: int, error: BaseException, draw: float, first_s: float
     if isinstance(error, RateLimitedError):
         return 0.0
     full: float = min(first_s * 2 ** (attempt - 1), MAX_DELAY_S)
-    asked: float = getattr(error, "retry_after_s", None) or 0.0
-    return max(full * (0.5 + draw / 2), asked)
+    return max(full * (0.5 + draw / 2), _retry_after_s(error))
+
+
+def _retry_after_s(error: BaseException) -> float:
+    return (error.retry_after_s or 0.0) if isinstance(error, RateLimitedError | ProviderUnavailableError) else 0.0
 
 
 def tokens_used(body: Any) -> int | None:
-    """Return the tokens that a call took, as any of the usual bodies tells."""
+    """Return the number of tokens of a call, from the body of its answer."""
     usage = field_or_none(body, "usage") or field_or_none(body, "usageMetadata")
     for name in ("total_tokens", "totalTokenCount"):
         if (total := count_of(usage, name)) is not None:
@@ -375,7 +356,7 @@ def connection_errors() -> tuple[type[BaseException], ...]:
 
 
 def estimated_tokens(text: str) -> int:
-    """Return about how many tokens a text has: a token is some four letters, or one sign of other scripts.
+    """Estimate the number of tokens of a text: one for about four bytes of UTF-8.
 
     >>> estimated_tokens("How many tokens might this be?")
     8

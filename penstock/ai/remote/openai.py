@@ -13,9 +13,9 @@ import numpy as np
 from penstock.ai.provider import (
     ImageClassification,
     Model,
+    ModelTask,
     NDArray,
     Prompting,
-    Task,
     TextClassification,
     TextEmbedding,
     check_options,
@@ -50,7 +50,7 @@ class OpenAIProvider(RemoteProvider):
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "gpt-5-mini", "embed_text": "text-embedding-3-small"}
     has_batch_api: ClassVar[bool] = True
 
-    def model(self, task: Task) -> Model:
+    def model(self, task: ModelTask) -> Model:
         match task:
             case Prompting() | TextClassification() | ImageClassification():
                 return self._prompter(task)
@@ -67,7 +67,7 @@ class OpenAIProvider(RemoteProvider):
     def _base_url(self) -> str:
         return self.base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
 
-    def _prompter(self, task: Task) -> ApiPrompter:
+    def _prompter(self, task: ModelTask) -> ApiPrompter:
         name = task.model or self.default_models.get("prompt") or self.model_name(task)
         options = dict(task.options)
         is_chat = options.pop("use_chat_completions", self.use_chat_completions)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.ai.provider import Model, Task
+from penstock.ai.provider import Model, ModelTask
 from penstock.ai.remote.openai import OpenAIProvider
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.wires.completions import CompletionsWire
@@ -32,12 +32,12 @@ class VllmProvider(OpenAIProvider):
     default_models: ClassVar[Mapping[str, str]] = {}
     has_batch_api: ClassVar[bool] = False
 
-    def model(self, task: Task) -> Model:
+    def model(self, task: ModelTask) -> Model:
         if not self._base_url():
             raise self._no_engine(task)
         return super().model(task)
 
-    def _prompter(self, task: Task) -> ApiPrompter:
+    def _prompter(self, task: ModelTask) -> ApiPrompter:
         if not self.use_completions:
             return super()._prompter(task)
         name = self.model_name(task)
@@ -47,7 +47,7 @@ class VllmProvider(OpenAIProvider):
     def _base_url(self) -> str:
         return self.base_url or os.environ.get(VARIABLE) or ""
 
-    def _no_engine(self, task: Task) -> Exception:
+    def _no_engine(self, task: ModelTask) -> Exception:
         feature = f"{task.function} with provider {self.name!r}"
         return InvalidArgumentError(f"{feature} cannot run the engine in this process yet; {SERVED}.")
 

@@ -1,4 +1,4 @@
-"""Anthropic's message batches: requests in the body, results at an address of the batch."""
+"""Anthropic's Message Batches API: requests in the body, results at a URL of the batch."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import Any
 import orjson
 
 from penstock.ai.remote.batch.client import BatchClient
-from penstock.ai.remote.batch.decisions import BatchLimits
-from penstock.ai.remote.batch.service import BatchRequest, BatchResult, BatchState, Intent, Take
+from penstock.ai.remote.batch.service import BatchCapacity, BatchRequest, BatchResult, BatchState, Intent, Take
 from penstock.ai.remote.refusals import status_meant
 from penstock.ai.remote.wires.wire import count_of, field_of, field_or_none
 from penstock.errors import ProviderUnavailableError, RequestRefusedError
 
-LIMITS = BatchLimits(max_requests=100_000, max_nbytes=250_000_000)
-"""The API takes 100,000 requests, of 256 MB with what is around each body."""
+CAPACITY = BatchCapacity(max_requests=100_000, max_nbytes=250_000_000)
+"""The API accepts 100,000 requests and 256 MB, including ids and brackets around each body."""
 
 PATH = "/v1/messages/batches"
 SKEW_S, LATE_S = 600.0, 3600.0
-"""A batch may be one that we were about to submit if it was created so little before, by another clock, or after."""
-MOST_PAGES = 20
+"""Maximum time by which a batch may seem older, by another clock, or newer than the intent to submit it."""
+MAX_PAGES = 20
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,8 @@ class AnthropicBatches:
     """The Message Batches API."""
 
     @property
-    def limits(self) -> BatchLimits:
-        return LIMITS
+    def capacity(self) -> BatchCapacity:
+        return CAPACITY
 
     async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
         items = (b'{"custom_id":%s,"params":%s}' % (orjson.dumps(each.custom_id), each.body) for each in requests)
@@ -40,10 +39,10 @@ class AnthropicBatches:
         return str(field_of(created, "id", str, "the batch"))
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
-        """Return the batches of that time with as many requests. There is no place for a token but in the results."""
+        """Return the batches of that time with the same number of requests. Only the results hold the token."""
         found: list[str] = []
         query = {"limit": "100"}
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await client.json("GET", PATH, query=query)
             batches = field_of(page, "data", list, "the list of batches")
             for batch in batches:
@@ -68,21 +67,21 @@ class AnthropicBatches:
                 take(result_of(client, custom_id, line.get("result")))
 
         try:
-            # Not by results_url: the key goes to the server that the user named, and to no other.
+            # Not from results_url: the key must go only to the server that the user named.
             await client.read_lines(f"{PATH}/{state.id}/results", read)
         except RequestRefusedError as exc:
-            if exc.status != 404:  # kept for 29 days: what was not read by then is missing
+            if exc.status != 404:  # results are deleted after 29 days
                 raise
 
     async def cancel(self, client: BatchClient, batch_id: str) -> None:
         await client.json("POST", f"{PATH}/{batch_id}/cancel")
 
     async def clean_up(self, client: BatchClient, state: BatchState) -> None:
-        """Leave the batch to its end after 29 days: nothing was uploaded apart from it."""
+        """Do nothing: the provider deletes a batch after 29 days, and no files were uploaded."""
 
 
 def result_of(client: BatchClient, custom_id: str, result: Any) -> BatchResult:
-    """Return what is said of one request: ``succeeded``, ``errored``, ``canceled`` or ``expired``."""
+    """Return the result of one request, which is ``succeeded``, ``errored``, ``canceled`` or ``expired``."""
     kind = field_or_none(result, "type")
     message = field_or_none(result, "message")
     if kind == "succeeded" and isinstance(message, dict):
@@ -91,7 +90,7 @@ def result_of(client: BatchClient, custom_id: str, result: Any) -> BatchResult:
         body = field_or_none(result, "error")
         return BatchResult(custom_id, error=client.error_of(status_meant(field_or_none(body, "error") or body), body))
     return BatchResult(
-        custom_id, error=ProviderUnavailableError(f"{client.name}: the request has {kind or 'no result'}")
+        custom_id, error=ProviderUnavailableError(f"{client.name}: the request has no answer ({kind or 'no result'})")
     )
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's batches: an uploaded file of requests becomes a file of answers and one of errors."""
+"""OpenAI's Batch API: an uploaded file of requests becomes a file of answers and a file of errors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from typing import Any
 import orjson
 
 from penstock.ai.remote.batch.client import BatchClient
-from penstock.ai.remote.batch.decisions import BatchLimits
-from penstock.ai.remote.batch.service import BatchRequest, BatchResult, BatchState, Intent, Take
+from penstock.ai.remote.batch.service import BatchCapacity, BatchRequest, BatchResult, BatchState, Intent, Take
 from penstock.ai.remote.refusals import status_meant
 from penstock.ai.remote.wires.wire import count_of, field_of, field_or_none
 from penstock.errors import ProviderError, ProviderUnavailableError, RequestRefusedError
 
-LIMITS = BatchLimits(max_requests=50_000, max_nbytes=195_000_000)
-"""The API takes 50,000 requests, of 200 MB with what is around each body. Embeddings are sent one text a request, as no
-more than 50,000 texts are taken either."""
+CAPACITY = BatchCapacity(max_requests=50_000, max_nbytes=195_000_000)
+"""The API accepts 50,000 requests and 200 MB, including ids around each body. A request for embeddings holds one text,
+since a batch may also hold 50,000 texts at most."""
 
 ENDS = ("completed", "failed", "expired", "cancelled")
 TOO_MUCH = ("token_limit_exceeded", "rate_limit_exceeded", "too_many_batches")
-TOKEN = "penstock"  # the name of our token among the metadata of a batch
+TOKEN = "penstock"  # name of the token in the metadata of a batch
 HOUR_S = 3600.0
 PAGE = "100"
-MOST_PAGES = 20
+MAX_PAGES = 20
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ class OpenAIBatches:
     """Files and Batches of OpenAI's API."""
 
     @property
-    def limits(self) -> BatchLimits:
-        return LIMITS
+    def capacity(self) -> BatchCapacity:
+        return CAPACITY
 
     async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
         endpoint = f"/v1{requests[0].path}"
@@ -51,9 +50,9 @@ class OpenAIBatches:
         return str(field_of(created, "id", str, "the batch"))
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
-        """Look for the token in the list of batches, the newest of which come first."""
+        """Look for the token in the list of batches, newest first."""
         query = {"limit": PAGE}
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await client.json("GET", "/batches", query=query)
             batches = field_of(page, "data", list, "the list of batches")
             for batch in batches:
@@ -81,7 +80,7 @@ class OpenAIBatches:
             input_file=batch.get("input_file_id"),
             problem=_problem(client, batch_id, errors) if status == "failed" else None,
             is_too_much=any(field_or_none(error, "code") in TOO_MUCH for error in errors),
-            lines=dict(_complaints(errors)),
+            lines=dict(_line_errors(errors)),
         )
 
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
@@ -93,7 +92,7 @@ class OpenAIBatches:
             try:
                 await client.read_lines(f"/files/{file_id}/content", read)
             except RequestRefusedError as exc:
-                if exc.status != 404:  # deleted by whoever read it before: what is not kept is missing
+                if exc.status != 404:  # an earlier run read and deleted it
                     raise
 
     async def cancel(self, client: BatchClient, batch_id: str) -> None:
@@ -106,7 +105,7 @@ class OpenAIBatches:
 
 
 def _line(request: BatchRequest, endpoint: str) -> bytes:
-    """Return a request as a line; its body is put in as it is."""
+    """Return the line of a request; its body is JSON already."""
     return b'{"custom_id":%s,"method":"POST","url":%s,"body":%s}\n' % (
         orjson.dumps(request.custom_id),
         orjson.dumps(endpoint),
@@ -115,11 +114,13 @@ def _line(request: BatchRequest, endpoint: str) -> bytes:
 
 
 def result_of(client: BatchClient, custom_id: str, line: Mapping[str, Any]) -> BatchResult:
-    """Return what a line of the files of results says."""
+    """Return the result in a line of a file of results."""
     response, error = line.get("response"), line.get("error")
     if response is None:  # expired and cancelled requests have an error in its place
-        code, told = field_or_none(error, "code"), field_or_none(error, "message")
-        return BatchResult(custom_id, error=ProviderUnavailableError(f"{client.name}: {told or code or 'no answer'}"))
+        code, message = field_or_none(error, "code"), field_or_none(error, "message")
+        return BatchResult(
+            custom_id, error=ProviderUnavailableError(f"{client.name}: {message or code or 'no answer'}")
+        )
     status, body = count_of(response, "status_code"), field_or_none(response, "body")
     if status is not None and 200 <= status < 300 and isinstance(body, dict) and not body.get("error"):
         return BatchResult(custom_id, body)
@@ -135,7 +136,7 @@ def _problem(client: BatchClient, batch_id: str, errors: Sequence[Any]) -> Provi
     return type(error)(f"{error}\n(batch {batch_id}, {code or 'failed'})")
 
 
-def _complaints(errors: Sequence[Any]) -> list[tuple[int, str]]:
-    """Return the lines that a file was refused for, from 0, with what is wrong."""
+def _line_errors(errors: Sequence[Any]) -> list[tuple[int, str]]:
+    """Return the lines, from 0, because of which a file was refused, with their errors."""
     found = [(count_of(error, "line"), str(field_or_none(error, "message"))) for error in errors]
     return [(line - 1, message) for line, message in found if line is not None]

@@ -1,12 +1,12 @@
-"""What the ledger knows of batches, so that nothing is submitted twice.
+"""Records of batches in the ledger, so that no request is submitted twice.
 
-    (call, attempt)          -> the token of the batch that the call was put in
-    (call, attempt), ended   -> something, once that batch has given no answer for it
-    token                    -> that a batch was about to be submitted: how many requests, when
+    (call, attempt)          -> the token of the batch with this call
+    (call, attempt), ended   -> set once that batch has ended without an answer for it
+    token                    -> a batch was about to be submitted: number of requests, time
     token, id                -> the id that the provider gave it
 
-A call's attempts are numbered from 0 for all time, as the first value of a key stays. What is answered is not here: it
-is kept as every answer is, under the key of the call.
+The attempts of a call are numbered from 0, since the first value of a key stays. Answers are stored under the key of
+the call, as all answers are.
 """
 
 from __future__ import annotations
@@ -24,63 +24,62 @@ KEYS_A_LOOKUP = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
-    """Where a call stands: in the batch of ``token``, or in none, and what its next attempt is numbered."""
+class Attempts:
+    """The attempts of a call: the token of the batch it is in, if any, and the number of its next attempt."""
 
     token: str | None
     next_attempt: int
 
 
-NEVER = Submission(None, 0)
+NO_ATTEMPTS = Attempts(None, 0)
 
 
-class Records:
-    """The batches of one ledger."""
+class BatchRecords:
+    """The records of batches in one ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.flush = ledger.flush
-        self.close = ledger.close
 
-    def submissions(self, keys: Sequence[bytes]) -> dict[bytes, Submission]:
-        """Return where calls stand; those that are not in it were never submitted."""
-        found: dict[bytes, Submission] = {}
+    def attempts(self, keys: Sequence[bytes]) -> dict[bytes, Attempts]:
+        """Return the attempts of the calls that were submitted before."""
+        found: dict[bytes, Attempts] = {}
         for start in range(0, len(keys), KEYS_A_LOOKUP):
-            self._add_submissions(keys[start : start + KEYS_A_LOOKUP], found)
+            self._add_attempts(keys[start : start + KEYS_A_LOOKUP], found)
         return found
 
     def begin(self, token: str, calls: Iterable[tuple[bytes, int]], intent: Intent) -> None:
-        """Say that calls, each with the number of its attempt, are about to be submitted. Durable when it returns."""
+        """Record that calls, each with the number of its attempt, are about to be submitted. Durable on return."""
         for key, attempt in calls:
             self._ledger.put(_call_key(key, attempt), token.encode())
-        told = {"requests": intent.num_requests, "time": intent.time}
-        self._ledger.put(_batch_key(token), orjson.dumps(told))
+        values = {"requests": intent.num_requests, "time": intent.time}
+        self._ledger.put(_batch_key(token), orjson.dumps(values))
         self._ledger.flush()
 
     def name(self, token: str, batch_id: str) -> None:
-        """Keep the id that the provider gave."""
+        """Record the provider's id of a batch."""
         self._ledger.put(_id_key(token), batch_id.encode())
 
     def end(self, key: bytes, attempt: int) -> None:
-        """Say that an attempt gave no answer."""
+        """Record that an attempt ended without an answer."""
         self._ledger.put(_end_key(key, attempt), b"1")
 
     def batch_id(self, token: str) -> str | None:
-        key = _id_key(token)
-        found = self._ledger.get([key]).get(key)
+        found = self._value(_id_key(token))
         return None if found is None else found.decode()
 
     def intent(self, token: str) -> Intent | None:
-        key = _batch_key(token)
-        found = self._ledger.get([key]).get(key)
-        if found is None:
+        if (found := self._value(_batch_key(token))) is None:
             return None
-        told = orjson.loads(found)
-        return Intent(told["requests"], told["time"])
+        values = orjson.loads(found)
+        return Intent(values["requests"], values["time"])
 
-    def _add_submissions(self, keys: Sequence[bytes], found: dict[bytes, Submission]) -> None:
+    def _value(self, key: bytes) -> bytes | None:
+        return self._ledger.get([key]).get(key)
+
+    def _add_attempts(self, keys: Sequence[bytes], found: dict[bytes, Attempts]) -> None:
         attempt, last = 0, dict[bytes, tuple[int, str]]()
-        while keys:  # those that have as many attempts
+        while keys:  # that have this attempt
             places = {_call_key(key, attempt): key for key in keys}
             tokens = self._ledger.get(list(places))
             keys = [places[place] for place in tokens]
@@ -89,7 +88,7 @@ class Records:
         ends = {_end_key(key, number): key for key, (number, _) in last.items()}
         ended = {ends[place] for place in self._ledger.get(list(ends))} if ends else set()
         for key, (number, token) in last.items():
-            found[key] = Submission(None if key in ended else token, number + 1)
+            found[key] = Attempts(None if key in ended else token, number + 1)
 
 
 def _call_key(key: bytes, attempt: int) -> bytes:

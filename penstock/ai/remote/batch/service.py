@@ -1,19 +1,30 @@
-"""What a provider's batch API must do, and what is said of a batch."""
+"""The interface of a provider's batch API."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from penstock.ai.remote.batch.client import BatchClient
-from penstock.ai.remote.batch.decisions import BatchLimits
 from penstock.errors import ProviderError
 
 
 @dataclass(frozen=True, slots=True)
+class BatchCapacity:
+    """The limits of one batch."""
+
+    max_requests: int
+    max_nbytes: int
+
+    def lowered(self, max_requests: int | None) -> BatchCapacity:
+        """Return the capacity with at most so many requests."""
+        return self if max_requests is None else replace(self, max_requests=min(self.max_requests, max_requests))
+
+
+@dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """One request of a batch: what it is known by, its path, and its body as JSON."""
+    """One request of a batch: its id, path, and body as JSON."""
 
     custom_id: str
     path: str
@@ -22,22 +33,22 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """How a batch stands. ``problem`` says why the provider would not work on it; ``lines`` which requests are at
-    fault, from 0, where it tells."""
+    """The state of a batch. ``problem`` is the reason why the provider refused it; ``lines`` are the requests at
+    fault, from 0, if the provider names them."""
 
     id: str
     is_ended: bool
     share_done: float | None = None
-    files: tuple[str, ...] = ()  # that hold its results
+    files: tuple[str, ...] = ()  # with the results
     input_file: str | None = None
     problem: ProviderError | None = None
-    is_too_much: bool = False  # the account has too much under way: the same batch may be taken later
+    is_too_much: bool = False  # the account has reached its limit: the provider may accept the batch later
     lines: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of one request: the body of its answer, or an error."""
+    """The result of one request: the body of its answer, or an error."""
 
     custom_id: str
     body: Any = None
@@ -46,7 +57,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A batch that was about to be submitted: how many requests it has, and when that was."""
+    """A batch that was about to be submitted: its number of requests, and the time."""
 
     num_requests: int
     time: float
@@ -56,30 +67,27 @@ Take = Callable[[BatchResult], None]
 
 
 class BatchService(Protocol):
-    """A batch API. Picklable; everything it does goes through the client it is given."""
+    """A batch API. Picklable; sends all requests through the given client."""
 
     @property
-    def limits(self) -> BatchLimits: ...
+    def capacity(self) -> BatchCapacity: ...
 
     async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
-        """Submit a batch once and return its id. ProviderUnavailableError leaves open whether it was created."""
+        """Submit a batch once and return its id. After ProviderUnavailableError it may have been created or not."""
         ...
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
-        """Return the ids of the batches that may be the one of a token, which only their results may show.
-
-        ``known`` are ids of others.
-        """
+        """Return the ids of batches that may have this token; only their results can tell. Skip ``known`` ids."""
         ...
 
     async def state(self, client: BatchClient, batch_id: str) -> BatchState: ...
 
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
-        """Give all results of a batch that has ended to ``take``; some may be given twice."""
+        """Call ``take`` with each result of a batch that has ended, with some perhaps twice."""
         ...
 
     async def cancel(self, client: BatchClient, batch_id: str) -> None: ...
 
     async def clean_up(self, client: BatchClient, state: BatchState) -> None:
-        """Remove what was stored for a batch whose results have been read."""
+        """Remove what the provider stores for a batch whose results have been read."""
         ...

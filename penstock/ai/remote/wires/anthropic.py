@@ -22,6 +22,7 @@ from penstock.ai.conversation import (
     ModelTurn,
     Part,
     Request,
+    ReturnFormat,
     Text,
     ToolCall,
     ToolResult,
@@ -29,7 +30,7 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
-from penstock.ai.provider import ImageClassification, Model, Prompting, Task, TextClassification
+from penstock.ai.provider import ImageClassification, Model, ModelTask, Prompting, TextClassification
 from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.batch.anthropic import AnthropicBatches
 from penstock.ai.remote.prompter import ApiPrompter
@@ -49,7 +50,6 @@ from penstock.ai.remote.wires.bodies import (
     version_of,
 )
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint, count_of, field_of
-from penstock.ai.structured.formats import OutputFormat
 from penstock.errors import InvalidArgumentError
 
 BASE_URL = "https://api.anthropic.com"
@@ -93,7 +93,7 @@ class AnthropicProvider(RemoteProvider):
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "claude-haiku-5-5"}
     has_batch_api: ClassVar[bool] = True
 
-    def model(self, task: Task) -> Model:
+    def model(self, task: ModelTask) -> Model:
         match task:
             case Prompting() | TextClassification() | ImageClassification():
                 model = task.model or self.default_models["prompt"]
@@ -121,6 +121,7 @@ class MessagesWire:
 
     model: str
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    takes_options: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_prompt_options("anthropic", self.model, self.options, KNOWN, REFUSED)
@@ -174,7 +175,7 @@ class MessagesWire:
             )
         ]
 
-    def _schema(self, output: OutputFormat) -> Any:
+    def _schema(self, output: ReturnFormat) -> Any:
         """Return the schema that a format is sent as. All rows have the same one, so the last is kept."""
         known = self.__dict__.get("_known")
         if known is None or known[0] is not output:

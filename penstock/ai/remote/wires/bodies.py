@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.ai.conversation import Audio, Document, Image
-from penstock.ai.provider import Prompting, Task, check_options
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.conversation import Audio, Document, Image, ReturnFormat
+from penstock.ai.provider import ModelTask, Prompting, check_options
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.udf.options import check_whole
 
@@ -107,7 +106,7 @@ def extra_body_of(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return extra or {}
 
 
-def batch_size_of(task: Task, usual: int, most: int) -> int:
+def batch_size_of(task: ModelTask, usual: int, most: int) -> int:
     """Return how many texts go into one call."""
     size = task.options.get("batch_size", usual)
     check_whole(task.function, "batch_size", size, 1)
@@ -141,7 +140,7 @@ def object_of(arguments: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"arguments": value}
 
 
-def schema_as_words(output: OutputFormat) -> str:
+def schema_as_words(output: ReturnFormat) -> str:
     """Return the instruction that stands in where a provider cannot be given the schema itself."""
     return "Answer with JSON only, without Markdown around it, that is valid under this JSON schema:\n" + json.dumps(
         output.schema, ensure_ascii=False

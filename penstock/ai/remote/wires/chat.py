@@ -19,7 +19,7 @@ from penstock.ai.conversation import (
     ToolTurn,
     UserTurn,
 )
-from penstock.ai.provider import Task, check_options
+from penstock.ai.provider import ModelTask, check_options
 from penstock.ai.remote.wires.bodies import effort_of, extra_body_of, merged, tools_of
 from penstock.ai.remote.wires.wire import (
     ApiCall,
@@ -52,7 +52,7 @@ class ChatWire:
     takes_options: ClassVar[bool] = True
 
     @staticmethod
-    def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ChatWire:
+    def of(task: ModelTask, provider: str, model: str, options: Mapping[str, Any]) -> ChatWire:
         check_options(task, provider, OPTIONS)
         return ChatWire({"model": model, **fields_of(options)}, extra_body_of(options))
 

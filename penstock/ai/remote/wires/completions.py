@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from penstock.ai.conversation import Generation, Request
-from penstock.ai.provider import Task, check_options
+from penstock.ai.provider import ModelTask, check_options
 from penstock.ai.remote.wires.bodies import extra_body_of, merged
 from penstock.ai.remote.wires.chat import ROW_OPTIONS, fields_of
 from penstock.ai.remote.wires.wire import ApiCall, check_row_options, field_of, usage_of
@@ -23,7 +23,7 @@ class CompletionsWire:
     takes_options: ClassVar[bool] = True
 
     @staticmethod
-    def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> CompletionsWire:
+    def of(task: ModelTask, provider: str, model: str, options: Mapping[str, Any]) -> CompletionsWire:
         check_options(task, provider, ROW_OPTIONS)
         return CompletionsWire({"model": model, **_fields(options)}, extra_body_of(options))
 

@@ -30,9 +30,9 @@ from penstock.ai.conversation import (
 from penstock.ai.provider import (
     ImageClassification,
     Model,
+    ModelTask,
     NDArray,
     Prompting,
-    Task,
     TextClassification,
     TextEmbedding,
     check_options,
@@ -103,7 +103,7 @@ class GoogleProvider(RemoteProvider):
     key_variables: ClassVar[tuple[str, ...]] = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "gemini-3.8-flash", "embed_text": "gemini-embedding-2"}
 
-    def model(self, task: Task) -> Model:
+    def model(self, task: ModelTask) -> Model:
         match task:
             case Prompting() | TextClassification() | ImageClassification():
                 model = task.model or self.default_models["prompt"]
@@ -140,6 +140,7 @@ class GenerateWire:
 
     model: str
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    takes_options: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_prompt_options("google", self.model, self.options, KNOWN, REFUSED)

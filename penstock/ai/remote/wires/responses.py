@@ -19,7 +19,7 @@ from penstock.ai.conversation import (
     ToolTurn,
     UserTurn,
 )
-from penstock.ai.provider import Task, check_options
+from penstock.ai.provider import ModelTask, check_options
 from penstock.ai.remote.wires.bodies import effort_of, extra_body_of, merged, tools_of
 from penstock.ai.remote.wires.wire import (
     ApiCall,
@@ -52,13 +52,6 @@ ROW_OPTIONS = OPTIONS[:-1]
 
 REASONING = ("effort", "summary", "generate_summary")
 
-ECHOED = (
-    *("background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls"),
-    *("previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "store", "temperature", "text"),
-    *("tool_choice", "tools", "top_logprobs", "top_p", "truncation", "user"),
-)
-"""Fields of an answer that repeat the request: its tools and its form come back with every answer."""
-
 FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -69,10 +62,9 @@ class ResponsesWire:
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
     takes_options: ClassVar[bool] = True
-    echoed: ClassVar[tuple[str, ...]] = ECHOED
 
     @staticmethod
-    def of(task: Task, provider: str, model: str, options: Mapping[str, Any]) -> ResponsesWire:
+    def of(task: ModelTask, provider: str, model: str, options: Mapping[str, Any]) -> ResponsesWire:
         _refuse_chat_only(task.function, options)
         check_options(task, provider, OPTIONS)
         return ResponsesWire({"model": model, **_fields(options)}, extra_body_of(options))

@@ -1,4 +1,4 @@
-"""How a provider's API is spoken: requests to bodies, bodies to answers. Pure: nothing here sends anything."""
+"""Wires: convert requests to bodies of a provider's API, and bodies to answers. Nothing here sends anything."""
 
 from __future__ import annotations
 
@@ -8,55 +8,89 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.ai.conversation import Generation, Request
+from penstock.ai.provider import NDArray
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, did_you_mean
 from penstock.storage.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server: where it is, and what every request carries. ``key_header`` is the header of the key, with its form."""
+    """A server: its address, key and headers. ``key_header`` is the header of the key, and a template for its value."""
 
     provider: str
     base_url: str
     key: Secret | None = None
     key_header: tuple[str, str] = ("Authorization", "Bearer {}")
     headers: tuple[tuple[str, str | Secret], ...] = ()
-    if_unreachable: str = ""  # what to do where nobody answers there
+    if_unreachable: str = ""  # advice for the error message if the server does not answer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ApiCall:
     """One POST: a path below the base URL, and a body for JSON."""
 
     path: str
     body: dict[str, Any]
+    tokens: int = 0  # estimate of the input
+    inputs: Sequence[int] = ()  # the same for each input, if there are several
+    key: bytes | None = None  # of the answer in the ledger
+    is_looked_up: bool = False  # the ledger had no answer
 
 
 class Wire(Protocol):
-    """One prompt API. Picklable, and made once for all rows; ``options`` are the user's, by Penstock's names."""
+    """One prompt API. Picklable, and created once for all rows."""
+
+    @property
+    def takes_options(self) -> bool:
+        """Whether requests may have options of their own."""
+        ...
 
     def call(self, request: Request) -> ApiCall:
-        """Return what to send for a request."""
+        """Return the call for a request."""
         ...
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
-        """Return the answers that a body holds; extra fields are passed over.
+        """Return the answers in a body; ignore unknown fields.
 
-        Raises InvalidAnswerError that names the field where one is missing that must be there. A refusal is a
-        Generation with ``refusal``.
+        Raises InvalidAnswerError that names a missing field. A refusal is a Generation with ``refusal``.
         """
         ...
 
 
+class EmbeddingWire(Protocol):
+    """One embeddings API. Picklable, and created once for all rows."""
+
+    @property
+    def max_items(self) -> int:
+        """The maximum number of texts in a call."""
+        ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The maximum number of tokens of all texts of a call."""
+        ...
+
+    @property
+    def max_input_tokens(self) -> int | None:
+        """The maximum number of tokens of one text."""
+        ...
+
+    def call(self, texts: Sequence[str]) -> ApiCall: ...
+
+    def read(self, body: Mapping[str, Any]) -> NDArray:
+        """Return the vectors of a body in the order of the texts, shape ``(n, d)``."""
+        ...
+
+
 def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], what: str = "the answer") -> Any:
-    """Return a field that must be there, or raise InvalidAnswerError that names it.
+    """Return a required field, or raise InvalidAnswerError that names it.
 
     >>> field_of({"id": 1}, "choices", list)
     Traceback (most recent call last):
         ...
     penstock.errors.InvalidAnswerError: the answer has no 'choices' of type list; it has: id
     """
-    fields: Any = body  # whatever a server sent
+    fields: Any = body  # a server may send anything
     value = field_or_none(fields, name)
     if type(value) is kind or isinstance(value, kind):
         return value
@@ -66,7 +100,7 @@ def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], 
 
 
 def usage_of(usage: Any, given: str, made: str, details: str) -> tuple[int | None, int | None, int | None]:
-    """Return the tokens of a call: of the input, of the output, and those of the input that a cache held."""
+    """Return the tokens of a call: of its input, of its output, and of its input that the provider had cached."""
     if type(usage) is not dict:
         return None, None, None
     num_given, num_made, rest = usage.get(given), usage.get(made), usage.get(details)
@@ -79,7 +113,7 @@ def usage_of(usage: Any, given: str, made: str, details: str) -> tuple[int | Non
 
 
 def count_of(usage: Any, name: str) -> int | None:
-    """Return a number of tokens, None where a server says none or something else: an answer is good without it.
+    """Return a number of tokens, None if the server sends none or something else: an answer is valid without it.
 
     >>> count_of({"input_tokens": 5}, "input_tokens"), count_of({"input_tokens": "5"}, "input_tokens")
     (5, None)
@@ -89,7 +123,7 @@ def count_of(usage: Any, name: str) -> int | None:
 
 
 def field_or_none(body: Any, name: str) -> Any:
-    # What came as JSON is a dict; to ask whether it is any mapping takes as long as all the rest.
+    # JSON objects are dicts; the check for other mappings is slow.
     return body.get(name) if type(body) is dict or isinstance(body, Mapping) else None
 
 
@@ -102,7 +136,7 @@ def data_url(data: bytes, mime_type: str) -> str:
 
 
 def audio_format(mime_type: str) -> str:
-    """Return the name that APIs have for a kind of sound.
+    """Return the name of an audio format in APIs.
 
     >>> audio_format("audio/mpeg"), audio_format("audio/x-wav")
     ('mp3', 'wav')
@@ -112,10 +146,10 @@ def audio_format(mime_type: str) -> str:
 
 
 def check_row_options(options: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse options of a single request that nobody would read, with the nearest known name."""
+    """Refuse unknown options of a single request, and suggest the nearest name."""
     for name in options:
         if name not in known:
             raise InvalidArgumentError(
                 f"A request does not take {name!r}; it takes: {', '.join(sorted(known))}.{did_you_mean(name, known)} "
-                "Fields of the server's own go into extra_body."
+                "Pass other fields of the server as extra_body."
             )

@@ -1,4 +1,4 @@
-"""What is decided about batches, without a server or a clock."""
+"""Decisions about batches, without a server or a clock."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from hypothesis import given, strategies as st
 
 from penstock.ai.provider import CallSettings
 from penstock.ai.remote.batch import anthropic, openai
-from penstock.ai.remote.batch.calls import NBYTES_AROUND, Batch, WaitingCall
 from penstock.ai.remote.batch.client import BatchClient
-from penstock.ai.remote.batch.decisions import BatchLimits, lull_s, may_pass, next_poll_s, num_fitting
-from penstock.ai.remote.batch.gathering import Gathering
-from penstock.ai.remote.batch.records import Records, Submission
-from penstock.ai.remote.batch.service import BatchState, Intent
+from penstock.ai.remote.batch.queue import NBYTES_AROUND, BatchQueue, WaitingCall, num_fitting, quiet_s
+from penstock.ai.remote.batch.records import Attempts, BatchRecords
+from penstock.ai.remote.batch.service import BatchCapacity, BatchState, Intent
+from penstock.ai.remote.batch.submission import SubmittedBatch, is_transient, next_poll_s
 from penstock.ai.remote.wires.wire import Endpoint
 from penstock.cache.ledger import open_ledger
 from penstock.errors import (
@@ -34,7 +33,7 @@ from penstock.errors import (
 )
 
 CLIENT = BatchClient(Endpoint("somebody", "http://localhost"), "m", CallSettings())
-LIMITS = BatchLimits(max_requests=4, max_nbytes=10 * NBYTES_AROUND)
+CAPACITY = BatchCapacity(max_requests=4, max_nbytes=10 * NBYTES_AROUND)
 
 
 @pytest.fixture
@@ -46,16 +45,16 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 def calls_of(loop: asyncio.AbstractEventLoop, sizes: Sequence[int]) -> list[WaitingCall]:
     return [
-        WaitingCall(number.to_bytes(16, "big"), "/x", b"x" * size, loop.create_future())
+        WaitingCall(number.to_bytes(16, "big"), "/x", b"x" * size, loop.create_future(), dict)
         for number, size in enumerate(sizes)
     ]
 
 
 @given(st.lists(st.integers(0, 50), min_size=1), st.integers(1, 10), st.integers(1, 100))
 def test_all_requests_go_into_batches_within_the_limits(sizes: list[int], max_requests: int, max_nbytes: int) -> None:
-    limits, left, batches = BatchLimits(max_requests, max_nbytes), list(sizes), []
+    capacity, left, batches = BatchCapacity(max_requests, max_nbytes), list(sizes), []
     while left:
-        num = num_fitting(left, limits)
+        num = num_fitting(left, capacity)
         batches.append(left[:num])
         left = left[num:]
     assert list(itertools.chain(*batches)) == sizes
@@ -67,49 +66,49 @@ def test_all_requests_go_into_batches_within_the_limits(sizes: list[int], max_re
 
 
 def test_a_batch_leaves_when_no_call_has_come_for_a_while(loop: asyncio.AbstractEventLoop) -> None:
-    gathering = Gathering(LIMITS, poll_interval_s=30)
-    assert gathering.wait_s(0) == math.inf
-    gathering.note_arrival(10.0)
-    gathering.add(calls_of(loop, [1, 1]))
-    assert gathering.wait_s(10.0) == pytest.approx(1.0)
-    gathering.note_arrival(10.5)
-    assert gathering.wait_s(10.5) == pytest.approx(2.0)  # four times the gap
-    assert gathering.wait_s(12.5) <= 0
-    assert len(gathering.take()) == 2
-    assert gathering.wait_s(12.5) == math.inf
+    queue = BatchQueue(CAPACITY, poll_interval_s=30)
+    assert queue.wait_s(0) == math.inf
+    queue.note_arrival(10.0)
+    queue.add(calls_of(loop, [1, 1]))
+    assert queue.wait_s(10.0) == pytest.approx(1.0)
+    queue.note_arrival(10.5)
+    assert queue.wait_s(10.5) == pytest.approx(2.0)  # four times the gap
+    assert queue.wait_s(12.5) <= 0
+    assert len(queue.take()) == 2
+    assert queue.wait_s(12.5) == math.inf
 
 
 @pytest.mark.parametrize("sizes", [[1] * 4, [5 * NBYTES_AROUND] * 2])
 def test_a_full_batch_leaves_at_once(loop: asyncio.AbstractEventLoop, sizes: list[int]) -> None:
-    gathering = Gathering(LIMITS, 30)
-    gathering.note_arrival(10.0)
-    gathering.add(calls_of(loop, sizes))
-    assert gathering.wait_s(10.0) <= 0
+    queue = BatchQueue(CAPACITY, 30)
+    queue.note_arrival(10.0)
+    queue.add(calls_of(loop, sizes))
+    assert queue.wait_s(10.0) <= 0
 
 
 def test_calls_that_nobody_waits_for_are_not_submitted(loop: asyncio.AbstractEventLoop) -> None:
-    gathering = Gathering(LIMITS, 30)
+    queue = BatchQueue(CAPACITY, 30)
     calls = calls_of(loop, [1] * 6)
-    gathering.add(calls)
+    queue.add(calls)
     for call in calls[:3]:
         call.future.cancel()
-    assert gathering.take() == calls[3:]
+    assert queue.take() == calls[3:]
 
 
 def test_what_is_held_back_leaves_when_a_batch_ends(loop: asyncio.AbstractEventLoop) -> None:
-    gathering = Gathering(LIMITS, 30)
-    gathering.add(calls_of(loop, [1] * 4))
-    gathering.hold_back(100.0, has_others=True)
-    assert gathering.wait_s(100.0) == pytest.approx(300.0)
-    gathering.note_end(110.0)
-    assert gathering.wait_s(110.0) <= 0
+    queue = BatchQueue(CAPACITY, 30)
+    queue.add(calls_of(loop, [1] * 4))
+    queue.hold_back(100.0, has_others=True)
+    assert queue.wait_s(100.0) == pytest.approx(300.0)
+    queue.note_end(110.0)
+    assert queue.wait_s(110.0) <= 0
 
 
 def test_batches_become_smaller(loop: asyncio.AbstractEventLoop) -> None:
-    gathering = Gathering(LIMITS, 30)
-    gathering.add(calls_of(loop, [1] * 4))
-    gathering.take_less(4)
-    assert [len(gathering.take()), len(gathering.take())] == [2, 2]
+    queue = BatchQueue(CAPACITY, 30)
+    queue.add(calls_of(loop, [1] * 4))
+    queue.shrink(4)
+    assert [len(queue.take()), len(queue.take())] == [2, 2]
 
 
 @given(st.floats(0.01, 100), st.floats(0, 1e6), st.none() | st.floats(0, 1))
@@ -119,7 +118,7 @@ def test_polls_are_neither_too_often_nor_too_seldom(interval_s: float, age_s: fl
 
 @given(st.floats(0.001, 1000), st.floats(0, 1e6))
 def test_a_lull_is_bounded(interval_s: float, gap_s: float) -> None:
-    assert 0.05 <= lull_s(interval_s, gap_s) <= 60
+    assert 0.05 <= quiet_s(interval_s, gap_s) <= 60
 
 
 @pytest.mark.parametrize(
@@ -135,50 +134,53 @@ def test_a_lull_is_bounded(interval_s: float, gap_s: float) -> None:
     ],
 )
 def test_what_is_submitted_again(error: ProviderError, expected: bool) -> None:
-    assert may_pass(error) == expected
+    assert is_transient(error) == expected
 
 
 def test_results_are_known_by_batch_and_call(loop: asyncio.AbstractEventLoop) -> None:
-    batch = Batch.of(calls_of(loop, [1, 1]))
+    batch = SubmittedBatch.of(calls_of(loop, [1, 1]))
     ids = [request.custom_id for request in batch.requests()]
     assert [batch.key_of(each) for each in ids] == list(batch.calls)
     assert all(len(each) <= 64 and each.replace("_", "").isalnum() for each in ids)
-    assert Batch().key_of(ids[0]) is None
+    assert SubmittedBatch().key_of(ids[0]) is None
     assert batch.key_of(f"{batch.token}_no") is None
 
 
 def test_lines_that_are_refused_are_those_of_their_calls(loop: asyncio.AbstractEventLoop) -> None:
-    batch = Batch.of(calls_of(loop, [1, 1, 1]))
+    batch = SubmittedBatch.of(calls_of(loop, [1, 1, 1]))
     state = BatchState("b", True, lines={1: "bad", 7: "no such line"})
     assert list(batch.refused(state)) == [batch.order[1]]
 
 
 def test_records(tmp_path: Path) -> None:
-    records = Records(open_ledger(tmp_path))
+    ledger = open_ledger(tmp_path)
+    records = BatchRecords(ledger)
     one, two, three = (bytes([number]) * 16 for number in (1, 2, 3))
-    assert records.submissions([one, two]) == {}
+    assert records.attempts([one, two]) == {}
     records.begin("aa", [(one, 0), (two, 0)], Intent(2, 5.0))
-    assert records.submissions([one, two, three]) == {one: Submission("aa", 1), two: Submission("aa", 1)}
+    assert records.attempts([one, two, three]) == {one: Attempts("aa", 1), two: Attempts("aa", 1)}
     assert (records.batch_id("aa"), records.intent("aa")) == (None, Intent(2, 5.0))
     records.name("aa", "batch_1")
     records.end(two, 0)
-    assert records.submissions([one, two]) == {one: Submission("aa", 1), two: Submission(None, 1)}
+    assert records.attempts([one, two]) == {one: Attempts("aa", 1), two: Attempts(None, 1)}
     records.begin("bb", [(two, 1)], Intent(1, 6.0))
-    assert records.submissions([one, two]) == {one: Submission("aa", 1), two: Submission("bb", 2)}
-    records.close()
+    assert records.attempts([one, two]) == {one: Attempts("aa", 1), two: Attempts("bb", 2)}
+    ledger.close()
 
-    again = Records(open_ledger(tmp_path))
-    assert again.submissions([two]) == {two: Submission("bb", 2)}
+    ledger = open_ledger(tmp_path)
+    again = BatchRecords(ledger)
+    assert again.attempts([two]) == {two: Attempts("bb", 2)}
     assert (again.batch_id("aa"), again.batch_id("bb"), again.intent("cc")) == ("batch_1", None, None)
-    again.close()
+    ledger.close()
 
 
 def test_many_records(tmp_path: Path) -> None:
-    records = Records(open_ledger(tmp_path))
+    ledger = open_ledger(tmp_path)
+    records = BatchRecords(ledger)
     keys = [number.to_bytes(16, "big") for number in range(2500)]
     records.begin("aa", [(key, 0) for key in keys], Intent(2500, 5.0))
-    assert records.submissions(keys) == dict.fromkeys(keys, Submission("aa", 1))
-    records.close()
+    assert records.attempts(keys) == dict.fromkeys(keys, Attempts("aa", 1))
+    ledger.close()
 
 
 OK = {"id": "r", "output": []}

@@ -19,10 +19,10 @@ import penstock as ps
 from penstock.ai.conversation import Request, Text, UserTurn
 from penstock.ai.provider import Prompting, loaded
 from penstock.ai.registry import make_provider
-from penstock.ai.remembering import CallMemory
-from penstock.ai.samples import Samples
 from penstock.cache.ledger import open_ledger
 from penstock.cache.ledger.store import FileLedger
+from penstock.cache.memo import Codec, Memo
+from penstock.cache.ordinals import Ordinals
 from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.functions import embed_text, prompt
 from penstock.testing import ModelRequest, ModelServer, faults
@@ -184,25 +184,22 @@ print(number + 1)
     assert asked >= 20
 
 
-def test_whoever_waited_for_a_call_that_fails_makes_it(tmp_path: Path) -> None:
+def test_a_waiting_call_computes_what_another_failed_to(tmp_path: Path) -> None:
     async def run() -> None:
-        memory = CallMemory(open_ledger(tmp_path), "p", "http://x")
+        memo = Memo(open_ledger(tmp_path), Codec(bytes, bytes))
         made = []
 
-        async def ask(key: bytes) -> bytes:
+        async def ask() -> bytes:
             made.append(1)
             await asyncio.sleep(0.01)
             if len(made) == 1:
                 raise ValueError("no")
             return b"yes"
 
-        body = {"temperature": 0}
-        answers = await asyncio.gather(
-            *(memory.answer(memory.key("/x", body), ask) for _ in range(3)), return_exceptions=True
-        )
+        answers = await asyncio.gather(*(memo.share(b"k" * 16, ask) for _ in range(3)), return_exceptions=True)
         assert [type(answer).__name__ for answer in answers].count("ValueError") == 1
-        assert answers.count(b"yes") == 2
-        memory.close()
+        assert sorted(answer for answer in answers if isinstance(answer, tuple)) == [(b"yes", False), (b"yes", True)]
+        memo.close()
 
     asyncio.run(run())
 
@@ -334,8 +331,8 @@ def test_a_text_has_the_key_of_its_request(
 
         requests = [Request((UserTurn((Text(text),)),), system) for text in texts]
         like = Request((), system)
-        quick = asyncio.run(keys(lambda asked: asked.look_up_texts([t for t in texts if t], like)))
-        slow = asyncio.run(keys(lambda asked: asked.look_up([r for r in requests if r.text])))
+        quick = asyncio.run(keys(lambda asked: asked.cached.look_up_texts([t for t in texts if t], like, [None] * 5)))
+        slow = asyncio.run(keys(lambda asked: asked.cached.look_up([r for r in requests if r.text])))
     assert quick == slow
 
 
@@ -370,12 +367,12 @@ def test_what_is_certain_is_asked_once_in_a_query(server: ModelServer) -> None:
 
 def claimed(ledger: Path, rows: Sequence[bytes | None], era: str = "1") -> list[bytes]:
     """Return the keys of as many equal calls, made by rows in one run."""
-    samples = Samples(open_ledger(ledger), era)
-    samples.confirm()
+    ordinals = Ordinals(open_ledger(ledger), era)
+    ordinals.store_claims()
     try:
-        return samples.keys([b"k" * 16] * len(rows), rows)
+        return ordinals.keys([b"k" * 16] * len(rows), rows)
     finally:
-        samples.close()
+        ordinals.close()
 
 
 def test_a_row_finds_its_samples_in_the_next_run(tmp_path: Path) -> None:
@@ -390,7 +387,7 @@ def test_a_row_finds_its_samples_in_the_next_run(tmp_path: Path) -> None:
 
 
 def test_claims_wait_for_an_answer(tmp_path: Path) -> None:
-    samples = Samples(open_ledger(tmp_path), "1")
-    samples.keys([b"k" * 16] * 2, [b"one", b"two"])
-    samples.close()
+    ordinals = Ordinals(open_ledger(tmp_path), "1")
+    ordinals.keys([b"k" * 16] * 2, [b"one", b"two"])
+    ordinals.close()
     assert not list(tmp_path.glob("*.log"))

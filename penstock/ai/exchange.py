@@ -1,0 +1,226 @@
+"""The conversation that produces one answer: request, tool calls, validation, and repeated requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
+from penstock.ai.messages.message import Message
+from penstock.ai.provider import Prompter
+from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.tools import ToolFunction
+from penstock.cost.prices import cost_of
+from penstock.errors import ContentFilteredError, InvalidAnswerError
+from penstock.types import DataType
+
+USAGE = {
+    "model": DataType.string(),
+    "input_tokens": DataType.int64(),
+    "output_tokens": DataType.int64(),
+    "cached_tokens": DataType.int64(),
+    "cost": DataType.float64(),
+    "latency_s": DataType.float64(),
+    "finish_reason": DataType.string(),
+    "tool_calls": DataType.list(DataType.struct({"name": str, "arguments": str, "result": str})),
+    "reasoning": DataType.string(),
+}
+
+
+@dataclass(frozen=True)
+class PromptSettings:
+    """The arguments of ``prompt`` that all rows share."""
+
+    provider: str = ""
+    system: str | None = None
+    output: OutputFormat | None = None
+    tools: tuple[ToolFunction, ...] = ()
+    num_answers: int | None = None  # None: one answer, and the value is not a list
+    has_usage: bool = False
+    max_reasks: int = 1
+    max_tool_rounds: int = 10
+    price: Mapping[str, float] | None = None  # set by the user
+    is_batch: bool = False  # calls go through the provider's batch API, at its price
+
+    @property
+    def dtype(self) -> DataType:
+        """The type of the column."""
+        value = DataType.string() if self.output is None else self.output.dtype
+        if self.has_usage:
+            value = DataType.struct({"value": value, **USAGE})
+        return value if self.num_answers is None else DataType.list(value)
+
+    def request(
+        self, message: Message, options: Mapping[str, Any] | None = None, row_id: bytes | None = None
+    ) -> Request:
+        """Return the request of a row. Its own system message and options override those of all rows.
+
+        If the column holds lists, ``n`` among the options is the number of answers for this row.
+        """
+        system = self.system if message.system is None else message.system
+        num_answers = self.num_answers or 1
+        if options and "n" in options:
+            options = dict(options)
+            num_answers = options.pop("n")
+        return Request(message.turns, system, self.output, self.tools, num_answers, options, row_id)
+
+
+class Exchange:
+    """The state of one conversation. ``request`` is the next request to send, None once there is a value."""
+
+    def __init__(self, settings: PromptSettings, request: Request) -> None:
+        self.request: Request | None = request
+        self.value: Any = None
+        self.to_run: tuple[ToolCall, ...] = ()
+        self._settings = settings
+        self._last_request = request
+        self._answers: list[Generation] = []
+        self._results: list[ToolResult] = []
+        self._num_reasks = 0
+        self._num_rounds = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.request is None and not self.to_run
+
+    def take(self, answer: Generation) -> None:
+        """Process an answer. It is the value, or it calls tools, or the next request asks for another answer."""
+        self._answers.append(answer)
+        if answer.tool_calls and self._last_request.tools:
+            self._num_rounds += 1
+            if self._num_rounds > self._settings.max_tool_rounds:
+                raise InvalidAnswerError(
+                    f"the model called tools in {self._settings.max_tool_rounds} rounds without an answer; "
+                    "set max_tool_rounds= to allow more"
+                )
+            self.to_run, self.request = answer.tool_calls, None
+            return
+        if answer.refusal:
+            raise ContentFilteredError(f"the model declined to answer: {answer.refusal}")
+        self.to_run = ()
+        if answer.tool_calls:
+            self._end_with_calls(answer)
+            return
+        if not answer.text and answer.finish_reason == "length":
+            raise InvalidAnswerError(
+                "the model reached the maximum output before it wrote any text, as reasoning models may; raise "
+                "max_output_tokens=, or reduce reasoning="
+            )
+        try:
+            output = self._settings.output
+            self.value = answer.text if output is None else output.parse(answer.text)
+            self.request = None
+        except InvalidAnswerError as exc:
+            self._ask_again(answer, exc)
+
+    def take_results(self, results: Sequence[ToolResult]) -> None:
+        """Continue with the results of the tools."""
+        self._results += results
+        self.to_run = ()
+        self._continue(self._model_turn(self._answers[-1]), ToolTurn(tuple(results)))
+
+    def result(self) -> Any:
+        """Return the value, in a struct with its usage if the user asked for that."""
+        if not self._settings.has_usage:
+            return self.value
+        last = self._answers[-1]
+        usage = {name: _sum([getattr(each, name) for each in self._answers]) for name in _SUMMED}
+        calls = [
+            {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
+        ]
+        tokens = {name: usage[name] for name in _TOKENS}
+        settings = self._settings
+        return {
+            "value": self.value,
+            "model": last.model,
+            **usage,
+            "cost": cost_of(settings.provider, last.model, **tokens, price=settings.price, is_batch=settings.is_batch),
+            "finish_reason": last.finish_reason,
+            "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
+            "reasoning": last.reasoning,
+        }
+
+    def _end_with_calls(self, answer: Generation) -> None:
+        """End with calls of functions that are not among ``tool_functions``: ``usage`` shows them."""
+        if not self._settings.has_usage:
+            names = ", ".join(dict.fromkeys(call.name for call in answer.tool_calls))
+            raise InvalidAnswerError(
+                f"the model called {names} and gave no answer; pass the functions as tool_functions=, or set "
+                "usage=True to get the calls in tool_calls"
+            )
+        self.value = answer.text or None if self._settings.output is None else None
+        self.request = None
+
+    def _ask_again(self, answer: Generation, error: InvalidAnswerError) -> None:
+        if answer.finish_reason == "length":
+            raise InvalidAnswerError(
+                f"the answer was cut off at the maximum output; raise max_output_tokens=: {error}"
+            ) from error
+        if self._num_reasks >= self._settings.max_reasks:
+            raise error
+        self._num_reasks += 1
+        complaint = f"{error}\nAnswer again, with JSON of the form that was asked for and nothing else."
+        self._continue(self._model_turn(answer), UserTurn((Text(complaint),)))
+
+    def _model_turn(self, answer: Generation) -> ModelTurn:
+        return ModelTurn(answer.text, answer.tool_calls, answer.raw)
+
+    def _continue(self, *turns: ModelTurn | UserTurn | ToolTurn) -> None:
+        last = self._last_request
+        self._last_request = replace(last, turns=(*last.turns, *turns), num_answers=1, key=None)
+        self.request = self._last_request
+
+
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
+_SUMMED = (*_TOKENS, "latency_s")
+
+
+def _sum(values: list[Any]) -> Any:
+    """Return the sum of the known values, None if none is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+async def run_tools(tools: Sequence[ToolFunction], calls: Sequence[ToolCall]) -> list[ToolResult]:
+    """Run the tools that a model calls, concurrently. The model gets an error for a tool that does not exist."""
+    known = {tool.name: tool for tool in tools}
+
+    async def run(call: ToolCall) -> ToolResult:
+        if call.name not in known:
+            return ToolResult(call, f"there is no tool {call.name!r}; there are: {', '.join(known)}", is_error=True)
+        return await known[call.name].run(call)
+
+    return list(await asyncio.gather(*map(run, calls)))
+
+
+def checked_answers(given: Any, num_answers: int, model: Prompter) -> Sequence[Generation]:
+    """Return the answers that a model gave for a request. A text stands for an answer, and an answer for a list of one.
+
+    Anything else is an error that names the class of the model, which the user may have written.
+    """
+    if isinstance(given, str | Generation):
+        given = (given,)
+    name = f"{type(model).__name__}.generate"
+    if not isinstance(given, list | tuple):
+        raise InvalidAnswerError(f"{name} returned {type_name(given)} for a request; {_EXPECTED}")
+    if len(given) < num_answers:
+        raise InvalidAnswerError(f"{name} returned {len(given)} answers; request.num_answers is {num_answers}")
+    answers = [Generation(each) if isinstance(each, str) else each for each in given[:num_answers]]
+    for answer in answers:
+        if not isinstance(answer, Generation):
+            raise InvalidAnswerError(f"{name} returned {type_name(answer)} among its answers; {_EXPECTED}")
+        if not isinstance(answer.text, str):
+            raise InvalidAnswerError(
+                f"{name} returned Generation({type_name(answer.text)}); the text must be a str. If there is no answer, "
+                "raise an error or set refusal="
+            )
+    return answers
+
+
+_EXPECTED = "return a list of Generation, request.num_answers of them"
+
+
+def type_name(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
