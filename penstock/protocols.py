@@ -49,12 +49,7 @@ class ReadRequest:
 
 
 class ReadTask(Protocol):
-    """A part of a source that one worker reads. Picklable; reading it twice gives the same rows.
-
-    It may have an attribute ``origin``, a pair of texts by which a job knows it again: the input that it reads, as
-    ``VersionedSource.versions`` names it, and which part. No two tasks of one request have the same, and a request
-    that is made again gives an unchanged part the same. A task without one is known by its number.
-    """
+    """A part of a source that one worker reads. Picklable; reading it twice gives the same rows."""
 
     num_rows: int | None  # before any predicate; None: not known
     nbytes: int | None  # an estimate of what it holds in memory; None: not known
@@ -65,6 +60,15 @@ class ReadTask(Protocol):
         A ``pa.Table`` will do too. May block. The batches are drawn one at a time, each on whichever thread is free.
         """
         ...
+
+
+@runtime_checkable
+class NamedReadTask(Protocol):
+    """A ``ReadTask`` that a job recognizes in a later run; other tasks are recognized by their number."""
+
+    origin: tuple[str, str] | None
+    """The input, as named by ``VersionedSource.versions``, and the part of it. No two tasks of one request have the
+    same origin, and an unchanged part has the same one in each request. None: recognized by its number."""
 
 
 @runtime_checkable
@@ -156,6 +160,31 @@ class ErrorSink(Protocol):
 
         Called before ``commit``, which makes them visible, and only if there are any.
         """
+        ...
+
+
+@runtime_checkable
+class NamedSink(Protocol):
+    """A sink with a name for messages, which also identifies its target; other sinks are named by their class."""
+
+    name: str
+
+
+@runtime_checkable
+class ModeSink(Protocol):
+    """A sink that treats existing data by its mode: ``create``, ``append`` or ``overwrite``; other sinks overwrite."""
+
+    mode: str
+
+
+@runtime_checkable
+class RunSink(Protocol):
+    """A sink that stages rows under the id of its run."""
+
+    run_id: str
+
+    def discard(self, run_id: str) -> None:
+        """Remove the rows that a run left staged when it was killed."""
         ...
 
 

@@ -1,9 +1,9 @@
-"""Which rows of its sources a query has made into what: the driver's account, where output is committed in parts.
+"""Track which rows of its sources each output row of a query was made from, for output that is committed in parts.
 
-A stage that makes one row of each, as a select or a UDF does, keeps it row by row. One that does not, such as a filter,
-an explode or a ``map_batches``, makes a *lot* of each task: all rows that were made of the task's rows. A lot is done
-once everything made of it has been written. So it can be told of every row of a source whether all that comes of it is
-safe, whichever way it was cut and joined with others.
+A stage that makes one row of each, such as a select or a UDF, is tracked row by row. A stage that does not, such as a
+filter, an explode or a ``map_batches``, makes a *lot* of each task: all rows made from the rows of the task. A lot is
+done once everything made from it is written. So for each row of a source it is known whether all its results are
+written, however they were cut and joined with others. Used by the driver's thread alone.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from penstock.protocols import Bundle, Origin, ReadTask, Report, Task, cut_origi
 
 LOT_S = 1.0
 MIN_LOT_ROWS, MAX_LOT_ROWS = 64, 2**16
-"""What is made of rows together is committed together, and lost together in a crash. So where a stage makes lots, reads
-are cut to as many rows as take about a second, by what rows took so far."""
+"""A lot is committed as a whole, and lost as a whole in a crash. So if a stage makes lots, reads are cut into as many
+rows as take about a second, by the measured time of rows so far."""
 
 Kind = Literal["read", "rows", "kept rows", "lot", "write"]
 
 
-class Range(NamedTuple):
-    """Rows of a read, from ``start`` to before ``stop``; to its end where that is None."""
+class RowRange(NamedTuple):
+    """Rows of a read, from ``start`` to before ``stop``; None: to the end of the read."""
 
     start: int
     stop: int | None
 
 
-class LeftToRead(Protocol):
-    """Says which rows of a source are still wanted."""
+class ReadSelection(Protocol):
+    """Selects the rows of a source that a run reads."""
 
-    def register(self, scan: int, number: int, task: ReadTask) -> tuple[int, Sequence[Range]]:
-        """Return a number for a task, the ``number``-th of the ``scan``-th source, and its rows that are wanted."""
+    def register(self, scan: int, number: int, task: ReadTask) -> tuple[int, Sequence[RowRange]]:
+        """Return an id for the ``number``-th task of the ``scan``-th source, and the rows of it to read."""
         ...
 
 
 def is_traceable(stages: Sequence[Stage]) -> bool:
-    """Say whether what becomes of a row does not depend on how many others there are, or where it stands among them."""
+    """Say whether the result of a row is independent of the number of other rows and of its position."""
     for stage in stages:
         if isinstance(stage.work, CombineSets) or isinstance(stage.inbox, Cut):
             return False
@@ -68,7 +68,7 @@ def is_traceable(stages: Sequence[Stage]) -> bool:
 
 
 def kind_of(work: Work | None) -> Kind:
-    """Return how the rows that come out of a stage are related to those that go in."""
+    """Return how the output rows of a stage are related to its input rows."""
     match work:
         case Read():
             return "read"
@@ -86,22 +86,22 @@ def kind_of(work: Work | None) -> Kind:
 
 @dataclass(slots=True)
 class TrackedRead:
-    """A ``ReadTask`` of which only some rows are wanted. ``number`` is what origins call it."""
+    """A ``ReadTask`` that reads only some ranges of rows. ``number`` identifies it in origins."""
 
     number: int
     task: ReadTask
-    ranges: Sequence[Range]
+    ranges: Sequence[RowRange]
     num_rows: int | None
     nbytes: int | None
 
     @property
     def is_whole(self) -> bool:
-        return list(self.ranges) == [Range(0, None)]
+        return list(self.ranges) == [RowRange(0, None)]
 
     def read(self) -> Iterable[pa.RecordBatch]:
-        return self.task.read() if self.is_whole else self._wanted()
+        return self.task.read() if self.is_whole else self._selected()
 
-    def _wanted(self) -> Iterator[pa.RecordBatch]:
+    def _selected(self) -> Iterator[pa.RecordBatch]:
         ranges, position = list(self.ranges), 0
         for given in self.task.read():
             for batch in given.to_batches() if isinstance(given, pa.Table) else (given,):
@@ -119,41 +119,41 @@ class TrackedRead:
 
 @dataclass(slots=True)
 class Lot:
-    """What was made of some rows together; ``num_open`` counts what of it is not safe yet."""
+    """All rows made from the rows of one task."""
 
     number: int
-    origins: tuple[Origin, ...]  # rows of reads, and of other lots, that it was made of
-    num_open: int = 1  # the task that makes it
+    origins: tuple[Origin, ...]  # rows of reads, and of other lots, that it was made from
+    num_open: int = 1  # rows that are not written, inner lots that are not done, and the task that makes it
 
 
 @dataclass(slots=True)
-class News:
-    """What became known since it was last asked for."""
+class LineageUpdate:
+    """Facts about rows since the previous update."""
 
-    ends: dict[int, int] = field(default_factory=dict)  # by read, how many rows it has
+    ends: dict[int, int] = field(default_factory=dict)  # by read, its number of rows
     done_lots: list[Lot] = field(default_factory=list)
-    dropped: list[Origin] = field(default_factory=list)  # rows of reads that gave nothing, as their function failed
-    failed: list[tuple[Origin, RowError]] = field(default_factory=list)  # and the row, or the lot, that it is about
+    dropped: list[Origin] = field(default_factory=list)  # rows of reads without a result, because their function failed
+    failed: list[tuple[Origin, RowError]] = field(default_factory=list)  # the row or lot that failed
 
     def __bool__(self) -> bool:
         return bool(self.ends or self.done_lots or self.dropped or self.failed)
 
 
 @dataclass(slots=True)
-class _Made:
-    """What a task that is not done has given so far."""
+class _TaskOutput:
+    """The output so far of a task that is not done."""
 
     origins: tuple[Origin, ...]
-    num_given: int = 0
+    num_rows: int = 0
     lot: Lot | None = None
-    failed: list[int] = field(default_factory=list)  # rows of it that are left out
-    position: int = 0  # behind the row that was given last
+    failed: list[int] = field(default_factory=list)  # input rows without output
+    position: int = 0  # the input row after the last one with output
 
     def cut(self, offset: int, num_rows: int) -> tuple[Origin, ...]:
         return cut_origins(self.origins, offset, num_rows)
 
-    def next_kept(self, num_rows: int) -> Iterator[Origin]:
-        """Yield the origins of the next rows that were not left out."""
+    def next_origins(self, num_rows: int) -> Iterator[Origin]:
+        """Yield the origins of the next rows that did not fail."""
         if not self.failed:
             yield from self.cut(self.position, num_rows)
             self.position += num_rows
@@ -168,112 +168,110 @@ class _Made:
 
 
 class Lineage:
-    """The account of one query. Used by the driver's thread alone."""
+    """The lineage of one query."""
 
-    def __init__(self, left: LeftToRead, stages: Sequence[Stage], next_lot: int = 0) -> None:
-        self._left = left
+    def __init__(self, selection: ReadSelection, stages: Sequence[Stage], next_lot: int = 0) -> None:
+        self._selection = selection
         self.has_lots = any(kind_of(stage.work) == "lot" for stage in stages if stage.work is not None)
-        self._s_a_row: dict[Kind, float] = {}
+        self._s_per_row: dict[Kind, float] = {}
         self._numbers = itertools.count(next_lot)
         self._scans = itertools.count()
         self._lots: dict[int, Lot] = {}
-        self._made: dict[Task, _Made] = {}
-        self._news = News()
+        self._outputs: dict[Task, _TaskOutput] = {}
+        self._update = LineageUpdate()
 
-    # --- what the executor tells ---
+    # --- called by the executor ---
 
     def reads(self, tasks: Iterable[ReadTask]) -> Iterator[ReadTask]:
-        """Yield the tasks of a source that have rows which are wanted."""
+        """Yield the tasks of a source that have rows to read."""
         scan = next(self._scans)
         for index, task in enumerate(tasks):
-            number, ranges = self._left.register(scan, index, task)
+            number, ranges = self._selection.register(scan, index, task)
             if ranges:
-                yield TrackedRead(number, task, ranges, _num_wanted(task.num_rows, ranges), task.nbytes)
+                yield TrackedRead(number, task, ranges, _num_selected(task.num_rows, ranges), task.nbytes)
 
     def note(self, kind: Kind, task: Task, report: Report) -> Bundle | None:
-        """Take note of what a task gave, and return its output with its origins."""
+        """Record a report of a task, and return its output with origins."""
         if report.is_done and task.num_rows:
-            self._s_a_row[kind] = task.busy_s / task.num_rows
-        made = self._made.setdefault(task, _Made(origins_of(task)))
+            self._s_per_row[kind] = task.busy_s / task.num_rows
+        so_far = self._outputs.setdefault(task, _TaskOutput(origins_of(task)))
         for error in report.errors:
-            self._note_failed(kind, made, task, error)
+            self._record_failure(kind, so_far, task, error)
         output = report.output
         if output is not None:
-            output = replace(output, origins=self._origins(kind, made, output))
-            made.num_given += output.num_rows
+            output = replace(output, origins=self._origins(kind, so_far, output))
+            so_far.num_rows += output.num_rows
         if report.is_done:
-            del self._made[task]
-            self._note_done(kind, made, task)
+            del self._outputs[task]
+            self._record_done(kind, so_far, task)
         return output
 
     def in_lots(self, bundles: Sequence[Bundle]) -> Sequence[Bundle]:
-        """Return what a read gave in pieces that are small enough to be committed together."""
+        """Cut the output of a read into pieces that are small enough for one lot."""
         if not self.has_lots:
             return bundles
-        most = lot_rows(max(self._s_a_row.values(), default=LOT_S))
+        max_rows = lot_rows(max(self._s_per_row.values(), default=LOT_S))
         return [
-            bundle.slice(start, min(most, bundle.num_rows - start))
+            bundle.slice(start, min(max_rows, bundle.num_rows - start))
             for bundle in bundles
-            for start in range(0, bundle.num_rows, most)
+            for start in range(0, bundle.num_rows, max_rows)
         ]
 
-    # --- what the job asks ---
+    # --- called by the job ---
 
     def written(self, origins: Iterable[Origin]) -> None:
-        """Take note that rows are safe, with their record."""
+        """Record that rows are written."""
         self._release_all(origins)
 
-    def take_news(self) -> News:
-        """Return what has become known since the last time."""
-        news, self._news = self._news, News()
-        return news
+    def take_update(self) -> LineageUpdate:
+        """Return the facts since the previous call."""
+        update, self._update = self._update, LineageUpdate()
+        return update
 
-    # --- inside ---
-
-    def _note_failed(self, kind: Kind, made: _Made, task: Task, error: RowError) -> None:
+    def _record_failure(self, kind: Kind, so_far: _TaskOutput, task: Task, error: RowError) -> None:
         row = None if error.row is None else error.row - task.first_row
-        self._news.failed += [(each, error) for each in (made.origins if row is None else made.cut(row, 1))]
+        self._update.failed += [(each, error) for each in (so_far.origins if row is None else so_far.cut(row, 1))]
         if kind == "kept rows" and row is not None:
-            made.failed.append(row)
+            so_far.failed.append(row)
 
-    def _origins(self, kind: Kind, made: _Made, output: Bundle) -> tuple[Origin, ...]:
+    def _origins(self, kind: Kind, so_far: _TaskOutput, output: Bundle) -> tuple[Origin, ...]:
         match kind:
             case "lot":
-                lot = self._lot_of(made)
+                lot = self._lot_of(so_far)
                 lot.num_open += output.num_rows
                 return (Origin(lot.number, None, output.num_rows),)
             case "write":
-                return made.origins
+                return so_far.origins
             case _:
-                return tuple(made.next_kept(output.num_rows))
+                return tuple(so_far.next_origins(output.num_rows))
 
-    def _lot_of(self, made: _Made) -> Lot:
-        if made.lot is None:
-            made.lot = Lot(next(self._numbers), made.origins)
-            self._lots[made.lot.number] = made.lot
-        return made.lot
+    def _lot_of(self, so_far: _TaskOutput) -> Lot:
+        if so_far.lot is None:
+            so_far.lot = Lot(next(self._numbers), so_far.origins)
+            self._lots[so_far.lot.number] = so_far.lot
+        return so_far.lot
 
-    def _note_done(self, kind: Kind, made: _Made, task: Task) -> None:
-        for row in made.failed:
-            left_out = made.cut(row, 1)
-            self._news.dropped += [origin for origin in left_out if origin.start is not None]
+    def _record_done(self, kind: Kind, so_far: _TaskOutput, task: Task) -> None:
+        for row in so_far.failed:
+            left_out = so_far.cut(row, 1)
+            self._update.dropped += [origin for origin in left_out if origin.start is not None]
             self._release_all(left_out)
         if kind == "read":
             assert isinstance(task.item, TrackedRead)
-            self._note_end(task.item, made.num_given)
+            self._record_end(task.item, so_far.num_rows)
         if kind == "lot":
-            lot = self._lot_of(made)
+            lot = self._lot_of(so_far)
             for origin in lot.origins:
                 if origin.start is None:
-                    self._lots[origin.source].num_open += 1  # until this one is done
+                    self._lots[origin.source].num_open += 1  # until this lot is done
             self._release(lot, 1)
             self._release_all(lot.origins)
 
-    def _note_end(self, read: TrackedRead, num_given: int) -> None:
+    def _record_end(self, read: TrackedRead, num_rows: int) -> None:
         last = read.ranges[-1]
         if last.stop is None:
             before = sum((each.stop or 0) - each.start for each in read.ranges[:-1])
-            self._news.ends[read.number] = last.start + num_given - before
+            self._update.ends[read.number] = last.start + num_rows - before
 
     def _release_all(self, origins: Iterable[Origin]) -> None:
         for origin in origins:
@@ -284,31 +282,31 @@ class Lineage:
         lot.num_open -= num_rows
         if lot.num_open == 0:
             del self._lots[lot.number]
-            self._news.done_lots.append(lot)
+            self._update.done_lots.append(lot)
             for origin in lot.origins:
                 if origin.start is None:
                     self._release(self._lots[origin.source], 1)
 
 
-def lot_rows(s_a_row: float) -> int:
-    """Return how many rows of a read should be made into something together.
+def lot_rows(s_per_row: float) -> int:
+    """Return the number of rows of a read for one lot.
 
     >>> lot_rows(1.0), lot_rows(0.001), lot_rows(0.0)
     (64, 1000, 65536)
     """
-    return max(MIN_LOT_ROWS, min(int(LOT_S / max(s_a_row, 1e-9)), MAX_LOT_ROWS))
+    return max(MIN_LOT_ROWS, min(int(LOT_S / max(s_per_row, 1e-9)), MAX_LOT_ROWS))
 
 
 def origins_of(task: Task) -> tuple[Origin, ...]:
-    """Return where the rows of a task come from: those of a read are its own."""
+    """Return the origins of the input rows of a task; the rows of a read are their own origin."""
     if isinstance(task.item, TrackedRead):
-        wanted = ((start, sys.maxsize if stop is None else stop) for start, stop in task.item.ranges)
-        return tuple(Origin(task.item.number, start, stop - start) for start, stop in wanted)
+        ranges = ((start, sys.maxsize if stop is None else stop) for start, stop in task.item.ranges)
+        return tuple(Origin(task.item.number, start, stop - start) for start, stop in ranges)
     assert isinstance(task.item, tuple)
     return tuple(origin for bundle in task.item for origin in bundle.origins)
 
 
-def _num_wanted(num_rows: int | None, ranges: Sequence[Range]) -> int | None:
+def _num_selected(num_rows: int | None, ranges: Sequence[RowRange]) -> int | None:
     if num_rows is None:
         return None
     return sum(min(num_rows, num_rows if stop is None else stop) - start for start, stop in ranges)

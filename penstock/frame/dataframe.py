@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import torch
 
     from penstock.cost.estimates.estimate import CostEstimate
-    from penstock.jobs.running import Resume
+    from penstock.jobs.job import Resume
 
 ColumnInput = str | Expression
 SHOWN_ROWS = 8
@@ -710,13 +710,13 @@ class DataFrame(WriteVerbs):
             raise InvalidArgumentError("job_dir= is where a job is kept; give resume=True with it.")
         if resume is False and budget is None:
             if isinstance(sink, FileSink) and sink.mode == "overwrite":
-                from penstock.jobs.folder import job_folder
+                from penstock.jobs.folder import open_job_folder
 
-                job_folder(sink).refuse_if_held()
+                open_job_folder(sink.root, sink.storage_options).lock.refuse_if_held()
             table = write(plan, subscribers=[*_subscribers(), *log])
         else:
             from penstock.cost.budget import spending
-            from penstock.jobs.running import write_job
+            from penstock.jobs.write import write_job
 
             with nullcontext() if budget is None else spending(budget):
                 table = write_job(plan, resume, job_dir, subscribers=[*_subscribers(), *log])

@@ -15,7 +15,7 @@ from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
-    from penstock.jobs.running import Resume
+    from penstock.jobs.job import Resume
 
 WriteMode = Literal["create", "append", "overwrite"]
 

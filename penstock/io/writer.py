@@ -9,31 +9,33 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
-from penstock.io.commit.dead_letters import error_files, stage_errors
-from penstock.io.commit.output import Output
-from penstock.io.commit.staging import FOLDER as STAGING_FOLDER, Staging, begin_writeback, new_run_id, writing
+from penstock.io.commit.error_files import error_files, stage_errors
+from penstock.io.commit.local_output import LocalOutput
+from penstock.io.commit.output import JOB_FOLDER, JOB_LEDGER, STAGING_FOLDER, Output, writing
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.hive import check_partition_column, split_by_partition
 from penstock.io.modes import check_mode
+from penstock.storage.durable import begin_writeback
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
 from penstock.types.plain import arrow_array
 
-FILE_NBYTES = 512 * 2**20  # of data in memory; on disk a file is smaller
-WRITEBACK_NBYTES = 16 * 2**20  # how much is handed to a file before the system is asked to put it on disk
-HELD_NBYTES = 64 * 2**20  # what the open files of one writer may hold back together
+FILE_NBYTES = 512 * 2**20  # maximum data of a file, in memory; on disk it is smaller
+WRITEBACK_NBYTES = 16 * 2**20  # data that is written to a file between two requests to put it on disk
+HELD_NBYTES = 64 * 2**20  # maximum data that the open files of one writer buffer together
 MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
-REWRITE_THREADS = 4  # for files that must be given wider types before the commit
+_LEDGER_FOLDER = f"{JOB_FOLDER}/{JOB_LEDGER}/"
+REWRITE_THREADS = 4  # for files that need wider types before the commit
 
 
 class FileEncoder(Protocol):
-    """One open file. Rows may be held back until ``flush``; ``close`` is always called, once more if it fails."""
+    """One open file. It may buffer rows until ``flush``; ``close`` is always called, again if it fails."""
 
     nbytes_held: int
 
@@ -45,20 +47,20 @@ class FileEncoder(Protocol):
 
 
 class FileEncoding(Protocol):
-    """How files of one kind are written. Frozen and picklable."""
+    """A file format for writing. Frozen and picklable."""
 
     @property
     def suffix(self) -> str:
-        """The ending of the files' names."""
+        """The suffix of file names."""
         ...
 
     @property
     def replaces(self) -> tuple[str, ...]:
-        """The endings of the old files that an overwrite deletes."""
+        """The suffixes of the old files that an overwrite deletes."""
         ...
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns that the format cannot hold, by name."""
+        """Raise an error that names the columns that the format cannot store."""
         ...
 
     def open(self, path: str, schema: pa.Schema) -> FileEncoder:
@@ -66,22 +68,22 @@ class FileEncoding(Protocol):
         ...
 
     def stored_batches(self, path: str) -> Iterator[pa.RecordBatch] | None:
-        """Yield the rows of a finished file; None where files hold no types, so that no two can disagree."""
+        """Yield the rows of a finished file; None if files of this format store no types."""
         ...
 
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Make a file of some rows of a finished one, where ``stored_batches`` gives None."""
+        """Copy some rows of a finished file to a new one. Used if ``stored_batches`` returns None."""
         ...
 
 
 @dataclass(frozen=True)
 class FileSink:
-    """A ``Sink`` of files below ``root``, which appear all at once when the query is done (see ``staging``).
+    """A ``Sink`` of files below ``root``, which become visible all at once at the end (see ``io.commit``).
 
-    ``create`` wants an empty folder, ``append`` adds files under new names, ``overwrite`` replaces the files of the
-    same format when the new ones are complete. ``partition_cols`` go into ``key=value`` folders and not into the files.
-    With a ``schema`` every batch is given it, and a result without rows leaves one empty file that can be read back.
-    Without, types may differ from batch to batch, and the files all get those that hold every value.
+    ``create`` needs an empty folder, ``append`` adds files under new names, ``overwrite`` replaces the files of the
+    same format when the new ones are complete. ``partition_cols`` are stored in ``key=value`` folders, not in files.
+    With a ``schema`` every batch is cast to it, and a result without rows is one empty file. Without it, types may
+    differ between batches, and all files get the types that hold every value.
     """
 
     root: str
@@ -90,11 +92,8 @@ class FileSink:
     partition_cols: tuple[str, ...] = ()
     rows_per_file: int | None = None
     schema: Schema | None = None
-    run_id: str = field(default_factory=new_run_id)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
-    kept_errors: list[str] = field(default_factory=list, repr=False)  # the driver's: names of staged files
-    retired: list[str] = field(default_factory=list, repr=False)  # the driver's: visible files to delete, by name
-    job: Output | None = None  # where a job that can be resumed has its files, instead of a run's own place
+    output: Output = field(default=cast(Output, None), repr=False, compare=False)  # the transaction; made if not given
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
@@ -103,35 +102,39 @@ class FileSink:
             raise InvalidArgumentError(f"rows_per_file={limit!r} must be a whole number of at least 1.")
         if self.schema is not None:
             self.content_schema(self.schema.to_arrow())
+        if self.output is None:
+            object.__setattr__(self, "output", self._new_output())
+
+    def _new_output(self) -> Output:
+        if scheme_of(self.root) == "file":
+            return LocalOutput(Path(self.root))
+        from penstock.io.commit.store_output import StoreOutput
+        from penstock.io.commit.store_prefix import StorePrefix
+
+        return StoreOutput(StorePrefix(self.root, self.storage_options))
+
+    @property
+    def run_id(self) -> str:
+        return self.output.run_id
 
     @property
     def name(self) -> str:
         return f"{self.encoding.suffix[1:]} files to {self.root}"
 
-    @property
-    def staging(self) -> Output:
-        if self.job is not None:
-            return self.job
-        if scheme_of(self.root) == "file":
-            return Staging(Path(self.root), self.run_id)
-        from penstock.io.commit.remote_staging import RemoteStaging
-
-        return RemoteStaging(self.root, self.run_id, self.storage_options)
-
     def content_schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the columns that go into the files, or refuse those that cannot be stored."""
+        """Return the columns of the files; raise an error for columns that cannot be stored."""
         for name in self.partition_cols:
             if name not in schema.names:
                 raise ColumnNotFoundError(name, schema.names, "partition_cols")
             check_partition_column(schema.field(name))
         content = pa.schema([column for column in schema if column.name not in self.partition_cols])
         if self.partition_cols and not len(content):
-            raise InvalidArgumentError("partition_cols names every column, so nothing is left to write into the files.")
+            raise InvalidArgumentError("partition_cols names every column; leave at least one to write into the files.")
         self.encoding.check(content)
         return content
 
     def start(self) -> None:
-        output = self.staging
+        output = self.output
         with writing(self.root):
             alive = output.check()
             if self.mode != "append" and alive:
@@ -139,18 +142,19 @@ class FileSink:
                     f"Another write to {self.root!r} is in progress (run {alive[0]}); wait, or use mode='append'. "
                     f"If it ran on another machine and is dead, remove {os.path.join(self.root, STAGING_FOLDER)!r}."
                 )
-            if self.mode == "create" and (found := next(output.visible_files(), None)):
+            if self.mode == "create" and (found := next(output.files_below(), None)):
                 raise OutputExistsError(
                     f"Folder {self.root!r} already holds data, such as {found!r}; "
                     "use mode='overwrite' to replace it or mode='append' to add to it."
                 )
-            if self.mode == "create" and next(output.job_files(), None):
+            job_files = [name for name in output.files_below(JOB_FOLDER) if not name.startswith(_LEDGER_FOLDER)]
+            if self.mode == "create" and job_files:
                 raise OutputExistsError(
-                    f"Folder {self.root!r} holds a job that is not finished; "
+                    f"Folder {self.root!r} holds an unfinished job; "
                     "use resume=True to finish it or mode='overwrite' to give it up."
                 )
             if self.mode == "overwrite":
-                self.retired.extend(output.job_files())  # of data that will not be there
+                output.deletes.extend(job_files)  # the job of the data that is replaced
             try:
                 output.begin()
             except BaseException:
@@ -165,43 +169,37 @@ class FileSink:
 
     def keep_errors(self, errors: pa.RecordBatchReader) -> None:
         with writing(self.root):
-            self.kept_errors.append(stage_errors(self.staging, errors))
+            stage_errors(self.output, errors)
 
     def completed(self, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the records of what is to be committed: all files have the same types, and there is one at least."""
+        """Return the records of the files to commit: at least one if the schema is known, all of the same types."""
         files = list(records)
         with writing(self.root):
             if not files and self.schema is not None:
-                files = list(self._write_empty_file(self.schema.to_arrow()))
+                files = [self._write_empty_file(self.schema.to_arrow())]
             return self._with_one_schema(files)
 
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         files = self.completed(records)
         with writing(self.root):
-            names = [file["path"] for file in files]
-            output = self.staging
-            present = output.visible_files() if self.mode == "overwrite" else ()
-            replaced = [name for name in present if name.endswith(self.encoding.replaces)]
+            output = self.output
+            output.moves.extend(file["path"] for file in files)
             if self.mode == "overwrite":
-                replaced += error_files(output)
-            new = [*names, *self.kept_errors]
-            output.commit(new, sorted({*replaced, *self.retired} - set(new)))
-        columns = {
-            "path": arrow_array([os.path.join(self.root, name) for name in names], pa.string()),
-            "rows": arrow_array([file["rows"] for file in files], pa.int64()),
-            "nbytes": arrow_array([file["nbytes"] for file in files], pa.int64()),
-        }
-        return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+                output.deletes.extend(name for name in output.files_below() if name.endswith(self.encoding.replaces))
+                output.deletes.extend(error_files(output))
+            output.deletes = sorted(set(output.deletes) - set(output.moves))
+            output.commit()
+        return file_table(self.root, files)
 
     def abort(self) -> None:
-        self.staging.abandon()
+        self.output.abandon()
 
-    def _write_empty_file(self, schema: pa.Schema) -> Iterator[dict[str, Any]]:
-        file = StagedFile(self, f"{self.run_id}-empty-00000{self.encoding.suffix}", self.content_schema(schema))
-        yield file.finish()
+    def _write_empty_file(self, schema: pa.Schema) -> dict[str, Any]:
+        name = f"{self.run_id}-empty-00000{self.encoding.suffix}"
+        return StagedFile(self, name, self.content_schema(schema)).finish()
 
     def _with_one_schema(self, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the files' records once all have the same types; those that have not are written anew, in staging."""
+        """Return the records of the files after those with other types were rewritten to have the same types."""
         schemas = {packed: pa.ipc.read_schema(pa.py_buffer(packed)) for packed in (file["schema"] for file in files)}
         if len(schemas) < 2:
             return files
@@ -226,15 +224,15 @@ class FileSink:
             except ColumnMismatchError as exc:
                 raise WriteError(
                     f"Cannot write to {self.root!r}: column {exc.column!r} is {DataType(exc.wanted)} in some batches "
-                    f"and {DataType(exc.found)} in others, which have no type in common; make the values one type."
+                    f"and {DataType(exc.found)} in others, which have no common type; cast the values to one type."
                 ) from exc
         return common
 
     def cut_file(self, file: dict[str, Any], ranges: Sequence[tuple[int, int]]) -> dict[str, Any]:
-        """Store the rows of a file that are within ``ranges`` as a file of its own, and return its record."""
+        """Stage a file with the rows of ``file`` that are within ``ranges``, and return its record."""
         folder, _, _ = file["path"].rpartition("/")
         name = os.path.join(folder, f"{self.run_id}-cut-{secrets.token_hex(4)}{self.encoding.suffix}")
-        output, schema = self.staging, pa.ipc.read_schema(pa.py_buffer(file["schema"]))
+        output, schema = self.output.files, pa.ipc.read_schema(pa.py_buffer(file["schema"]))
         source = str(output.read_back(file["path"]))
         stored = self.encoding.stored_batches(source)
         if stored is None:
@@ -251,8 +249,8 @@ class FileSink:
         return cut.finish()
 
     def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
-        """Give a staged file the types of ``schema`` and return its new record."""
-        output = self.staging
+        """Cast a staged file to ``schema`` and return its new record."""
+        output = self.output.files
         batches = self.encoding.stored_batches(str(output.read_back(file["path"])))
         if batches is None:
             return file
@@ -262,55 +260,65 @@ class FileSink:
                 wide.write(conform_rows(batch, schema, self.root))
             record = wide.finish()
         finally:
-            with contextlib.suppress(Exception):  # closed already, or failed: then the file will be removed
+            with contextlib.suppress(Exception):  # already closed, or failed: then the file is removed later
                 wide.encoder.close()
         output.replace(file["path"], wide.name)
         return record | {"path": file["path"]}
 
 
+def file_table(root: str, files: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return the list of files that a write shows to the user."""
+    columns = {
+        "path": arrow_array([os.path.join(root, file["path"]) for file in files], pa.string()),
+        "rows": arrow_array([file["rows"] for file in files], pa.int64()),
+        "nbytes": arrow_array([file["nbytes"] for file in files], pa.int64()),
+    }
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+
+
 class StagedFile:
-    """One file on its way: rows go in, ``finish`` makes it durable and returns its record."""
+    """A file that is being written. ``finish`` stores it durably and returns its record."""
 
     def __init__(self, sink: FileSink, name: str, schema: pa.Schema) -> None:
         self.name = name
         self.num_rows = 0
         self.nbytes = 0
         self._schema = schema
-        self._output = sink.staging
-        self._path = self._output.path_for(name)
-        self._nbytes_begun = 0
+        self._staged = sink.output.files
+        self._path = self._staged.path_for(name)
+        self._nbytes_requested = 0
         self.encoder = sink.encoding.open(str(self._path), schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.encoder.write(batch)
         self.num_rows += batch.num_rows
         self.nbytes += batch.nbytes
-        if self._output.is_in_place and self.nbytes - self._nbytes_begun >= WRITEBACK_NBYTES:
-            self._nbytes_begun = self.nbytes
+        if self._staged.is_in_place and self.nbytes - self._nbytes_requested >= WRITEBACK_NBYTES:
+            self._nbytes_requested = self.nbytes
             begin_writeback(self._path)
 
     def finish(self) -> dict[str, Any]:
         self.encoder.flush()
         self.encoder.close()
-        size = self._output.store(self.name)
+        size = self._staged.store(self.name)
         schema = self._schema.serialize().to_pybytes()
         return {"path": self.name, "rows": self.num_rows, "nbytes": size, "schema": schema}
 
     def discard(self) -> None:
-        """Give up a file that is not finished."""
-        with contextlib.suppress(Exception):  # the query has failed already
+        """Remove an unfinished file."""
+        with contextlib.suppress(Exception):  # the query has already failed
             self.encoder.close()
         self._path.unlink(missing_ok=True)
 
 
 class FileWriter:
-    """A ``Writer`` into a sink's staging folder: one open file for each partition it meets."""
+    """A ``Writer`` of staged files: one open file for each partition."""
 
     def __init__(self, sink: FileSink, part: str) -> None:
         self._sink = sink
         self._part = part
         self._num_files = 0
-        self._files: dict[str, StagedFile] = {}  # by folder, the one used last at the end
+        self._files: dict[str, StagedFile] = {}  # by folder, the most recently used last
         self._schema = None if sink.schema is None else sink.schema.to_arrow()
         self._content_schema = None if self._schema is None else sink.content_schema(self._schema)
 
@@ -335,7 +343,7 @@ class FileWriter:
         self._files.clear()
 
     def _widen(self, schema: pa.Schema) -> list[dict[str, Any]]:
-        """Make room for batches of ``schema``, unless the sink's rules: files of narrower types are finished."""
+        """Widen the types for batches of ``schema``, unless the sink has one; finish files of narrower types."""
         if self._sink.schema is not None:
             return []
         try:
@@ -375,7 +383,7 @@ class FileWriter:
         return record
 
     def _flush_large(self) -> None:
-        """Keep what all open files hold back within bounds, writing out the largest first."""
+        """Limit the data that all open files buffer together: flush the largest first."""
         encoders = sorted((file.encoder for file in self._files.values()), key=lambda encoder: encoder.nbytes_held)
         held = sum(encoder.nbytes_held for encoder in encoders)
         while held > HELD_NBYTES:
@@ -394,9 +402,9 @@ def file_sink(
     storage_options: Mapping[str, Any] | None = None,
     schema: Schema | None = None,
 ) -> FileSink:
-    """Return the sink for a folder as the user names it."""
+    """Return the sink for a folder given by the user."""
     if not isinstance(path, str | os.PathLike):
-        raise InvalidArgumentError(f"path={path!r} must name a folder, as text or a Path; got {type(path).__name__}.")
+        raise InvalidArgumentError(f"path={path!r} must name a folder, as a string or Path; got {type(path).__name__}.")
     name, options = os.fspath(path), StorageOptions.of(storage_options)
     local = local_path(name)
     if local is None and scheme_of(name) not in KINDS:

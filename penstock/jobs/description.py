@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.io.writer import FileSink
-from penstock.jobs.account import Account
+from penstock.jobs.state import JobState
 from penstock.plan.identity.differences import changed_inputs, differences
 from penstock.plan.identity.fingerprint import fingerprint
 from penstock.plan.nodes import Plan
@@ -48,13 +48,13 @@ class Description:
             return [f"another version of Penstock began it (format {known.get('format')}, not {FORMAT})"]
         return [*differences(known["query"], self.data["query"]), *differences(known["output"], self.data["output"])]
 
-    def stale_reads(self, known: Mapping[str, Any], account: Account) -> set[int]:
+    def stale_reads(self, known: Mapping[str, Any], state: JobState) -> set[int]:
         """Return the reads whose rows changed: those of changed inputs, or all of them if the query changed."""
         changed = None
         if known.get("format") == FORMAT and known["output"] == self.data["output"]:
             changed = changed_inputs(known["query"], self.data["query"])
         if changed is None:
-            return set(account.reads.values())
+            return set(state.reads.values())
         if not changed:
             return set()
-        return {number for key, number in account.reads.items() if key.input in changed or not key.input}
+        return {number for key, number in state.reads.items() if key.input in changed or not key.input}

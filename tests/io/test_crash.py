@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import OutputExistsError
-from penstock.io.commit.staging import FOLDER, Staging
+from penstock.io.commit.local_output import LocalOutput
+from penstock.io.commit.output import STAGING_FOLDER as FOLDER
 from penstock.io.formats.parquet import ParquetEncoding
 from penstock.io.writer import FileSink
 from tests.io.helpers import parquet_rows, visible_files, write_all
@@ -173,22 +174,22 @@ def test_the_staging_of_a_living_run_is_left_alone(output: Path) -> None:
     other = sink_to(output)
     other.start()
     other.abort()
-    assert living.staging.data.is_dir()
+    assert (output / FOLDER / living.run_id).is_dir()
     assert [path.name for path in (output / FOLDER).iterdir() if path.is_dir()] == [living.run_id]
     living.abort()
 
 
 def test_the_staging_of_another_machine_is_left_alone_unless_it_was_committed(output: Path) -> None:
     before = visible_files(output)
-    abroad = Staging(output, "20240101T000000-abcdef01", "elsewhere")
-    abroad.data.mkdir(parents=True)
+    abroad = LocalOutput(output, "20240101T000000-abcdef01", "elsewhere")
+    abroad.files.staged.mkdir(parents=True)
     abroad.lock.touch()
-    (abroad.data / "x.parquet").write_bytes(b"")
+    (abroad.files.staged / "x.parquet").write_bytes(b"")
     sink = sink_to(output)
     sink.start()
     sink.abort()
-    assert (abroad.data / "x.parquet").exists()
-    abroad.journal.write_text('{"moves": ["x.parquet"], "deletes": []}')
+    assert (abroad.files.staged / "x.parquet").exists()
+    abroad.manifest.write_text('{"moves": ["x.parquet"], "deletes": []}')
     recover(output)
     assert visible_files(output) == sorted([*before, "x.parquet"])
 

@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, TypeMismatchError, WriteError
 from penstock.io import writer
-from penstock.io.commit.staging import FOLDER
+from penstock.io.commit.output import STAGING_FOLDER as FOLDER
 from penstock.io.file_source import FileSource
 from penstock.io.formats import parquet
 from penstock.io.formats.csv import CsvEncoding, CsvFormat
@@ -285,7 +285,7 @@ def test_partition_columns_are_checked(tmp_path: Path) -> None:
         sink_to(tmp_path, schema=schema, partition_cols=("b",))
     with pytest.raises(TypeMismatchError, match="Cannot partition by column 'tags'"):
         sink_to(tmp_path, schema=schema, partition_cols=("tags",))
-    with pytest.raises(InvalidArgumentError, match="nothing is left"):
+    with pytest.raises(InvalidArgumentError, match="leave at least one"):
         sink_to(tmp_path, schema=Schema.from_pydict({"a": "int64"}), partition_cols=("a",))
 
 
@@ -420,7 +420,7 @@ def test_text_formats_need_no_rewriting(tmp_path: Path, encoding: FileEncoding) 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"v": ["s"]}, "column 'v' is int64 in some batches and string in others.*make the values one type"),
+        ({"v": ["s"]}, "column 'v' is int64 in some batches and string in others.*cast the values to one type"),
         ({"w": [1]}, "column 'v' is in some batches and not in others"),
     ],
 )

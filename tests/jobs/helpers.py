@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.jobs.account import Account
-from penstock.jobs.folder import LocalJobFolder
+from penstock.jobs.journal import LocalJournal
+from penstock.jobs.state import JobState
 
 
 class Calls:
@@ -60,7 +60,7 @@ def breaking(
 
 def num_safe(out: Path) -> int:
     """Return how many rows of a job will not be made again."""
-    return Account.of(LocalJobFolder(out).entries()).num_rows
+    return JobState.of(LocalJournal(out).read()).num_rows
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:

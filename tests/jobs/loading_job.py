@@ -20,7 +20,8 @@ import pyarrow as pa
 import penstock as ps
 from penstock.io.tables.lance import LanceSink
 from penstock.io.tables.sql.sink import SqlSink, SqlWriter
-from penstock.jobs.folder import LocalJobFolder
+from penstock.jobs.journal import LocalJournal
+from penstock.jobs.notes import LocalNotes
 from tests.jobs.remote_job import job, part_by_part
 
 
@@ -86,15 +87,15 @@ def main() -> None:
     target, job_dir, calls, moment, mode = sys.argv[1:]
     ps.set_config(progress=False)
     if moment == "staging":
-        part_by_part(LocalJobFolder, calls, after=lambda num_parts: die() if num_parts == 1 else None)
+        part_by_part(LocalJournal, calls, after=lambda num_parts: die() if num_parts == 1 else None)
     if moment == "loading":
         SqlWriter.finish = die  # type: ignore[method-assign]
     if moment == "committing":
         SqlSink.commit = LanceSink.commit = die  # type: ignore[method-assign]
     if moment == "loaded":
-        keep = LocalJobFolder.keep_note
-        LocalJobFolder.keep_note = (  # type: ignore[method-assign]
-            lambda self, name, content: die() if name == "loaded" else keep(self, name, content)
+        write_note = LocalNotes.write
+        LocalNotes.write = (  # type: ignore[method-assign]
+            lambda self, name, content: die() if name == "loaded" else write_note(self, name, content)
         )
     write(target, job_dir, calls, moment, **({"mode": mode} if mode else {}))
 

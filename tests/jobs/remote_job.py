@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock import DataType, col
-from penstock.jobs.remote_folder import RemoteJobFolder
+from penstock.jobs.journal import StoreJournal
 from penstock.storage.objects import ObjectStore
 
 NUM_ROWS = 60
@@ -48,9 +48,9 @@ def job(calls: str, **options: Any) -> ps.DataFrame:
     return ps.from_arrow(pa.Table.from_batches(batches)).with_column("b", ten_times(col("a")))
 
 
-def part_by_part(folder_cls: Any, calls: str, after: Callable[[int], None] = lambda _: None) -> None:
+def part_by_part(journal_cls: Any, calls: str, after: Callable[[int], None] = lambda _: None) -> None:
     """Have row 30 computed when a part of the job is in its journal; ``after`` is told how many parts are."""
-    append, num_parts, gate = folder_cls.append, itertools.count(1), Path(f"{calls}.gate")
+    append, num_parts, gate = journal_cls.append, itertools.count(1), Path(f"{calls}.gate")
     gate.touch()
 
     def append_and_open(self: Any, entry: Any) -> None:
@@ -58,7 +58,7 @@ def part_by_part(folder_cls: Any, calls: str, after: Callable[[int], None] = lam
         gate.unlink(missing_ok=True)
         after(next(num_parts))
 
-    folder_cls.append = append_and_open
+    journal_cls.append = append_and_open
 
 
 def killing(method: Callable[..., Any], fatal: str) -> Callable[..., Any]:
@@ -73,7 +73,7 @@ def killing(method: Callable[..., Any], fatal: str) -> Callable[..., Any]:
 def main() -> None:
     root, options, calls, method, fatal = sys.argv[1:]
     if "journal" in fatal:
-        part_by_part(RemoteJobFolder, calls)
+        part_by_part(StoreJournal, calls)
     setattr(ObjectStore, method, killing(getattr(ObjectStore, method), fatal))
     ps.set_config(checkpoint_interval=0.001, progress=False)
     job(calls).write_parquet(root, resume=True, storage_options=json.loads(options))

@@ -1,4 +1,4 @@
-"""A job without an engine: lineage, account and settling are the real ones; workers, files and crashes are dice.
+"""A job without an engine: lineage, state and reconciliation are real; workers, files and crashes are random.
 
 A row of an input is the number of its file, the version of that, and its place. What a stage makes of a row is the row
 itself, once, several times or never, which depends on nothing but the row. So what a finished job must hold can be told
@@ -17,9 +17,9 @@ import orjson
 import pyarrow as pa
 
 from penstock.engine.lineage import Kind, Lineage, TrackedRead
-from penstock.jobs.account import Account, Part, RowsLeft
-from penstock.jobs.journal import entries, packed
-from penstock.jobs.settling import CutFile, Settled, settle
+from penstock.jobs.journal import packed, unpacked
+from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
+from penstock.jobs.state import JobPart, JobState, UnfinishedRows
 from penstock.observe.events import RowError
 from penstock.protocols import Bundle, Report, Task
 
@@ -87,8 +87,8 @@ class World:
         return Counter(row for rows in self.files.values() for row in rows)
 
     @property
-    def account(self) -> Account:
-        return Account.of(entries(self.journal))
+    def state(self) -> JobState:
+        return JobState.of(unpacked(self.journal))
 
     def new_file(self, rows: Sequence[Row]) -> dict[str, Any]:
         self.num_files_made += 1
@@ -96,36 +96,25 @@ class World:
         self.files[name] = list(rows)
         return {"path": name, "rows": len(rows), "nbytes": len(rows), "schema": b"s"}
 
-    def settle(self, stale: Iterable[int] = (), redo: bool = False) -> tuple[Account, Settled]:
+    def reconcile(self, stale: Iterable[int] = (), redo: bool = False) -> tuple[JobState, Reconciled]:
         """Take the job up again, as ``Job`` does."""
-        old = self.account
+        old = self.state
         origins = [failure.origin for failure in old.failures if failure.origin is not None] if redo else []
-        settled = settle(
+        valid = reconcile(
             old,
             has_file=lambda file: len(self.files.get(file["path"], ())) == file["rows"],
             can_cut=self.can_cut,
             stale_reads=set(stale),
             redo=origins,
         )
-        parts = [Part(tuple(map(self._settled_file, files)), origins) for files, origins in settled.parts]
-        kept = [each for each in old.failures if each.origin is not None and settled.is_done(each.origin)]
-        account = Account(
-            reads={key: number for key, number in old.reads.items() if number not in set(stale)},
-            ends={number: rows for number, rows in old.ends.items() if number not in set(stale)},
-            parts=parts,
-            done_lots=settled.done_lots,
-            dropped=settled.dropped,
-            failures=kept,
-        )
-        self.journal = [packed(account.entry())]
-        account = self.account
-        names = {file["path"] for file in account.files}
+        state = valid.state(old, set(stale), self._cut)
+        self.journal = [packed(state.entry())]
+        state = self.state
+        names = {file["path"] for file in state.files}
         self.files = {name: rows for name, rows in self.files.items() if name in names}
-        return account, settled
+        return state, valid
 
-    def _settled_file(self, file: dict[str, Any] | CutFile) -> dict[str, Any]:
-        if not isinstance(file, CutFile):
-            return file
+    def _cut(self, file: CutFile) -> dict[str, Any]:
         rows = self.files[file.file["path"]]
         return self.new_file([row for start, stop in file.keep for row in rows[start:stop]])
 
@@ -137,10 +126,10 @@ class CrashError(Exception):
 class Run:
     """One run: tasks of all stages are begun, carried on and ended in any order."""
 
-    def __init__(self, world: World, account: Account, settled: Settled, crash_after: int | None) -> None:
-        self._world, self._dice, self._account = world, world.dice, account
+    def __init__(self, world: World, state: JobState, valid: Reconciled, crash_after: int | None) -> None:
+        self._world, self._dice, self._state = world, world.dice, state
         self._kinds: tuple[Kind, ...] = ("read", *world.kinds, "write")
-        self._lineage = Lineage(RowsLeft(account, settled.done), (), account.next_lot)
+        self._lineage = Lineage(UnfinishedRows(state, valid.done), (), state.next_lot)
         self._steps_left = crash_after
         self._inboxes: list[list[Bundle]] = [[] for _ in self._kinds]
         self._taken = [0] * len(self._kinds)
@@ -159,8 +148,8 @@ class Run:
             self._steps_left = None if self._steps_left is None else self._steps_left - 1
             self._dice.choice(choices)()
         assert not self._lineage._lots, "every lot is done at the end"
-        if news := self._lineage.take_news():
-            self._append(self._account.add(news))
+        if update := self._lineage.take_update():
+            self._append(self._state.add(update))
 
     def _choices(self) -> list[Callable[[], object]]:
         choices: list[Callable[[], object]] = []
@@ -253,4 +242,4 @@ class Run:
             raise CrashError
         self._lineage.note("write", task, Report(task, None, True))
         self._lineage.written(origins)
-        self._append(self._account.add(self._lineage.take_news(), Part(tuple(files), origins)))
+        self._append(self._state.add(self._lineage.take_update(), JobPart(tuple(files), origins)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import penstock as ps
-from penstock.io.commit.job_staging import JobStaging
+from penstock.io.commit.local_job_output import LocalJobOutput
 from penstock.io.formats.csv import csv_sink
 from penstock.io.formats.json import json_sink
 from penstock.io.formats.lines import copy_records, csv_records
@@ -26,14 +26,14 @@ RANGES = [(0, 1), (2, 5), (7, 8), (9, 10)]
 
 def cut(tmp_path: Path, sink: Any, batch: pa.RecordBatch) -> tuple[str, dict[str, Any]]:
     """Write a batch as one file of a job, and return the path and the record of what is left after a cut."""
-    output = JobStaging(tmp_path, "run")
+    output = LocalJobOutput(tmp_path, "run")
     output.begin()
     assert isinstance(sink, FileSink)
-    job = FileSink(**{name: getattr(sink, name) for name in ("root", "encoding", "schema")}, run_id="run", job=output)
+    job = FileSink(**{name: getattr(sink, name) for name in ("root", "encoding", "schema")}, output=output)
     (record,) = write_records(job, [batch])
     left = job.cut_file(record, RANGES)
     assert left["path"] != record["path"]
-    return str(output.read_back(left["path"])), left
+    return str(output.files.read_back(left["path"])), left
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "zstd"])

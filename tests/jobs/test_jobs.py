@@ -24,7 +24,7 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.functions import prompt
-from penstock.jobs.folder import LocalJobFolder
+from penstock.jobs.lock import LocalLock
 from penstock.testing import ModelServer
 from tests.io.helpers import visible_files
 from tests.jobs.helpers import Calls, breaking, column, errors, num_safe, numbers, staged, wait_until, write_numbers
@@ -628,13 +628,13 @@ def test_a_job_that_overwrites(out: Path, calls: Calls, broken: Path) -> None:
 
 
 def test_a_job_has_one_run_at_a_time(out: Path) -> None:
-    folder = LocalJobFolder(out)
-    folder.lock()
+    lock = LocalLock(out)
+    lock.take()
     try:
         with pytest.raises(JobRunningError, match=rf"Another run is at work .* \(process {os.getpid()} on "):
             numbers(3).write_parquet(str(out), resume=True)
     finally:
-        folder.unlock()
+        lock.release()
     numbers(3).write_parquet(str(out), resume=True)
     assert column(out) == [0, 1, 2]
 
@@ -698,12 +698,12 @@ def test_a_way_to_resume_that_is_none(resume: Any, tmp_path: Path) -> None:
 
 def test_a_job_that_is_at_work_is_not_overwritten(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    folder = LocalJobFolder(out)
-    folder.lock()
+    lock = LocalLock(out)
+    lock.take()
     try:
         with pytest.raises(JobRunningError, match="Another run is at work"):
             ps.range(3).write_parquet(str(out), mode="overwrite")
     finally:
-        folder.unlock()
+        lock.release()
     ps.range(3).write_parquet(str(out), mode="overwrite")
     assert ps.read_parquet(str(out)).count_rows() == 3

@@ -24,7 +24,7 @@ from penstock.errors import (
     WriteError,
 )
 from penstock.io.tables.sql.sink import SqlSink
-from penstock.jobs.folder import LocalJobFolder
+from penstock.jobs.lock import LocalLock
 from tests.jobs.loading_job import write
 from tests.jobs.remote_job import NUM_ROWS, job
 
@@ -96,7 +96,7 @@ def test_rows_are_added_once_however_often_the_job_is_killed(
     killed(target, job_dir, calls, "loaded", "append")
     assert rows(target) == sorted(TENS * 2)
     assert sum(taken(calls).values()) == NUM_ROWS
-    for said in ("by the run before, which was killed then", "are in"):
+    for said in ("and was killed then", "were loaded into"):
         write(str(target), str(job_dir), str(calls), mode="append")
         assert said in capsys.readouterr().err
         assert rows(target) == sorted(TENS * 2)
@@ -178,7 +178,7 @@ def test_a_sink_of_ones_own(tmp_path: Path, job_dir: Path, calls: Path, capsys: 
     write(str(target), str(job_dir), str(calls))
     assert rows(target) == TENS
     write(str(target), str(job_dir), str(calls))
-    assert "The rows of this job are in numbers in" in capsys.readouterr().err
+    assert "The rows of this job were loaded into numbers in" in capsys.readouterr().err
     assert not taken(calls)
 
 
@@ -213,11 +213,11 @@ def test_another_query_into_the_same_table_is_told_of_job_dir(tmp_path: Path, jo
 
 
 def test_two_runs_do_not_load_at_once(tmp_path: Path, job_dir: Path, calls: Path) -> None:
-    other = LocalJobFolder(job_dir)
-    other.lock()
+    other = LocalLock(job_dir)
+    other.take()
     with pytest.raises(JobRunningError):
         write(str(tmp_path / "numbers.db"), str(job_dir), str(calls))
-    other.unlock()
+    other.release()
 
 
 def test_lance_is_written_once(tmp_path: Path, job_dir: Path, calls: Path) -> None:
@@ -231,7 +231,7 @@ def test_lance_is_written_once(tmp_path: Path, job_dir: Path, calls: Path) -> No
 def test_a_job_dir_is_of_one_target(tmp_path: Path) -> None:
     df, url = ps.from_pydict({"a": [1, 2]}), f"sqlite:///{tmp_path / 'y.db'}"
     df.write_sql("one", url, resume=True, job_dir=str(tmp_path / "job"))
-    with pytest.raises(JobError, match=r"into table one .*job_dir= of its own"):
+    with pytest.raises(JobError, match=r"into table one .*its own job_dir="):
         df.write_sql("two", url, resume=True, job_dir=str(tmp_path / "job"))
 
 

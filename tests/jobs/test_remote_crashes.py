@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.errors import StoreUnavailableError
-from penstock.jobs import remote_lock
+from penstock.io.commit import lease
 from penstock.storage.objects import ObjectStore
 from tests.jobs.remote_job import NUM_ROWS, job
 from tests.storage.conftest import Bucket, serving
@@ -72,7 +72,7 @@ def test_a_job_that_ends_after_some_writes(
             try:
                 write()
             except Crash:
-                remote_lock._held.clear()  # what the end of the process does
+                lease._held.clear()  # what the end of the process does
     write()
     rows = ps.read_parquet(f"{bucket.url}/out", storage_options=bucket.options).to_pydict()
     assert sorted(rows["b"]) == [a * 10 for a in range(NUM_ROWS) if a % 3]

@@ -21,12 +21,14 @@ import penstock as ps
 from penstock import col
 from penstock.cache.ledger import key_of, open_ledger
 from penstock.errors import JobChangedError, JobRunningError, OutputExistsError, PenstockError, WriteError
-from penstock.io.commit.remote_job_staging import RemoteJobStaging
-from penstock.jobs import remote_lock
-from penstock.jobs.account import Account
-from penstock.jobs.remote_folder import RemoteJobFolder
-from penstock.jobs.remote_ledger import StoredLedger
-from penstock.jobs.remote_lock import StoreLock
+from penstock.io.commit import lease
+from penstock.io.commit.store_job_output import StoreJobOutput
+from penstock.io.commit.store_prefix import StorePrefix
+from penstock.jobs.folder import open_job_folder
+from penstock.jobs.journal import StoreJournal
+from penstock.jobs.ledger import StoreLedger
+from penstock.jobs.lock import StoreLock
+from penstock.jobs.state import JobState
 from penstock.storage.options import StorageOptions
 from tests.jobs.remote_job import NUM_ROWS, job
 from tests.storage.conftest import ROOT, Bucket, s3_client, serving
@@ -95,13 +97,16 @@ def visible(bucket: Bucket) -> list[str]:
     return [key for key in bucket.keys if "_penstock" not in key]
 
 
-def staging(bucket: Bucket) -> RemoteJobStaging:
-    return RemoteJobStaging(out(bucket), uuid.uuid4().hex, StorageOptions(bucket.options))
+def place(bucket: Bucket) -> StorePrefix:
+    return StorePrefix(out(bucket), StorageOptions(bucket.options))
+
+
+def ledger_of(bucket: Bucket) -> StoreLedger:
+    return StoreLedger(StoreJobOutput(place(bucket)))
 
 
 def num_safe(bucket: Bucket) -> int:
-    folder = RemoteJobFolder(out(bucket), StorageOptions(bucket.options))
-    return Account.of(folder.entries()).num_rows
+    return JobState.of(StoreJournal(place(bucket)).read()).num_rows
 
 
 def killed(bucket: Bucket, calls: Path, method: str, key: str) -> None:
@@ -179,7 +184,7 @@ def test_a_changed_query_is_refused_and_plain_writes_are_too(bucket: Bucket, cal
         write(bucket, job(str(calls)))
     with pytest.raises(JobChangedError, match="was begun with another query"):
         write(bucket, job(str(calls)).where(col("a") > 3))
-    with pytest.raises(OutputExistsError, match="holds a job that is not finished"):
+    with pytest.raises(OutputExistsError, match="holds an unfinished job"):
         write(bucket, job(str(calls)), resume=False)
 
 
@@ -206,7 +211,7 @@ def test_a_changed_input_is_refused_and_force_keeps_the_others(bucket: Bucket, c
 
 
 def test_a_second_run_is_refused_until_the_first_lets_go(bucket: Bucket, calls: Path) -> None:
-    first = StoreLock(staging(bucket))
+    first = StoreLock(place(bucket))
     first.take()
     with pytest.raises(JobRunningError, match=rf"Another run is at work .* \(process {os.getpid()} on .* s ago\)"):
         write(bucket, job(str(calls)))
@@ -218,7 +223,7 @@ def test_a_second_run_is_refused_until_the_first_lets_go(bucket: Bucket, calls: 
 
 
 def test_of_runs_that_begin_at_once_one_has_the_job(bucket: Bucket) -> None:
-    locks = [StoreLock(staging(bucket)) for _ in range(6)]
+    locks = [StoreLock(place(bucket)) for _ in range(6)]
     start, taken_by = threading.Barrier(len(locks)), []
 
     def take(lock: StoreLock) -> None:
@@ -244,12 +249,12 @@ def test_of_runs_that_begin_at_once_one_has_the_job(bucket: Bucket) -> None:
 def test_a_run_on_another_machine_is_dead_when_it_was_not_heard_of(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = StoreLock(staging(bucket)), StoreLock(staging(bucket))
+    first, second = StoreLock(place(bucket)), StoreLock(place(bucket))
     first.take()
-    monkeypatch.setattr(remote_lock, "_machine", lambda: "another")
-    with pytest.raises(JobRunningError, match="5 minutes after it was last heard of"):
+    monkeypatch.setattr(lease, "_machine", lambda: "another")
+    with pytest.raises(JobRunningError, match="5 minutes after it was last seen"):
         second.take()
-    monkeypatch.setattr(remote_lock, "DEAD_AFTER", timedelta(seconds=-1))
+    monkeypatch.setattr(lease, "DEAD_AFTER", timedelta(seconds=-1))
     second.take()
     with pytest.raises(JobRunningError, match="has taken over the job"):
         first.confirm()
@@ -260,18 +265,18 @@ def test_a_run_on_another_machine_is_dead_when_it_was_not_heard_of(
 
 def test_a_run_that_lost_the_job_commits_nothing(bucket: Bucket, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     confirm = StoreLock.confirm
-    monkeypatch.setattr(remote_lock, "DEAD_AFTER", timedelta(seconds=-1))
+    monkeypatch.setattr(lease, "DEAD_AFTER", timedelta(seconds=-1))
 
     def late(lock: StoreLock) -> None:
         monkeypatch.setattr(StoreLock, "confirm", confirm)
         write(bucket, job(str(calls)))  # the run that takes over, to its end
         lock.confirm()
 
-    folder = RemoteJobFolder(out(bucket), StorageOptions(bucket.options))
-    folder.lock()
+    folder = open_job_folder(out(bucket), StorageOptions(bucket.options))
+    folder.lock.take()
     monkeypatch.setattr(StoreLock, "confirm", late)
     with pytest.raises(JobRunningError, match="has taken over"):
-        folder.rewrite({"dropped": [[0, 0, 5]]})
+        folder.rewrite_journal({"dropped": [[0, 0, 5]]})
     assert tens(bucket) == TENS
     assert num_safe(bucket) == NUM_ROWS
 
@@ -310,7 +315,7 @@ def test_answers_outlive_a_kill_and_are_written_beside_each_other_by_two_machine
     def run(machine: str, numbers: range) -> int:
         """Open the ledger on a machine, add to it, and return how many of all there were."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / machine))
-        with StoredLedger(staging(bucket)).open() as folder:
+        with ledger_of(bucket).open() as folder:
             ledger = open_ledger(folder)
             found = ledger.get(keys)
             assert all(value == key * 3 for key, value in found.items())
@@ -321,7 +326,7 @@ def test_answers_outlive_a_kill_and_are_written_beside_each_other_by_two_machine
 
     assert run("a", range(2)) == 0
     with monkeypatch.context() as unsent:
-        unsent.setattr(StoredLedger, "_send", lambda *_: None)  # as if killed before it was uploaded
+        unsent.setattr(StoreLedger, "_upload", lambda *_: None)  # as if killed before it was uploaded
         assert run("a", range(2, 4)) == 2
     assert run("b", range(4, 6)) == 2
     assert run("a", range(6, 7)) == 6
@@ -332,12 +337,12 @@ def test_answers_outlive_a_kill_and_are_written_beside_each_other_by_two_machine
 
 def test_a_job_that_was_deleted_takes_its_answers_along(bucket: Bucket, tmp_path: Path) -> None:
     key = key_of({"number": 1})
-    with StoredLedger(staging(bucket)).open() as folder:
+    with ledger_of(bucket).open() as folder:
         ledger = open_ledger(folder)
         ledger.put(key, b"1")
         ledger.close()
     bucket.store.delete(bucket.keys)
-    with StoredLedger(staging(bucket)).open() as folder:
+    with ledger_of(bucket).open() as folder:
         ledger = open_ledger(folder)
         assert not ledger.get([key])
         ledger.close()

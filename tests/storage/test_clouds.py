@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import JobRunningError, PathNotFoundError, PenstockError, ReadError
-from penstock.jobs.remote_folder import RemoteJobFolder
+from penstock.jobs.folder import open_job_folder
 from penstock.storage.options import StorageOptions
 from tests.storage.conftest import Bucket
 
@@ -68,12 +68,12 @@ def test_a_job_that_failed_is_resumed_and_has_one_run_at_a_time(cloud: Bucket, t
     with ps.config(cache_dir=str(tmp_path)), pytest.raises(PenstockError, match="not yet"):
         frame.write_parquet(root, resume=True, **options)
     broken.unlink()
-    other = RemoteJobFolder(root, StorageOptions(cloud.options))
-    other.lock()
+    other = open_job_folder(root, StorageOptions(cloud.options)).lock
+    other.take()
     assert not cloud.store.create(f"out/_penstock_job/lock/{2:06d}", b"")
     with pytest.raises(JobRunningError):
         frame.write_parquet(root, resume=True, **options)
-    other.unlock()
+    other.release()
     with ps.config(cache_dir=str(tmp_path)):
         frame.write_parquet(root, resume=True, **options)
         frame.write_parquet(root, resume=True, **options)

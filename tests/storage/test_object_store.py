@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ import pytest
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, UdfError, WriteError
-from penstock.io.commit import remote_staging
-from penstock.io.commit.remote_staging import RemoteStaging
+from penstock.io.commit import lease
+from penstock.io.commit.store_output import StoreOutput
+from penstock.io.commit.store_prefix import StorePrefix
 from penstock.storage.options import StorageOptions
 from tests.storage.conftest import ROOT, Bucket, s3_client
 from tests.storage.web import Web
@@ -231,41 +233,44 @@ def test_nothing_is_seen_before_the_commit(bucket: Bucket) -> None:
 # --- crashes ---
 
 
-def staged_run(bucket: Bucket, run_id: str) -> RemoteStaging:
-    """Return a run that has stored one file and ended without a word."""
-    run = RemoteStaging(f"{bucket.url}/out", run_id, StorageOptions(bucket.options))
+@contextlib.contextmanager
+def living_run(bucket: Bucket) -> Iterator[StoreOutput]:
+    """Begin a run that has stored one file, and end it without a commit."""
+    run = StoreOutput(StorePrefix(f"{bucket.url}/out", StorageOptions(bucket.options)), "20240101T000000-aaaaaaaa")
     run.begin()
-    run.path_for("new.parquet").write_bytes(parquet_bytes({"a": [7]}))
-    run.store("new.parquet")
+    run.files.path_for("new.parquet").write_bytes(parquet_bytes({"a": [7]}))
+    run.files.store("new.parquet")
+    yield run
     run._end()
-    return run
 
 
 def test_a_commit_that_was_cut_short_is_finished_by_the_next_write(bucket: Bucket) -> None:
     bucket.store.put("out/old.parquet", parquet_bytes({"a": [0]}))
-    run = staged_run(bucket, "20240101T000000-aaaaaaaa")
-    bucket.store.put(
-        run.journal, json.dumps({"moves": ["new.parquet"], "deletes": ["out.parquet", "old.parquet"]}).encode()
-    )
+    with living_run(bucket) as run:
+        bucket.store.put(
+            run.manifest, json.dumps({"moves": ["new.parquet"], "deletes": ["out.parquet", "old.parquet"]}).encode()
+        )
     ps.from_pydict({"a": [8]}).write_parquet(f"{bucket.url}/out", mode="append", storage_options=bucket.options)
     assert sorted(ps.read_parquet(f"{bucket.url}/out", storage_options=bucket.options).to_pydict()["a"]) == [7, 8]
     assert not any("staging" in key for key in bucket.keys)
 
 
-def test_a_living_run_is_left_alone(bucket: Bucket) -> None:
-    staged_run(bucket, "20240101T000000-aaaaaaaa")
+def test_a_living_run_is_left_alone_until_it_ends(bucket: Bucket) -> None:
     frame = ps.from_pydict({"a": [8]})
-    with pytest.raises(WriteError, match="in progress"):
-        frame.write_parquet(f"{bucket.url}/out", mode="overwrite", storage_options=bucket.options)
-    frame.write_parquet(f"{bucket.url}/out", mode="append", storage_options=bucket.options)
-    assert any(key.endswith("data/new.parquet") for key in bucket.keys)
-
-
-def test_a_run_not_heard_of_for_long_is_dead(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    staged_run(bucket, "20240101T000000-aaaaaaaa")
-    monkeypatch.setattr(remote_staging, "DEAD_AFTER", timedelta(seconds=-1))
-    ps.from_pydict({"a": [8]}).write_parquet(f"{bucket.url}/out", mode="overwrite", storage_options=bucket.options)
+    with living_run(bucket):
+        with pytest.raises(WriteError, match="in progress"):
+            frame.write_parquet(f"{bucket.url}/out", mode="overwrite", storage_options=bucket.options)
+        frame.write_parquet(f"{bucket.url}/out", mode="append", storage_options=bucket.options)
+        assert any(key.endswith("data/new.parquet") for key in bucket.keys)
+    frame.write_parquet(f"{bucket.url}/out", mode="overwrite", storage_options=bucket.options)
     assert len(bucket.keys) == 1
+
+
+def test_a_run_that_does_not_renew_its_lease_is_dead(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    with living_run(bucket):
+        monkeypatch.setattr(lease, "DEAD_AFTER", timedelta(seconds=-1))
+        ps.from_pydict({"a": [8]}).write_parquet(f"{bucket.url}/out", mode="overwrite", storage_options=bucket.options)
+        assert len(bucket.keys) == 1
 
 
 def test_what_a_killed_process_leaves_is_removed_by_the_next_write(bucket: Bucket, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from penstock.cache.ledger.record import (
     packed,
 )
 from penstock.errors import LedgerError
+from penstock.storage.durable import sync_folder
 
 log = logging.getLogger("penstock.cache.ledger")
 
@@ -378,12 +379,3 @@ def write_all(fd: int, data: bytes, offset: int) -> None:
     while view:
         written = os.pwrite(fd, view, offset)
         view, offset = view[written:], offset + written
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

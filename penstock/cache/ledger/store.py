@@ -24,9 +24,10 @@ from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.ledger.group_commit import Committer
 from penstock.cache.ledger.index import KeyIndex, Places
 from penstock.cache.ledger.repair import open_segment
-from penstock.cache.ledger.segment import ROLL_NBYTES, Segment, segment_paths, sync_folder
+from penstock.cache.ledger.segment import ROLL_NBYTES, Segment, segment_paths
 from penstock.cache.ledger.tail import left_behind
 from penstock.errors import InvalidArgumentError, LedgerError
+from penstock.storage.durable import sync_folder
 
 log = logging.getLogger("penstock.cache.ledger")
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, did_you_mean
 from penstock.io.batches import rows_per_batch
-from penstock.io.commit.staging import new_run_id
+from penstock.io.commit.output import new_run_id
 from penstock.io.extras import load_extra
 from penstock.io.file_format import FileFormat
 from penstock.io.file_source import FileSource
@@ -244,6 +244,9 @@ class HubSink:
         shown = [f"hf://datasets/{self.repo}/{name}" for name in names]
         columns = {"path": shown, "rows": staged.column("rows"), "nbytes": staged.column("nbytes")}
         return pa.table(columns | {"commit": [str(info.oid)] * len(names)})
+
+    def discard(self, run_id: str) -> None:
+        replace(self, run_id=run_id).abort()
 
     def abort(self) -> None:
         self.files.abort()

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, WriteError
 from penstock.io.batches import rows_per_batch
-from penstock.io.commit.staging import new_run_id
+from penstock.io.commit.output import new_run_id
 from penstock.io.conform import conform_rows
 from penstock.io.extras import load_extra
 from penstock.io.modes import check_mode
@@ -243,6 +243,9 @@ class LanceSink:
             stats = dataset.stats.dataset_stats()
         row = {name: [int(stats[name])] for name in ("num_fragments", "num_deleted_rows", "num_small_files")}
         return pa.table(row | {"version": [int(dataset.version)]})
+
+    def discard(self, run_id: str) -> None:
+        replace(self, run_id=run_id).abort()
 
     def abort(self) -> None:
         """Do nothing: no version refers to the fragments."""

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
-from penstock.io.commit.staging import new_run_id
+from penstock.io.commit.output import new_run_id
 from penstock.io.conform import conform_rows
 from penstock.io.modes import check_mode
 from penstock.io.tables.sql.database import Connect, Database
@@ -87,6 +87,9 @@ class SqlSink:
         self.abort()
         rows = sum(record["rows"] for record in records)
         return pa.table({"table": [str(self.table)], "rows": pa.array([rows], pa.int64())})
+
+    def discard(self, run_id: str) -> None:
+        replace(self, run_id=run_id).abort()
 
     def abort(self) -> None:
         """Remove what is left of the staged rows."""

@@ -18,8 +18,8 @@ import ray
 
 import penstock as ps
 from penstock import DataType, col
-from penstock.jobs.account import Account
-from penstock.jobs.folder import LocalJobFolder
+from penstock.jobs.journal import LocalJournal
+from penstock.jobs.state import JobState
 
 pytestmark = pytest.mark.ray
 
@@ -61,7 +61,7 @@ def evens(source: str, calls: str) -> ps.DataFrame:
 
 
 def num_safe(out: Path) -> int:
-    return Account.of(LocalJobFolder(out).entries()).num_rows
+    return JobState.of(LocalJournal(out).read()).num_rows
 
 
 @pytest.mark.timeout(180)  # two drivers, each of which starts its actors

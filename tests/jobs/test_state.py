@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.engine.lineage import Kind, Lineage, Lot, News, Range, TrackedRead
-from penstock.jobs.account import Account, Failure, Part, ReadKey, RowsLeft, as_ranges, complement
-from penstock.jobs.journal import entries, packed
+from penstock.engine.lineage import Kind, Lineage, LineageUpdate, Lot, RowRange, TrackedRead
+from penstock.jobs.journal import packed, unpacked
+from penstock.jobs.state import Failure, JobPart, JobState, ReadKey, UnfinishedRows, as_ranges, complement
 from penstock.observe.events import RowError
 from penstock.protocols import Bundle, Origin, Report, Task
 
@@ -20,39 +20,39 @@ ERROR = RowError("f", "{}", "ValueError", "no", "traceback", 3)
 FILE = {"path": "k=1/é.parquet", "rows": 5, "nbytes": 100, "schema": b"\x00\xff"}
 
 
-def told() -> tuple[Account, list[bytes]]:
-    """Return an account, and the lines of the journal that it was told in."""
-    account, lines = Account(), []
-    account.reads[ReadKey(0, "a.parquet", "row group 0")] = 0
-    news = News(failed=[(Origin(0, 3, 1), ERROR)], dropped=[Origin(0, 4, 1)])
-    lines.append(packed(account.add(news, Part((FILE,), (Origin(0, 0, 3), Origin(0, 3, 1), Origin(0, 5, 1))))))
-    account.reads[ReadKey(0, "b.parquet", "")] = 1
-    news = News(ends={0: 6}, done_lots=[Lot(7, (Origin(1, 0, 2), Origin(1, 2, 3)))])
-    lines.append(packed(account.add(news, Part((FILE,), (Origin(7, None, 5),)))))
-    return account, lines
+def told() -> tuple[JobState, list[bytes]]:
+    """Return an state, and the lines of the journal that it was told in."""
+    state, lines = JobState(), []
+    state.reads[ReadKey(0, "a.parquet", "row group 0")] = 0
+    update = LineageUpdate(failed=[(Origin(0, 3, 1), ERROR)], dropped=[Origin(0, 4, 1)])
+    lines.append(packed(state.add(update, JobPart((FILE,), (Origin(0, 0, 3), Origin(0, 3, 1), Origin(0, 5, 1))))))
+    state.reads[ReadKey(0, "b.parquet", "")] = 1
+    update = LineageUpdate(ends={0: 6}, done_lots=[Lot(7, (Origin(1, 0, 2), Origin(1, 2, 3)))])
+    lines.append(packed(state.add(update, JobPart((FILE,), (Origin(7, None, 5),)))))
+    return state, lines
 
 
 def test_a_journal_is_read_as_it_was_written() -> None:
-    account, lines = told()
-    assert account.reads == {ReadKey(0, "a.parquet", "row group 0"): 0, ReadKey(0, "b.parquet", ""): 1}
-    assert account.ends == {0: 6}
-    assert account.parts[0] == Part((FILE,), (Origin(0, 0, 4), Origin(0, 5, 1)))
-    assert account.done_lots == {7: (Origin(1, 0, 5),)}
-    assert account.failures == [Failure(Origin(0, 3, 1), ERROR)]
-    assert (account.num_rows, account.next_lot, account.is_empty) == (10, 8, False)
-    assert Account.of(entries(lines)) == account
-    assert Account.of(entries([packed(account.entry())])) == account
-    assert Account.of([]).is_empty
+    state, lines = told()
+    assert state.reads == {ReadKey(0, "a.parquet", "row group 0"): 0, ReadKey(0, "b.parquet", ""): 1}
+    assert state.ends == {0: 6}
+    assert state.parts[0] == JobPart((FILE,), (Origin(0, 0, 4), Origin(0, 5, 1)))
+    assert state.done_lots == {7: (Origin(1, 0, 5),)}
+    assert state.failures == [Failure(Origin(0, 3, 1), ERROR)]
+    assert (state.num_rows, state.next_lot, state.is_empty) == (10, 8, False)
+    assert JobState.of(unpacked(lines)) == state
+    assert JobState.of(unpacked([packed(state.entry())])) == state
+    assert JobState.of([]).is_empty
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
 def test_a_torn_line_ends_the_journal(cut: int) -> None:
     _, lines = told()
-    whole = Account.of(entries(lines[:1]))
-    assert Account.of(entries([lines[0], lines[1][:-cut]])) == whole
+    whole = JobState.of(unpacked(lines[:1]))
+    assert JobState.of(unpacked([lines[0], lines[1][:-cut]])) == whole
     torn = bytearray(lines[1])
     torn[-cut] ^= 1
-    assert Account.of(entries([lines[0], bytes(torn), lines[0]])) == whole
+    assert JobState.of(unpacked([lines[0], bytes(torn), lines[0]])) == whole
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Numbers:
             yield pa.record_batch({"a": range(start, min(start + 3, self.length))})
 
 
-def ranges_of(done: set[int]) -> list[Range]:
+def ranges_of(done: set[int]) -> list[RowRange]:
     return as_ranges(Origin(0, row, 1) for row in done).get(0, [])
 
 
@@ -86,22 +86,22 @@ def test_reads_are_known_again() -> None:
     class Named(Numbers):
         origin: tuple[str, str] = ("", "")
 
-    account = Account(reads={ReadKey(0, "b", "1"): 4}, ends={4: 10})
-    left = RowsLeft(account, {4: [Range(0, 10)]})
-    assert left.register(0, 0, Named(5, origin=("a", "1"))) == (0, [Range(0, None)])
+    state = JobState(reads={ReadKey(0, "b", "1"): 4}, ends={4: 10})
+    left = UnfinishedRows(state, {4: [RowRange(0, 10)]})
+    assert left.register(0, 0, Named(5, origin=("a", "1"))) == (0, [RowRange(0, None)])
     assert left.register(0, 1, Named(5, origin=("b", "1"))) == (4, [])
-    assert left.register(0, 4, Named(5, origin=("c", "1"))) == (5, [Range(0, None)])
+    assert left.register(0, 4, Named(5, origin=("c", "1"))) == (5, [RowRange(0, None)])
     second = 2**32  # the number of a read does not depend on what other sources have given so far
-    assert left.register(1, 1, Numbers(5)) == (second + 1, [Range(0, None)])
-    assert left.register(1, 0, Named(5, origin=("b", "1"))) == (second, [Range(0, None)])
-    assert account.reads[ReadKey(1, "", "1")] == second + 1
+    assert left.register(1, 1, Numbers(5)) == (second + 1, [RowRange(0, None)])
+    assert left.register(1, 0, Named(5, origin=("b", "1"))) == (second, [RowRange(0, None)])
+    assert state.reads[ReadKey(1, "", "1")] == second + 1
 
 
 # --- lineage ---
 
 
 def lineage() -> Lineage:
-    return Lineage(RowsLeft(Account(), {}), ())
+    return Lineage(UnfinishedRows(JobState(), {}), ())
 
 
 def task_of(*origins: Origin, first_row: int = 0) -> Task:
@@ -122,19 +122,19 @@ def test_rows_are_told_one_by_one_over_several_outputs() -> None:
     tracked, task = lineage(), task_of(Origin(0, 10, 4), Origin(1, 0, 4))
     assert given_by(tracked, "rows", task, 3, is_done=False) == (Origin(0, 10, 3),)
     assert given_by(tracked, "rows", task, 5, 4) == (Origin(0, 13, 1), Origin(1, 0, 4))
-    news = tracked.take_news()
-    assert [origin for origin, _ in news.failed] == [Origin(1, 0, 1)]
-    assert not news.dropped
-    assert not tracked.take_news()
+    update = tracked.take_update()
+    assert [origin for origin, _ in update.failed] == [Origin(1, 0, 1)]
+    assert not update.dropped
+    assert not tracked.take_update()
 
 
 def test_rows_that_failed_are_left_out() -> None:
     tracked, task = lineage(), task_of(Origin(0, 10, 8), first_row=100)
     assert given_by(tracked, "kept rows", task, 2, 0, 2, is_done=False) == (Origin(0, 11, 1), Origin(0, 13, 1))
     assert given_by(tracked, "kept rows", task, 3, 7) == (Origin(0, 14, 3),)
-    news = tracked.take_news()
-    assert news.dropped == [Origin(0, 10, 1), Origin(0, 12, 1), Origin(0, 17, 1)]
-    assert [origin for origin, _ in news.failed] == news.dropped
+    update = tracked.take_update()
+    assert update.dropped == [Origin(0, 10, 1), Origin(0, 12, 1), Origin(0, 17, 1)]
+    assert [origin for origin, _ in update.failed] == update.dropped
 
 
 def test_a_lot_is_done_when_all_that_was_made_of_it_is_written() -> None:
@@ -142,12 +142,12 @@ def test_a_lot_is_done_when_all_that_was_made_of_it_is_written() -> None:
     (first,) = given_by(tracked, "lot", task, 4, is_done=False)
     assert first == Origin(0, None, 4)
     tracked.written([first])
-    assert not tracked.take_news().done_lots, "more of it may come"
+    assert not tracked.take_update().done_lots, "more of it may come"
     (second,) = given_by(tracked, "lot", task, 2)
     tracked.written([second._replace(num_rows=1)])
-    assert not tracked.take_news().done_lots
+    assert not tracked.take_update().done_lots
     tracked.written([second._replace(num_rows=1)])
-    assert [(lot.number, lot.origins) for lot in tracked.take_news().done_lots] == [(0, (Origin(0, 0, 5),))]
+    assert [(lot.number, lot.origins) for lot in tracked.take_update().done_lots] == [(0, (Origin(0, 0, 5),))]
 
 
 def test_a_lot_of_a_lot_is_done_before_it() -> None:
@@ -156,9 +156,9 @@ def test_a_lot_of_a_lot_is_done_before_it() -> None:
     half = tuple(origin._replace(num_rows=3) for origin in outer)
     first = given_by(tracked, "lot", task_of(*half), 2)
     assert given_by(tracked, "lot", task_of(*half), 0) == (), "a lot of nothing"
-    assert [lot.number for lot in tracked.take_news().done_lots] == [2]
+    assert [lot.number for lot in tracked.take_update().done_lots] == [2]
     tracked.written(first)
-    assert [lot.number for lot in tracked.take_news().done_lots] == [1, 0]
+    assert [lot.number for lot in tracked.take_update().done_lots] == [1, 0]
 
 
 @given(st.integers(0, 2**32))
@@ -166,7 +166,7 @@ def test_reads_say_how_many_rows_they_have(seed: int) -> None:
     dice = random.Random(seed)
     length = dice.randint(0, 20)
     done = {row for row in range(length) if dice.random() < 0.4}
-    tracked = Lineage(RowsLeft(Account(reads={ReadKey(0, "", "0"): 0}), {0: ranges_of(done)}), ())
+    tracked = Lineage(UnfinishedRows(JobState(reads={ReadKey(0, "", "0"): 0}), {0: ranges_of(done)}), ())
     for read in tracked.reads([Numbers(length)]):
         assert isinstance(read, TrackedRead)
         task = Task(read, 0, 0)
@@ -174,4 +174,4 @@ def test_reads_say_how_many_rows_they_have(seed: int) -> None:
         assert given_by(tracked, "read", task, 0) == ()
         rows = [row for _, start, count in origins if start is not None for row in range(start, start + count)]
         assert rows == [row for row in range(length) if row not in done]
-        assert tracked.take_news().ends == {0: length}
+        assert tracked.take_update().ends == {0: length}

@@ -8,9 +8,9 @@ from collections import Counter
 
 from hypothesis import given, settings, strategies as st
 
-from penstock.engine.lineage import Kind, Range
-from penstock.jobs.account import Account, Part, ReadKey
-from penstock.jobs.settling import CutFile, settle
+from penstock.engine.lineage import Kind, RowRange
+from penstock.jobs.reconcile import CutFile, reconcile
+from penstock.jobs.state import JobPart, JobState, ReadKey
 from penstock.protocols import Origin
 from tests.jobs.simulation import CrashError, Run, Source, World
 
@@ -27,8 +27,8 @@ def new_world(seed: int, kinds: tuple[Kind, ...], can_cut: bool) -> World:
 def run(
     world: World, *, stale: frozenset[int] = frozenset(), redo: bool = False, crash_after: int | None = None
 ) -> None:
-    account, settled = world.settle(stale, redo)
-    Run(world, account, settled, crash_after).finish()
+    state, valid = world.reconcile(stale, redo)
+    Run(world, state, valid, crash_after).finish()
 
 
 def crash_some(world: World, num_runs: int) -> None:
@@ -75,11 +75,11 @@ def test_lost_files_and_changed_inputs(seed: int, kinds: tuple[Kind, ...], can_c
                 changed = dice.choice(world.sources)
                 changed.version += 1
                 changed.length = dice.choice((0, 3, 30))
-                stale = {number for key, number in world.account.reads.items() if key.input == changed.origin[0]}
+                stale = {number for key, number in world.state.reads.items() if key.input == changed.origin[0]}
             case "remove":
                 removed = dice.choice(world.sources)
                 world.sources = [each for each in world.sources if each is not removed]
-                stale = {number for key, number in world.account.reads.items() if key.input == removed.origin[0]}
+                stale = {number for key, number in world.state.reads.items() if key.input == removed.origin[0]}
                 if not world.sources:
                     world.sources = [Source(7, 0, 10)]
             case "tear":
@@ -100,7 +100,7 @@ def test_rows_that_failed(seed: int, before: tuple[Kind, ...], after: tuple[Kind
     run(world)
     assert world.found() == world.expected()
     failed = world.expected_failures()
-    assert {failure.error.input for failure in world.account.failures} == {str(row) for row in failed}
+    assert {failure.error.input for failure in world.state.failures} == {str(row) for row in failed}
     world.failing = set(world.dice.sample(sorted(world.failing), 3))  # the others would do now
     calls = Counter(world.num_calls)
     try:
@@ -119,45 +119,45 @@ def file(name: str, rows: int) -> dict[str, object]:
     return {"path": name, "rows": rows, "nbytes": rows, "schema": b""}
 
 
-def account(*parts: Part, lots: dict[int, tuple[Origin, ...]] | None = None, length: int = 20) -> Account:
-    return Account({ReadKey(0, "x", ""): 0}, {0: length}, list(parts), lots or {})
+def state(*parts: JobPart, lots: dict[int, tuple[Origin, ...]] | None = None, length: int = 20) -> JobState:
+    return JobState({ReadKey(0, "x", ""): 0}, {0: length}, list(parts), lots or {})
 
 
 def test_a_lost_file_takes_its_rows_and_no_others() -> None:
-    parts = Part((file("a", 5), file("b", 5)), (Origin(0, 0, 10),)), Part((file("c", 10),), (Origin(0, 10, 10),))
-    settled = settle(account(*parts), has_file=lambda file: file["path"] != "b", can_cut=True)
-    assert settled.done == {0: [Range(0, 5), Range(10, 20)]}
-    assert [[each["path"] for each in files if isinstance(each, dict)] for files, _ in settled.parts] == [["a"], ["c"]]
-    assert [each["path"] for each in settled.gone] == ["b"]
+    parts = JobPart((file("a", 5), file("b", 5)), (Origin(0, 0, 10),)), JobPart((file("c", 10),), (Origin(0, 10, 10),))
+    valid = reconcile(state(*parts), has_file=lambda file: file["path"] != "b", can_cut=True)
+    assert valid.done == {0: [RowRange(0, 5), RowRange(10, 20)]}
+    assert [[each["path"] for each in files if isinstance(each, dict)] for files, _ in valid.parts] == [["a"], ["c"]]
+    assert [each["path"] for each in valid.gone] == ["b"]
 
 
 def test_a_part_that_cannot_be_cut_is_lost_as_a_whole() -> None:
-    parts = Part((file("a", 5), file("b", 5)), (Origin(0, 0, 10),)), Part((file("c", 10),), (Origin(0, 10, 10),))
-    settled = settle(account(*parts), has_file=lambda file: file["path"] != "b", can_cut=False)
-    assert settled.done == {0: [Range(10, 20)]}
-    assert [each["path"] for each in settled.gone] == ["a", "b"]
+    parts = JobPart((file("a", 5), file("b", 5)), (Origin(0, 0, 10),)), JobPart((file("c", 10),), (Origin(0, 10, 10),))
+    valid = reconcile(state(*parts), has_file=lambda file: file["path"] != "b", can_cut=False)
+    assert valid.done == {0: [RowRange(10, 20)]}
+    assert [each["path"] for each in valid.gone] == ["a", "b"]
 
 
 def test_a_row_to_be_done_again_is_cut_out() -> None:
-    part = Part((file("a", 10),), (Origin(0, 0, 10),))
-    settled = settle(account(part), has_file=lambda _: True, can_cut=True, redo=[Origin(0, 4, 1)])
-    assert settled.parts == [
-        ([CutFile(file("a", 10), (Range(0, 4), Range(5, 10)))], (Origin(0, 0, 4), Origin(0, 5, 5)))
+    part = JobPart((file("a", 10),), (Origin(0, 0, 10),))
+    valid = reconcile(state(part), has_file=lambda _: True, can_cut=True, redo=[Origin(0, 4, 1)])
+    assert valid.parts == [
+        ([CutFile(file("a", 10), (RowRange(0, 4), RowRange(5, 10)))], (Origin(0, 0, 4), Origin(0, 5, 5)))
     ]
-    assert settled.done == {0: [Range(0, 4), Range(5, 10)]}
+    assert valid.done == {0: [RowRange(0, 4), RowRange(5, 10)]}
 
 
 def test_a_lot_that_lost_a_row_is_done_again_with_all_that_was_made_with_it() -> None:
     lots = {1: (Origin(0, 0, 5),), 2: (Origin(0, 5, 5), Origin(1, None, 2))}
-    part = Part((file("a", 3), file("b", 4)), (Origin(1, None, 3), Origin(2, None, 4)))
-    settled = settle(account(part, lots=lots), has_file=lambda file: file["path"] != "b", can_cut=True)
-    assert settled.done == {}
-    assert settled.parts == []
-    assert settled.done_lots == {}
+    part = JobPart((file("a", 3), file("b", 4)), (Origin(1, None, 3), Origin(2, None, 4)))
+    valid = reconcile(state(part, lots=lots), has_file=lambda file: file["path"] != "b", can_cut=True)
+    assert valid.done == {}
+    assert valid.parts == []
+    assert valid.done_lots == {}
 
 
 def test_an_unfinished_lot_is_taken_out() -> None:
-    part = Part((file("a", 8),), (Origin(0, 10, 5), Origin(3, None, 3)))
-    settled = settle(account(part), has_file=lambda _: True, can_cut=True)
-    assert settled.parts == [([CutFile(file("a", 8), (Range(0, 5),))], (Origin(0, 10, 5),))]
-    assert settled.done == {0: [Range(10, 15)]}
+    part = JobPart((file("a", 8),), (Origin(0, 10, 5), Origin(3, None, 3)))
+    valid = reconcile(state(part), has_file=lambda _: True, can_cut=True)
+    assert valid.parts == [([CutFile(file("a", 8), (RowRange(0, 5),))], (Origin(0, 10, 5),))]
+    assert valid.done == {0: [RowRange(10, 15)]}

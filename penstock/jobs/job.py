@@ -1,0 +1,294 @@
+"""One run of a job: begin or resume, write parts, commit."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from penstock.cache.ledger.open_ledgers import job_ledger
+from penstock.config import get_config
+from penstock.engine.handlers import unpacked_records
+from penstock.engine.lineage import Lineage
+from penstock.engine.runners import query
+from penstock.errors import (
+    BudgetSpentError,
+    ColumnNotFoundError,
+    InvalidArgumentError,
+    JobChangedError,
+    OutputExistsError,
+    TypeMismatchError,
+)
+from penstock.io.commit.error_files import error_files
+from penstock.io.commit.output import writing
+from penstock.io.writer import FileSink, file_table
+from penstock.jobs.description import Description
+from penstock.jobs.folder import JobFolder
+from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
+from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
+from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.events import RowError
+from penstock.plan.nodes import Write
+from penstock.plan.stages import Gathered, Read, Stage
+from penstock.protocols import Origin, Subscriber
+from penstock.types.plain import arrow_array
+
+log = logging.getLogger("penstock.jobs")
+
+Resume = bool | Literal["force", "errors"]
+
+PART_NBYTES = 64 * 2**20  # maximum data of a part, in memory
+
+
+def run_job(
+    plan: Write, folder: JobFolder, runner: query.Runner, resume: Resume, subscribers: Sequence[Subscriber]
+) -> pa.Table:
+    """Run a write to files as a job, in a folder whose lock is held, and return the list of its files."""
+    sink = plan.sink
+    assert isinstance(sink, FileSink)
+    job = Job(plan, folder, sink)
+    if (files := job.prepare(resume)) is not None:
+        return files
+    try:
+        with folder.ledger.open() as ledger, job_ledger(ledger, job.era), _note_on_resume(sink.root):
+            return job.run(runner, subscribers)
+    finally:
+        folder.output.abandon()
+
+
+class Job:
+    """One run of a job, in a folder whose lock is held."""
+
+    def __init__(self, plan: Write, folder: JobFolder, sink: FileSink) -> None:
+        self._folder = folder
+        self._output = folder.output
+        self._sink = replace(sink, output=folder.output)
+        self._plan = replace(plan, sink=self._sink)
+        self._state = JobState()
+        self._reconciled = Reconciled()
+        self._description = Description(plan.child, sink)
+
+    @property
+    def era(self) -> str:
+        return self._description.era
+
+    # --- begin or resume ---
+
+    def prepare(self, resume: Resume) -> pa.Table | None:
+        """Determine the remaining work; return the list of files if there is none.
+
+        Without ``resume``, as for a write with a budget, an unfinished job is resumed as well, and a finished one is
+        begun again.
+        """
+        with writing(self._sink.root):
+            self._output.check()
+        known = self._folder.notes.read("job")
+        if known is None or (not resume and self._output.is_finished):
+            self._begin()
+            return None
+        self._state = JobState.of(self._folder.journal.read())
+        differences = self._description.differences(known)
+        if differences and resume != "force":
+            if self._may_begin_again(resume):
+                self._begin()
+                return None
+            raise JobChangedError(_refusal(self._sink.root, differences))
+        stale = self._stale_reads(known, bool(differences))
+        redo = self._failed_origins() if resume == "errors" else []
+        has_untracked_errors = resume == "errors" and len(redo) < len(self._state.failures)
+        is_unchanged = not (differences or stale or redo or has_untracked_errors)
+        if is_unchanged and self._output.is_finished and self._has_all_files():
+            return self._nothing_to_do()
+        self._resume(stale, redo)
+        self._folder.notes.write("job", self._description.data)
+        return None
+
+    def _begin(self) -> None:
+        with writing(self._sink.root):
+            found = next(self._output.files_below(), None) if self._sink.mode == "create" else None
+            if found is not None:
+                raise OutputExistsError(
+                    f"Folder {self._sink.root!r} already holds data, such as {found!r}, that no job with these "
+                    "settings made; use mode='overwrite' to replace it or mode='append' to add to it."
+                )
+            self._state = JobState()
+            self._folder.clear()
+            self._output.begin()
+            self._folder.notes.write("job", self._description.data)
+
+    def _may_begin_again(self, resume: Resume) -> bool:
+        """Say whether a changed job may begin again: its output stays, is overwritten, or does not exist yet."""
+        if self._output.is_finished:
+            return self._sink.mode == "append"
+        if not resume and self._sink.mode == "overwrite":
+            return True
+        return self._state.is_empty and not self._folder.ledger.has_answers()
+
+    def _stale_reads(self, known: Mapping[str, Any], is_changed: bool) -> set[int]:
+        """Return the reads whose rows are not valid any more; keep the era of the job if there are none."""
+        stale = self._description.stale_reads(known, self._state) if is_changed else set()
+        has_same_reads = self._description.has_same_reads(known)
+        if is_changed or not has_same_reads:
+            stale |= self._missing_reads()
+        if (self._state.reads or has_same_reads) and not is_changed and not stale:
+            self._description.keep_era(known)
+        return stale
+
+    def _missing_reads(self) -> set[int]:
+        """Return the reads that the sources, split into tasks as they are now, do not have."""
+        stages = query.stages_in_parts(self._plan, Gathered(PART_NBYTES)) or ()
+        reads = [stage.work for stage in stages if isinstance(stage.work, Read)]
+        present = {
+            read_key(scan, number, task)
+            for scan, read in enumerate(reads)
+            for number, task in enumerate(read.source.read_tasks(read.request))
+        }
+        return {number for key, number in self._state.reads.items() if key not in present}
+
+    def _failed_origins(self) -> list[Origin]:
+        if not self._state.failures:
+            say(f"No row of the job in {self._sink.root!r} failed.")
+        return [failure.origin for failure in self._state.failures if failure.origin is not None]
+
+    def _has_all_files(self) -> bool:
+        files = self._state.files
+        found = self._output.find([file["path"] for file in files])
+        return all(file["path"] in found and found[file["path"]].nbytes == file["nbytes"] for file in files)
+
+    def _nothing_to_do(self) -> pa.Table:
+        files = self._state.files
+        say(
+            f"The job in {self._sink.root!r} is complete: {self._state.num_rows:,} rows in {len(files):,} files. "
+            "Nothing was done."
+        )
+        return file_table(self._sink.root, files)
+
+    def _resume(self, stale: Collection[int], redo: Sequence[Origin]) -> None:
+        """Make the files and the journal hold the valid work of earlier runs, and nothing else."""
+        with writing(self._sink.root):
+            if self._output.is_finished:
+                self._output.reopen()
+            self._output.begin()
+            old, found = self._state, self._output.find([file["path"] for file in self._state.files])
+            valid = self._reconciled = reconcile(
+                old,
+                has_file=lambda file: file["path"] in found and found[file["path"]].nbytes == file["nbytes"],
+                can_cut=not self._sink.partition_cols,
+                stale_reads=stale,
+                redo=redo,
+            )
+            self._state = valid.state(old, stale, self._cut)
+            gone = [file["path"] for file in valid.gone if file["path"] in found]
+            self._state.retired += [name for name in gone if found[name].visible_nbytes is not None]
+            self._state.retired += error_files(self._output)
+            self._folder.rewrite_journal(self._state.entry())
+            self._state = JobState.of([self._state.entry()])
+            self._output.keep_only({file["path"] for file in self._state.files})
+        if self._state.num_rows:
+            say(f"Resuming the job in {self._sink.root!r}: {self._state.num_rows:,} rows of it are written.")
+
+    def _cut(self, file: CutFile) -> dict[str, Any]:
+        return self._sink.cut_file(file.file, [(start, stop) for start, stop in file.keep if stop is not None])
+
+    # --- write parts ---
+
+    def run(self, runner: query.Runner, subscribers: Sequence[Subscriber]) -> pa.Table:
+        """Write the remaining rows, and commit."""
+        errors = next((each for each in subscribers if isinstance(each, ErrorLog)), None) or ErrorLog()
+        subscribers = [errors, *(each for each in subscribers if each is not errors)]
+        nbytes = min(PART_NBYTES, get_config().memory_bytes // 16)
+        stages = query.stages_in_parts(self._plan, Gathered(nbytes, get_config().checkpoint_interval))
+        if stages is None:
+            self._write_whole(runner, subscribers, errors)
+        else:
+            self._write_parts(stages, runner, subscribers)
+        self._folder.lock.confirm()
+        return self._commit()
+
+    def _write_parts(self, stages: Sequence[Stage], runner: query.Runner, subscribers: Sequence[Subscriber]) -> None:
+        selection = UnfinishedRows(self._state, self._reconciled.done)
+        lineage = Lineage(selection, stages, self._state.next_lot)
+        with closing(query.write_parts(stages, runner, lineage, subscribers=subscribers)) as parts:
+            for records, origins in parts:
+                lineage.written(origins)
+                part = JobPart(tuple(records), origins)
+                self._folder.journal.append(self._state.add(lineage.take_update(), part))
+        if update := lineage.take_update():
+            self._folder.journal.append(self._state.add(update))
+
+    def _write_whole(self, runner: query.Runner, subscribers: Sequence[Subscriber], errors: ErrorLog) -> None:
+        """Run a plan whose rows depend on each other: from the start, with the answers of calls from the ledger."""
+        found = self._output.find([file["path"] for file in self._state.files])
+        visible = [name for name, file in found.items() if file.visible_nbytes is not None]
+        self._state = JobState(retired=[*self._state.retired, *visible])
+        self._output.keep_only(())
+        is_ordered = query.is_written_in_order(self._plan)
+        with closing(query.run(self._plan, runner, is_ordered=is_ordered, subscribers=subscribers)) as batches:
+            self._state.parts.append(JobPart(tuple(unpacked_records(batches)), ()))
+        rows = (row for batch in errors.batches() for row in batch.to_pylist())
+        self._state.failures += [Failure(None, RowError(**row)) for row in rows]
+        self._folder.rewrite_journal(self._state.entry())
+
+    # --- commit ---
+
+    def _commit(self) -> pa.Table:
+        if self._state.failures:
+            self._sink.keep_errors(_errors(self._state.failures))
+        self._output.deletes.extend(self._state.retired)
+        files = self._sink.completed(self._state.files)
+        if files != self._state.files:
+            self._record_completed(files)
+        if not files:
+            say(f"The job in {self._sink.root!r} has no rows and unknown columns, so it writes no file.")
+        return self._sink.commit(files)
+
+    def _record_completed(self, files: Sequence[dict[str, Any]]) -> None:
+        """Journal the files as they are committed: with other types, or with an empty file if there are no rows."""
+        by_path = {file["path"]: file for file in files}
+        parts = [
+            JobPart(tuple(by_path.pop(file["path"]) for file in part.files), part.origins) for part in self._state.parts
+        ]
+        self._state.parts = [*parts, *(JobPart((file,), ()) for file in by_path.values())]
+        self._folder.rewrite_journal(self._state.entry())
+
+
+def _errors(failures: Sequence[Failure]) -> pa.RecordBatchReader:
+    errors = list(dict.fromkeys(failure.error for failure in failures))  # a failed lot has one for each of its origins
+    columns = [arrow_array([getattr(error, name) for error in errors], pa.string()) for name in SCHEMA.names]
+    return pa.RecordBatchReader.from_batches(SCHEMA, [pa.RecordBatch.from_arrays(columns, schema=SCHEMA)])
+
+
+def _refusal(root: str, differences: Sequence[str]) -> str:
+    listed = "".join(f"\n  - {difference}" for difference in differences)
+    return (
+        f"The job in {root!r} was begun with another query, so this query cannot resume it:{listed}\n"
+        "Undo the change; or give the function version=, if its results stay the same; or use resume='force', which "
+        "keeps what is still valid (answers of calls, files of unchanged inputs); or mode='overwrite' without resume, "
+        "which gives up the job; or write to another folder."
+    )
+
+
+@contextmanager
+def _note_on_resume(root: str) -> Iterator[None]:
+    """Add to errors that the job can be resumed, unless another run would fail in the same way."""
+    try:
+        yield
+    except (InvalidArgumentError, ColumnNotFoundError, TypeMismatchError):
+        raise
+    except BaseException as exc:
+        if isinstance(exc, BudgetSpentError) and not exc.num_calls:  # a budget too small for any call
+            raise
+        exc.add_note(f"The job in {root!r} keeps what is done: run it again with resume=True to continue.")
+        raise
+
+
+def say(text: str) -> None:
+    """Tell the user about the state of a job."""
+    log.info("%s", text)
+    if get_config().progress:
+        print(text, file=sys.stderr)  # noqa: T201, the user asked for progress
