@@ -1,4 +1,4 @@
-"""ChatTurns messages in a column: lists of ``{"role": ..., "content": ...}``, as in chat APIs and datasets."""
+"""Chat messages in a column: lists of ``{"role": ..., "content": ...}``, as in chat APIs and datasets."""
 
 from __future__ import annotations
 
