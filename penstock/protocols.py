@@ -1,11 +1,13 @@
-"""Every seam of the engine on one page. Each contract says who calls, whether it may block, and who closes.
+"""Every seam of the engine on one page. Each contract says who calls, whether a call may block, and who closes.
 
-Source -> ReadTask     where rows come from           io/, readers, users
-Sink -> Writer         where rows go                  io/, users
-Handler                the work of a stage, opened in a worker
-WorkerPool             where handlers run             engine/pools/, engine/runners/ray
-Subscriber             who is told what happens       observe/, users
-Ledger                 what finished calls answered   cache/ledger/
+Source -> ReadTask     gives rows                        io/, users
+Sink -> Writer         takes rows                        io/, users
+Handler                does the work of a stage          engine/handlers.py, udf/
+WorkerPool             runs handlers                     engine/pools/, engine/runners/ray/
+Subscriber             receives events                   observe/, users
+Ledger                 stores answers of finished calls  cache/ledger/
+
+An optional ability of a source, sink, handler or model is a protocol of its own.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One comparison of a column with a constant, for stores that filter in a language of their own."""
+    """One comparison of a column with a constant, for stores with a query language of their own."""
 
     column: str
     operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null"]
-    value: Any = None  # of the column's type as Python has it; a tuple for "in", None for the last two
+    value: Any = None  # a Python value of the column's type; a tuple for "in", None for the last two
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What a scan wants of its source.
+    """The rows and columns that a scan needs.
 
-    ``columns`` (None: all) and ``limit`` are hints: the engine selects and cuts again. ``predicate`` is only given to a
-    source whose ``can_filter`` is true, and must then be applied to every row. ``conditions`` are parts of it as plain
-    data: every row that passes the predicate fulfils all of them, so that a source may leave out those that do not.
+    ``columns`` (None: all) and ``limit`` are hints: the engine selects and cuts again. Only a source with
+    ``can_filter`` gets a ``predicate``, and must apply it to every row. ``conditions`` are parts of the predicate as
+    plain data: a source may skip rows that fail one of them.
     """
 
     columns: tuple[str, ...] | None = None
@@ -51,13 +53,13 @@ class ReadRequest:
 class ReadTask(Protocol):
     """A part of a source that one worker reads. Picklable; reading it twice gives the same rows."""
 
-    num_rows: int | None  # before any predicate; None: not known
-    nbytes: int | None  # an estimate of what it holds in memory; None: not known
+    num_rows: int | None  # before any predicate; None if unknown
+    nbytes: int | None  # estimated size in memory; None if unknown
 
     def read(self) -> Iterable[pa.RecordBatch]:
-        """Give the rows as batches of moderate size, best as a generator, which is closed when no more are wanted.
+        """Yield the rows as batches of moderate size, or as ``pa.Table``. May block.
 
-        A ``pa.Table`` will do too. May block. The batches are drawn one at a time, each on whichever thread is free.
+        The engine draws one batch at a time, on any thread, and closes a generator that it no longer needs.
         """
         ...
 
@@ -73,17 +75,17 @@ class NamedReadTask(Protocol):
 
 @runtime_checkable
 class Source(Protocol):
-    """Where rows come from. Picklable, or at least its tasks are."""
+    """A provider of rows. Its tasks must be picklable."""
 
     name: str  # shown in plans and errors
-    can_filter: bool  # whether read_tasks applies ReadRequest.predicate exactly
+    can_filter: bool  # read_tasks applies ReadRequest.predicate exactly
 
     def schema(self) -> Schema:
-        """Return the columns. Called when the plan is built: may open one file, never reads them all."""
+        """Return the columns. Called when the plan is built; may open one file, never reads all."""
         ...
 
     def read_tasks(self, request: ReadRequest) -> Iterator[ReadTask]:
-        """Yield the tasks in row order, lazily. Called in the user's process, once a run."""
+        """Yield the tasks in row order, lazily. Called once per run, in the user's process."""
         ...
 
 
@@ -95,9 +97,9 @@ class VersionedSource(Protocol):
     """
 
     def versions(self) -> Mapping[str, str]:
-        """Return what is read, by name, each with something that changes when it does, such as size and time.
+        """Return the version of each input by name: a text that changes with the input, such as its size and time.
 
-        Names and versions are shown to users and kept: they hold no credentials. May block; called once a run.
+        Users see names and versions, so they hold no credentials. May block; called once per run.
         """
         ...
 
@@ -112,54 +114,51 @@ class SourceOptions(Protocol):
 
 
 class Writer(Protocol):
-    """One worker's way into a sink. Used by one thread at a time."""
+    """Writes the rows of one worker into a sink. Used by one thread at a time."""
 
     def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]] | None:
-        """Take a batch; return a record for each piece finished by it, such as a closed file. None: no piece."""
+        """Write a batch. Return a record for each piece that it completed, such as a closed file, or None."""
         ...
 
     def finish(self) -> Iterable[dict[str, Any]] | None:
-        """Flush what is held and return its records, as ``write`` does. Called once, unless the query fails."""
+        """Flush the rest and return its records, as ``write`` does. Called once, unless the query fails."""
         ...
 
     def close(self) -> None:
-        """Release handles whatever happened; called last, also after ``finish``."""
+        """Release handles. Called last, after ``finish`` or an error."""
         ...
 
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where rows go. Nothing is visible to readers before ``commit``."""
+    """A destination of rows. Readers see nothing before ``commit``."""
 
     def start(self) -> None:
-        """Check the target and make room for staging. Called once, before any row is read."""
+        """Check the target and prepare staging. Called once, before any row is read."""
         ...
 
     def open(self) -> Writer:
-        """Return a writer. Called in each worker; the sink itself is what travels there, so it is picklable."""
+        """Return a writer. Called in each worker, to which the sink is pickled."""
         ...
 
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table | None:
-        """Make everything staged visible at once and return what the user is shown; None: nothing.
+        """Make everything staged visible at once. Return a table to show to the user, or None.
 
-        Called once, after all writers.
+        Called once, after all writers are closed.
         """
         ...
 
     def abort(self) -> None:
-        """Remove what was staged. Called instead of ``commit`` when the query failed or was cancelled."""
+        """Remove everything staged. Called instead of ``commit`` if the query fails or is cancelled."""
         ...
 
 
 @runtime_checkable
 class ErrorSink(Protocol):
-    """A sink that also keeps the rows that failed."""
+    """A sink that also stores the failed rows."""
 
     def keep_errors(self, errors: pa.RecordBatchReader) -> None:
-        """Stage the rows that failed, which may be more than memory holds.
-
-        Called before ``commit``, which makes them visible, and only if there are any.
-        """
+        """Stage the failed rows, which may exceed memory. Called before ``commit``, and only if there are any."""
         ...
 
 
@@ -190,27 +189,27 @@ class RunSink(Protocol):
 
 @runtime_checkable
 class OnceSink(Protocol):
-    """A sink whose commit leaves a mark, so that a job that was killed just then does not append twice."""
+    """A sink whose commit leaves a mark, so that a job that is killed then does not append twice."""
 
     def marked(self, run_id: str) -> Sink:
-        """Return the sink of a write that is known by ``run_id``, whose commit leaves its mark as it shows the rows."""
+        """Return a sink whose commit leaves the mark ``run_id`` in the same transaction as the rows."""
         ...
 
     def has_committed(self, run_id: str) -> bool:
-        """Say whether there is the mark of a write: where there is none, its rows are not there."""
+        """Return True if the mark exists. Without it, the rows of that write are not there."""
         ...
 
     def forget(self, run_id: str) -> None:
-        """Remove the mark of a write, as it is noted elsewhere what became of it."""
+        """Remove a mark. Called once the job has recorded the commit."""
         ...
 
 
 @runtime_checkable
 class PartSink(Protocol):
-    """A sink whose output can be made in parts, each complete in itself, which are committed together."""
+    """A sink whose output can be written in complete parts that are committed together."""
 
     def open_part(self, first_row: int) -> Writer:
-        """Return a writer for one part, whose names sort by ``first_row``. Called in a worker."""
+        """Return a writer for one part. The names of parts sort by ``first_row``. Called in a worker."""
         ...
 
 
@@ -247,21 +246,21 @@ class WorkerContext:
 
 
 class Handler(Protocol):
-    """The work of one stage in one worker: built there, used by one thread at a time, closed by the pool."""
+    """Does the work of one stage in one worker. Built there, used by one thread at a time, closed by the pool."""
 
     def process(self, item: Any, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-        """Return what one input gives: one batch, or an iterator of several that is drawn as there is room for them.
+        """Return the output of one input: a batch, or an iterator of batches that the pool draws as memory allows.
 
-        ``item`` is a batch, or a ReadTask for a scan; ``first_row`` is its position in the stage's input.
+        ``item`` is a batch, or a ReadTask for a scan; ``first_row`` is its position in the input of the stage.
         """
         ...
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield what the handler still holds once no input is left."""
+        """Yield the rest of the output. Called once, after the last input."""
         ...
 
     def close(self) -> None:
-        """Release everything. Called exactly once, also after an error."""
+        """Release everything. Called once, also after an error."""
         ...
 
 
@@ -275,10 +274,10 @@ class Interruptible(Protocol):
 
 
 class Origin(NamedTuple):
-    """Where rows that follow each other in a bundle come from, in a query that keeps account of it.
+    """The origin of consecutive rows of a bundle, in a query that tracks lineage.
 
-    They are the ``num_rows`` rows of the read ``source`` from ``start`` on, one for one; or, where ``start`` is None,
-    rows that were made of the lot ``source``: of several rows together, in a way that cannot be told row by row.
+    They are ``num_rows`` rows of the read ``source`` from ``start`` on, one for one. If ``start`` is None, they were
+    made of the lot ``source``, a group of rows whose outputs cannot be traced row by row.
     """
 
     source: int
@@ -287,7 +286,7 @@ class Origin(NamedTuple):
 
 
 task_origins: ContextVar[tuple[Origin, ...]] = ContextVar("penstock_task_origins", default=())
-"""Where the rows of the task come from that an async handler works on; empty where nobody keeps account of it."""
+"""The origins of the rows of the present async task; empty in a query without lineage."""
 
 
 def cut_origins(origins: Sequence[Origin], offset: int, num_rows: int) -> tuple[Origin, ...]:
@@ -307,10 +306,10 @@ def cut_origins(origins: Sequence[Origin], offset: int, num_rows: int) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A batch of rows as the executor sees it: a handle it passes on, and what it must know to decide.
+    """A batch of rows as the executor sees it: a handle, and the numbers that its decisions need.
 
-    Locally ``handle`` is the RecordBatch, on Ray an ObjectRef. ``offset`` and ``num_rows`` select a part of what the
-    handle holds, so that the driver can cut without touching data. ``origins`` is empty where nobody asks for it.
+    Locally ``handle`` is the RecordBatch, on Ray an ObjectRef. ``offset`` and ``num_rows`` select a slice of it, so that
+    the driver can cut without touching data. ``origins`` is empty in a query without lineage.
     """
 
     handle: Any
@@ -320,7 +319,7 @@ class Bundle:
     origins: tuple[Origin, ...] = ()
 
     def slice(self, offset: int, num_rows: int) -> Bundle:
-        """Return a part; its bytes are taken to be in proportion."""
+        """Return a slice; its bytes are estimated in proportion."""
         if offset == 0 and num_rows == self.num_rows:
             return self
         nbytes = self.nbytes * num_rows // max(self.num_rows, 1)
@@ -330,24 +329,23 @@ class Bundle:
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One input on its way through a stage: a ReadTask, or bundles that the worker joins into one batch."""
+    """One input of a stage: a ReadTask, or bundles that the worker joins into one batch."""
 
     item: ReadTask | tuple[Bundle, ...]
     first_row: int
     nbytes: int
     num_rows: int = 0
-    busy_s: float = 0.0  # what workers have spent on it so far
-    outputs: list[Bundle] = field(default_factory=list)  # given, not yet passed on by the executor
+    busy_s: float = 0.0  # spent by workers so far
+    outputs: list[Bundle] = field(default_factory=list)  # produced, not yet passed on by the executor
     is_done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a pool tells the executor of a task: an output, that it is done, or both; or that it failed.
+    """A message of a pool to the executor: a task has an output, is done, or failed.
 
-    ``task`` is None for the outputs of ``finish``; the last of those has ``is_done``. ``errors`` are the rows that
-    failed on the way to this output, and were tolerated. ``wanted_cpu_s`` is for how much of ``busy_s`` the worker had
-    a core or waited for one, where the pool measures it.
+    ``task`` is None for the outputs of ``finish``; the last of those has ``is_done``. ``errors`` are tolerated failed
+    rows. ``wanted_cpu_s`` is the part of ``busy_s`` in which the worker had a core or waited for one, if measured.
     """
 
     task: Task | None
@@ -363,54 +361,54 @@ Emit = Callable[[Report], None]
 
 
 class WorkerPool(Protocol):
-    """Runs one stage's handlers on tasks. Made with a thread-safe ``emit``; no method blocks but ``close``.
+    """Runs the handlers of one stage. Made with a thread-safe ``emit``; only ``close`` may block.
 
-    A task gives its outputs one at a time: after each the pool emits a Report and lets the task rest until it is
-    submitted again, so the executor decides when a worker may produce more.
+    A task gives its outputs one at a time. After each the pool emits a Report, and the task rests until it is submitted
+    again. So the executor decides when a worker may produce more.
     """
 
-    capacity: int  # how many tasks it can hold at once, resting ones included
+    capacity: int  # tasks that it can hold at once, including resting ones
 
     def submit(self, task: Task) -> None:
-        """Start a task, or carry on one that rests. Never called for more than ``capacity`` tasks at once."""
+        """Start a task, or resume one that rests. Never called for more than ``capacity`` tasks at once."""
         ...
 
     def finish(self) -> None:
-        """No task will come any more: have every worker give what it holds, then emit a last Report."""
+        """Finish all handlers, emit their outputs, then a last Report. Called once, after the last task."""
         ...
 
     def close(self) -> None:
-        """Stop at once and release threads, processes and memory; returns when they are gone. May be called twice."""
+        """Stop at once and release threads, processes and memory. Returns when they are gone; may be called twice."""
         ...
 
 
 class Subscriber(Protocol):
-    """Is told of events as they happen, in order, on the driver's thread; must return quickly and never raise."""
+    """Receives events in order, on the driver's thread. It must return quickly and never raise."""
 
     def on_event(self, event: Event) -> None: ...
 
 
 class Ledger(Protocol):
-    """A durable log of finished calls, by key. Safe to be used by several threads and processes at once.
+    """A durable log of finished calls, by key. Safe to use from several threads and processes at once.
 
-    Opened and closed by the query that uses it, in each process that does.
+    Each process of a query opens its own and closes it.
     """
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those keys that have one. Reads files: quickest for about 1,000 keys at a time."""
+        """Return the values of the keys that have one. Reads files; fastest with about 1,000 keys at a time."""
         ...
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Keep a value for a key that has none: the first one stays. Returns at once; durable within 100 ms.
+        """Store a value unless the key has one. Returns at once; the value is durable within 100 ms.
 
-        Blocks while the disk is far behind, and raises LedgerError when it refuses and memory is full of what waits.
+        Blocks while the disk is far behind. Raises LedgerError if the disk fails and the queue in memory is full.
         """
         ...
 
     def flush(self) -> None:
-        """Return when everything put so far is durable; raises LedgerError if that failed, and may be called again."""
+        """Return when all values are durable. Raises LedgerError on failure; may be called again."""
         ...
 
     def close(self) -> None:
-        """Flush, then let go of everything, also if the flush raises. May be called twice."""
+        """Flush, then release everything, also if the flush raises. May be called twice."""
         ...

@@ -1,4 +1,4 @@
-"""Where a row came from, kept beside it for the sake of its errors."""
+"""Carry columns along that identify a row in its errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from penstock.plan.nodes import Plan, UdfProject
 from penstock.types import DataType
 
 
-def with_origins(plan: UdfProject) -> Plan:
-    """Return what a call reads from; where failed rows are recorded, with what they were made of as well.
+def with_error_columns(plan: UdfProject) -> Plan:
+    """Return the input of a call. If failed rows are recorded, it also has the columns that its arguments came from.
 
     UdfProject(UdfProject(x, download(path) as t, keep=[]), decode_image(t) as i, keep=[])
         ->  the inner one with keep=[path], which the outer one drops
 
-    The bytes of a file do not tell which file it was. Only text and numbers are carried along.
+    The bytes of a file do not identify the file. Only text and numbers are carried along.
     """
     if plan.keep is None or plan.call.udf.policy.on_error == "raise":
         return plan.child

@@ -7,26 +7,9 @@ from typing import Any
 
 from penstock.expr.nodes import describe
 from penstock.expr.udf import BatchLimits, BatchSpec, Policy, Resources, UdfSpec
+from penstock.plan import nodes
 from penstock.plan.lower import lower, step_name
-from penstock.plan.nodes import (
-    Concat,
-    Explode,
-    Filter,
-    IntoBatches,
-    Limit,
-    MapBatches,
-    MonotonicId,
-    Plan,
-    Project,
-    Repartition,
-    Sample,
-    Scan,
-    SetOperation,
-    UdfProject,
-    Unpivot,
-    Write,
-    sink_name,
-)
+from penstock.plan.nodes import Plan, sink_name
 from penstock.plan.optimizer import optimize
 from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Measured, Paced, Read, Stage, Step
 
@@ -53,7 +36,7 @@ def explain(plan: Plan) -> str:
 
 
 def explain_stages(stages: Sequence[Stage]) -> str:
-    """List stages in the order data flows, with what each reads from and how it is fed."""
+    """List stages in the order of the data flow, with their inputs and inbox policies."""
     width = max(len(stage.name) for stage in stages)
     lines = []
     for index, stage in enumerate(stages):
@@ -74,7 +57,7 @@ def _tree(plan: Plan) -> list[str]:
 
 def _line(plan: Plan) -> str:
     match plan:
-        case Scan(source, columns, predicate, limit):
+        case nodes.Scan(source, columns, predicate, limit):
             details = []
             if columns is not None:
                 details.append(f"columns {', '.join(columns)}")
@@ -83,35 +66,35 @@ def _line(plan: Plan) -> str:
             if limit is not None:
                 details.append(f"limit {limit}")
             return _with_details(f"Scan {source.name}", details)
-        case Project(exprs=exprs):
+        case nodes.Project(exprs=exprs):
             return f"Project {', '.join(describe(expr) for expr in exprs)}"
-        case Filter(predicate=predicate):
+        case nodes.Filter(predicate=predicate):
             return f"Filter {describe(predicate)}"
-        case UdfProject(call=call, column=column, keep=keep):
+        case nodes.UdfProject(call=call, column=column, keep=keep):
             details = _udf_details(call.udf) + ([f"keep {', '.join(keep) or 'nothing'}"] if keep is not None else [])
             return _with_details(f"Udf {describe(call)} as {column}", details)
-        case MapBatches(spec=spec):
+        case nodes.MapBatches(spec=spec):
             return _with_details(f"{_title(spec.verb)} {spec.name}", _udf_details(spec))
-        case Limit(num_rows=num_rows, offset=offset):
+        case nodes.Limit(num_rows=num_rows, offset=offset):
             return f"Limit {'all' if num_rows is None else num_rows}{f' offset {offset}' if offset else ''}"
-        case Sample(fraction=fraction, seed=seed, is_with_replacement=is_with_replacement):
+        case nodes.Sample(fraction=fraction, seed=seed, is_with_replacement=is_with_replacement):
             details = [] if seed is None else [f"seed {seed}"]
             return _with_details(f"Sample {fraction}", details + ["with replacement"] * is_with_replacement)
-        case Explode(columns=columns):
+        case nodes.Explode(columns=columns):
             return f"Explode {', '.join(columns)}"
-        case Unpivot(ids=ids, values=values, variable_name=variable, value_name=value):
+        case nodes.Unpivot(ids=ids, values=values, variable_name=variable, value_name=value):
             return f"Unpivot {', '.join(values)} as {variable}, {value}: ids {', '.join(ids) or 'none'}"
-        case MonotonicId(column=column):
+        case nodes.MonotonicId(column=column):
             return f"MonotonicId {column}"
-        case IntoBatches(size=size):
+        case nodes.IntoBatches(size=size):
             return f"IntoBatches {size}"
-        case Repartition(num_partitions=num_partitions):
+        case nodes.Repartition(num_partitions=num_partitions):
             return f"Repartition {num_partitions}"
-        case Concat():
+        case nodes.Concat():
             return "Concat"
-        case SetOperation(verb=verb):
+        case nodes.SetOperation(verb=verb):
             return verb.capitalize()
-        case Write(sink=sink):
+        case nodes.Write(sink=sink):
             return f"Write {sink_name(sink)}"
     raise AssertionError(f"no text for {type(plan).__name__}")
 
@@ -125,7 +108,7 @@ def _with_details(head: str, details: Sequence[str]) -> str:
 
 
 def _udf_details(spec: UdfSpec | BatchSpec) -> list[str]:
-    """Return what differs from the defaults."""
+    """Return the options that differ from their defaults."""
     details = [f"batch_size {spec.batch_size}"] if isinstance(spec.batch_size, int) else []
     if isinstance(spec, UdfSpec) and spec.target.is_generator:
         details.insert(0, "generator")

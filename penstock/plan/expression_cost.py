@@ -1,4 +1,4 @@
-"""What rules ask of an expression before they move it: what it costs, and whether it can fail."""
+"""Properties of an expression that decide whether a rule may move it: its cost, and whether it can fail."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ MAX_SIZE = 32  # nodes of an expression
 
 
 def is_trivial(expr: Expr) -> bool:
-    """Say whether it is a column or a constant, under any name: nothing is computed."""
+    """Return True for a column or a constant, under any name: nothing is computed."""
     return isinstance(unalias(expr), (ColumnRef, Literal))
 
 
 def is_small(expr: Expr) -> bool:
-    """Say whether it may be put into another one: a chain of a thousand selects must not become one deep expression."""
+    """Return True if it may be merged into another: a thousand selects must not become one deep expression."""
     return next(islice(walk(expr), MAX_SIZE, None), None) is None
 
 
 def is_cheap(expr: Expr) -> bool:
-    """Say whether computing it twice costs less than carrying rows along that a filter would drop."""
+    """Return True if computing it twice costs less than keeping rows that a filter would drop."""
     return _consists_of(expr, CHEAP)
 
 
 def cannot_fail(expr: Expr) -> bool:
-    """Say whether it gives an answer for every row, so that it may be computed for rows it would not have met.
+    """Return True if it cannot raise for any row, so that it may see rows that another filter would have dropped.
 
-    ``where(b != 0).where(a // b > 1)`` is how people guard an expression that can fail.
+    Users guard expressions that can fail with ``where(b != 0).where(a // b > 1)``.
     """
     return _consists_of(expr, SAFE)
 

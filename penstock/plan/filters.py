@@ -1,11 +1,12 @@
-"""Our predicates as Arrow expressions, for sources that filter as they read. Exact, or not at all.
+"""Convert predicates to Arrow expressions, for sources that filter as they read. Exact, or not at all.
 
-Exact means: true for the same rows. A part of a predicate that is null where ours is false, or the other way round,
-makes no difference under ``and`` and ``or``, but does under ``not``; so it matters whether a ``not`` is above.
+Exact means true for the same rows. Null instead of false makes no difference under ``and`` and ``or``, but does under
+``not``, so the conversion depends on whether a ``not`` is above.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pyarrow as pa
@@ -17,32 +18,34 @@ from penstock.protocols import Condition
 from penstock.types import Schema
 
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
-_COMPARISONS = {"equal", "not_equal", *_MIRRORED}
 _OPERATORS: dict[str, Any] = {
     "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="
 }  # fmt: skip
+_COMPARE = {
+    "equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge,
+}  # fmt: skip
 _EXACT_IN_FLOAT = 2**53
 
-MAX_NODES = 500
-"""A predicate of more nodes stays with us: Arrow visits shared parts again and again, and recursively."""
+MAX_NODES = 500  # of a converted predicate: Arrow visits shared parts repeatedly and recursively
 
 
 def to_arrow_filter(expr: Expr, schema: Schema) -> pc.Expression | None:
-    """Return the predicate as Arrow's own, or None if Arrow might answer differently for some row."""
+    """Return the predicate as an Arrow expression, or None if Arrow might differ for some row."""
     return _convert(expr, schema, is_negated=False) if _num_nodes(expr) <= MAX_NODES else None
 
 
 def to_condition(part: Expr, schema: Schema) -> Condition | None:
-    """Return one part of such a predicate as plain data, or None if it is not a single comparison."""
+    """Return one part of a converted predicate as plain data, or None if it is not a single comparison."""
     match unalias(part):
         case Call("is_null" | "not_null" as function, (ColumnRef(column),)):
             return Condition(column, "is null" if function == "is_null" else "is not null")
         case Call("is_in", (ColumnRef(column), Literal(scalar))):
             values = [_as_type(option, schema[column].dtype.arrow) for option in scalar.values]
             return Condition(column, "in", tuple(value.as_py() for value in values if value is not None))
-        case Call(function, (ColumnRef(column), Literal(scalar))) if function in _COMPARISONS:
+        case Call(function, (ColumnRef(column), Literal(scalar))) if function in _OPERATORS:
             return _comparison(function, column, scalar, schema)
-        case Call(function, (Literal(scalar), ColumnRef(column))) if function in _COMPARISONS:
+        case Call(function, (Literal(scalar), ColumnRef(column))) if function in _OPERATORS:
             return _comparison(_MIRRORED.get(function, function), column, scalar, schema)
         case _:
             return None
@@ -54,7 +57,7 @@ def _comparison(function: str, column: str, scalar: pa.Scalar, schema: Schema) -
 
 
 def _num_nodes(expr: Expr) -> int:
-    """Return the size of the tree with shared parts written out each time, as Arrow has them."""
+    """Return the size of the tree, with shared parts counted each time."""
     sizes: dict[int, int] = {}
     for node in bottom_up(expr):
         sizes[id(node)] = 1 + sum(sizes[id(child)] for child in node.children)
@@ -79,9 +82,9 @@ def _convert(expr: Expr, schema: Schema, is_negated: bool) -> pc.Expression | No
             return pc.field(column).is_valid()
         case Call("is_in", (ColumnRef(column), Literal(scalar))) if column in schema and not is_negated:
             return _is_in(column, scalar, schema[column].dtype.arrow)
-        case Call(function, (ColumnRef(column), Literal(scalar))) if function in _COMPARISONS and column in schema:
+        case Call(function, (ColumnRef(column), Literal(scalar))) if function in _OPERATORS and column in schema:
             return _compare(function, column, scalar, schema[column].dtype.arrow, is_negated)
-        case Call(function, (Literal(scalar), ColumnRef(column))) if function in _COMPARISONS and column in schema:
+        case Call(function, (Literal(scalar), ColumnRef(column))) if function in _OPERATORS and column in schema:
             return _compare(_MIRRORED.get(function, function), column, scalar, schema[column].dtype.arrow, is_negated)
         case _:
             return None
@@ -90,30 +93,17 @@ def _convert(expr: Expr, schema: Schema, is_negated: bool) -> pc.Expression | No
 def _compare(
     function: str, column: str, scalar: pa.Scalar, dtype: pa.DataType, is_negated: bool
 ) -> pc.Expression | None:
-    # Parquet's statistics leave NaN out, so Arrow may skip a row group for which only NaN makes the predicate true.
+    # Parquet's statistics ignore NaN, so Arrow may skip a row group in which only NaN makes the predicate true.
     if pt.is_floating(dtype) and (is_negated or function == "not_equal"):
         return None
     value = _as_type(scalar, dtype)
     if value is None:
         return None
-    field = pc.field(column)
-    match function:
-        case "equal":
-            return field == value
-        case "not_equal":
-            return field != value
-        case "less":
-            return field < value
-        case "less_equal":
-            return field <= value
-        case "greater":
-            return field > value
-        case _:
-            return field >= value
+    return _COMPARE[function](pc.field(column), value)
 
 
 def _is_in(column: str, scalar: pa.Scalar, dtype: pa.DataType) -> pc.Expression | None:
-    if not scalar.is_valid or pt.is_floating(dtype):  # membership tells 0.0 from -0.0, statistics do not
+    if not scalar.is_valid or pt.is_floating(dtype):  # membership distinguishes 0.0 from -0.0, statistics do not
         return None
     values = [value for option in scalar.values if (value := _as_type(option, dtype)) is not None]
     if not values or len(values) < len(scalar.values):
@@ -122,7 +112,7 @@ def _is_in(column: str, scalar: pa.Scalar, dtype: pa.DataType) -> pc.Expression 
 
 
 def _as_type(scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar | None:
-    """Return the constant as a value of the column's type, if comparing there is the same as comparing as we do."""
+    """Return the constant as a value of the column's type, if that does not change the comparison."""
     if not scalar.is_valid:
         return None
     if scalar.type == dtype:
@@ -141,11 +131,5 @@ def _as_type(scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar | None:
 
 
 def _is_plain(dtype: pa.DataType) -> bool:
-    return bool(
-        pt.is_boolean(dtype)
-        or pt.is_integer(dtype)
-        or (pt.is_floating(dtype) and not pt.is_float16(dtype))
-        or pt.is_string(dtype)
-        or pt.is_date(dtype)
-        or pt.is_timestamp(dtype)
-    )
+    checks = (pt.is_boolean, pt.is_integer, pt.is_floating, pt.is_string, pt.is_date, pt.is_timestamp)
+    return any(check(dtype) for check in checks) and not pt.is_float16(dtype)

@@ -1,4 +1,4 @@
-"""Logical plan to stages: what can be done to a batch in one go becomes one stage."""
+"""Lower a logical plan to stages. Steps that can run on a batch one after another share a stage."""
 
 from __future__ import annotations
 
@@ -7,28 +7,11 @@ from dataclasses import replace
 
 from penstock.expr.nodes import Expr, Star, describe, has_udf
 from penstock.expr.udf import BatchSpec, Resources, UdfSpec
-from penstock.plan.error_columns import with_origins
+from penstock.plan import nodes
+from penstock.plan.error_columns import with_error_columns
 from penstock.plan.expression_cost import is_trivial
 from penstock.plan.filters import to_arrow_filter, to_condition
-from penstock.plan.nodes import (
-    Concat,
-    Explode,
-    Filter,
-    IntoBatches,
-    Limit,
-    MapBatches,
-    MonotonicId,
-    Plan,
-    Project,
-    Repartition,
-    Sample,
-    Scan,
-    SetOperation,
-    UdfProject,
-    Unpivot,
-    Write,
-    sink_name,
-)
+from penstock.plan.nodes import Plan, sink_name
 from penstock.plan.stages import (
     AtMost,
     CallBatch,
@@ -59,30 +42,26 @@ from penstock.plan.substitution import conjuncts
 from penstock.protocols import Condition, ReadRequest
 
 ASYNC_CALLS_PER_TASK = 8
-"""Rows of a task for each that may wait at once. So a task takes about as long as eight calls one after another,
-however many wait: few enough that results come soon, enough that what a task costs by itself is little."""
+"""Rows of a task per concurrent call. A task then lasts about as long as eight calls: results come soon, and the
+overhead of a task is small."""
 MIN_ASYNC_ROWS = 128
 ASYNC_BATCH_ROWS = 1024
 CACHED_BATCH_ROWS = 256
-"""Rows of a batch whose result is kept, where the user gives no size: a size found by measurement is another one each
-time, and what was kept of another batch is of no use."""
+"""Rows of a batch whose result is cached. A size found by measurement differs in each run, and so would the keys."""
 MAX_BATCH_ROWS = 2**20
-PREPARED_ROWS = 1024
-"""Of a task whose rows' results are known already: a task costs little then, and no slow row holds others up."""
-
-WRITTEN_NBYTES = 2**20
-"""Data handed to a writer at once: a small result goes to one writer, so into one file, and in order."""
+PREPARED_ROWS = 1024  # of a task whose results are all cached: it is quick, and no slow row delays the others
+WRITTEN_NBYTES = 2**20  # for a writer at once: a small result becomes one file, in input order
 
 _WHOLE = Whole()
 _DEFAULT = Resources()
 
 
 def lower(plan: Plan, *, is_ordered: bool, parts: Gathered | None = None) -> tuple[Stage, ...]:
-    """Return the stages of a plan whose UDF calls are split, each after those it reads from; the last gives the rows.
+    """Return the stages of a plan whose UDF calls are split, each after its inputs; the last one gives the rows.
 
-    With ``is_ordered`` the rows come in input order. Otherwise they come as they are done, and only the stages whose
-    result depends on the order of rows are fed in order. With ``parts`` a write makes parts so large that can each be
-    committed, and reads give the rows of their sources as they are, so that it can be told which are in a part.
+    With ``is_ordered`` the rows come in input order. Otherwise they come as they are done, and only stages whose result
+    depends on the order get their input in order. With ``parts`` a write makes parts of that size that can be committed
+    one by one, and reads do no steps, so that each row of a part can be traced to its source.
     """
     stages = _Stages(parts)
     stages.lower(plan)
@@ -90,51 +69,51 @@ def lower(plan: Plan, *, is_ordered: bool, parts: Gathered | None = None) -> tup
 
 
 class _Stages:
-    """The stages so far. Each has one reader at most, so the last one of a branch may still be given more steps."""
+    """The stages so far. Each has at most one reader, so more steps can be added to the last stage of a branch."""
 
     def __init__(self, parts: Gathered | None) -> None:
         self.built: list[Stage] = []
         self._parts = parts
 
     def lower(self, plan: Plan) -> int:
-        """Add what ``plan`` needs and return the number of the stage that gives its rows."""
+        """Add the stages of ``plan`` and return the index of the one that gives its rows."""
         match plan:
-            case Scan():
+            case nodes.Scan():
                 return self._scan(plan)
-            case Project(child, exprs):
+            case nodes.Project(child, exprs):
                 assert not plan.has_udf, "split_udf_calls comes before lower"
                 return self._step(self.lower(child), Select(exprs))
-            case Filter(child, predicate):
+            case nodes.Filter(child, predicate):
                 assert not has_udf(predicate), "split_udf_calls comes before lower"
                 return self._step(self.lower(child), Where(predicate))
-            case Explode(child, columns):
+            case nodes.Explode(child, columns):
                 return self._step(self.lower(child), ExplodeLists(columns))
-            case Unpivot(child, ids, values, variable_name, value_name):
+            case nodes.Unpivot(child, ids, values, variable_name, value_name):
                 return self._step(self.lower(child), Melt(ids, values, variable_name, value_name))
-            case MonotonicId(child, column):
+            case nodes.MonotonicId(child, column):
                 return self._add(Transform((NumberRows(column),)), self.lower(child))
-            case Sample(child, fraction, seed, is_with_replacement):
+            case nodes.Sample(child, fraction, seed, is_with_replacement):
                 return self._add(Transform((TakeSample(fraction, seed, is_with_replacement),)), self.lower(child))
-            case UdfProject(_, call, column, keep):
-                return self._call(CallUdf(call, column, keep), call.udf, self.lower(with_origins(plan)))
-            case MapBatches(child, spec):
-                return self._call(CallBatch(spec), spec, self.lower(child))
-            case Limit(child, num_rows, offset):
+            case nodes.UdfProject(_, call, column, keep):
+                return self._call(CallUdf(call, column, keep), self.lower(with_error_columns(plan)))
+            case nodes.MapBatches(child, spec):
+                return self._call(CallBatch(spec), self.lower(child))
+            case nodes.Limit(child, num_rows, offset):
                 return self._add(None, self.lower(child), inbox=Cut(num_rows, offset))
-            case IntoBatches(child, size):
+            case nodes.IntoBatches(child, size):
                 return self._add(Transform(()), self.lower(child), inbox=Exactly(size))
-            case Repartition(child, num_partitions):
+            case nodes.Repartition(child, num_partitions):
                 return self._add(Transform(()), self.lower(child), inbox=Evenly(num_partitions))
-            case Concat():
+            case nodes.Concat():
                 return self._add(None, *[self.lower(branch) for branch in _branches(plan)])
-            case SetOperation(child, verb, side):
+            case nodes.SetOperation(child, verb, side):
                 return self._add(CombineSets(verb, side), self.lower(child))
-            case Write(child, sink):
+            case nodes.Write(child, sink):
                 gathered = self._parts or Gathered(WRITTEN_NBYTES)
                 return self._add(WriteOut(sink, self._parts is not None), self.lower(child), inbox=gathered)
         raise AssertionError(f"no stage for {type(plan).__name__}")
 
-    def _scan(self, scan: Scan) -> int:
+    def _scan(self, scan: nodes.Scan) -> int:
         predicate, conditions = None, tuple[Condition, ...]()
         if scan.predicate is not None:
             schema = scan.source.schema()
@@ -153,14 +132,14 @@ class _Stages:
         self.built.append(replace(stage, name=stage_name(stage)))
         return len(self.built) - 1
 
-    def _call(self, work: CallUdf | CallBatch, spec: UdfSpec | BatchSpec, source: int) -> int:
-        inbox = _batching(spec)
-        if (isinstance(inbox, Measured) or spec.cache) and _is_into_batches(self.built[source]):
-            inbox = _WHOLE  # the user has just said how large batches are to be
-        return self._add(work, source, inbox=inbox, resources=spec.resources)
+    def _call(self, work: CallUdf | CallBatch, source: int) -> int:
+        inbox = _batching(work.spec)
+        if (isinstance(inbox, Measured) or work.spec.cache) and _is_into_batches(self.built[source]):
+            inbox = _WHOLE  # into_batches has set the batch size
+        return self._add(work, source, inbox=inbox, resources=work.spec.resources)
 
     def _step(self, source: int, step: Step) -> int:
-        """Do a step where the rows are made, if that is the right place for it; in a stage of its own if not."""
+        """Add a step to the stage that makes the rows, or as a stage of its own if workers should be separate."""
         stage = self.built[source]
         match stage.work:
             case Read() if self._parts is not None:
@@ -177,19 +156,19 @@ class _Stages:
 
 
 def _branches(plan: Plan) -> list[Plan]:
-    """Return the inputs of a concat, those of nested concats in their place."""
-    if not isinstance(plan, Concat):
+    """Return the inputs of a concat, with nested concats flattened."""
+    if not isinstance(plan, nodes.Concat):
         return [plan]
     return [branch for child in plan.inputs for branch in _branches(child)]
 
 
 def _is_picking(step: Step) -> bool:
-    """Say whether a step only picks, orders and renames columns: too little to be worth a stage."""
+    """Return True if a step only picks, orders and renames columns, which is too cheap for a stage."""
     return isinstance(step, Select) and all(is_trivial(expr) or isinstance(expr, Star) for expr in step.exprs)
 
 
 def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
-    """Return how rows reach a function: in the size the user gave, else in what suits its kind."""
+    """Return the inbox policy of a function: the user's batch size, else one that suits its kind."""
     is_batch = spec.target.is_batch
     if isinstance(spec.batch_size, int):
         return Exactly(spec.batch_size)
@@ -199,12 +178,11 @@ def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
         return Exactly(CACHED_BATCH_ROWS)
     if is_batch and spec.batch_size == "auto":
         return Measured(ASYNC_BATCH_ROWS if spec.target.is_async else MAX_BATCH_ROWS)
-    if spec.target.is_async:
-        if isinstance(spec, BatchSpec):
-            return AtMost(_async_rows(spec))
-        return AtMost(
-            _async_rows(spec), spec.builtin.task_nbytes, None if spec.builtin.prepare is None else PREPARED_ROWS
-        )
+    if spec.target.is_async and (is_batch or isinstance(spec, BatchSpec)):
+        return AtMost(ASYNC_BATCH_ROWS)
+    if isinstance(spec, UdfSpec) and spec.target.is_async:
+        quick_rows = None if spec.builtin.prepare is None else PREPARED_ROWS
+        return AtMost(_async_rows(spec), spec.builtin.task_nbytes, quick_rows)
     return _WHOLE if is_batch else Paced()
 
 
@@ -212,16 +190,14 @@ def _is_into_batches(stage: Stage) -> bool:
     return isinstance(stage.inbox, Exactly) and isinstance(stage.work, Transform)
 
 
-def _async_rows(spec: UdfSpec | BatchSpec) -> int:
-    if isinstance(spec, BatchSpec) or spec.target.is_batch:
-        return ASYNC_BATCH_ROWS
+def _async_rows(spec: UdfSpec) -> int:
     if spec.builtin.task_rows is not None:
         return spec.builtin.task_rows
     return max(MIN_ASYNC_ROWS, ASYNC_CALLS_PER_TASK * spec.max_concurrent_calls)
 
 
 def _with_order(stages: Sequence[Stage], is_ordered: bool) -> tuple[Stage, ...]:
-    """Return the stages with order kept where something downstream depends on it."""
+    """Return the stages, marked as ordered if a stage downstream depends on the order."""
     needed = [is_ordered] * len(stages)
     for index in reversed(range(len(stages))):
         for source in stages[index].inputs:
@@ -233,9 +209,7 @@ def _depends_on_order(stage: Stage) -> bool:
     match stage.inbox, stage.work:
         case (Cut() | Evenly(), _):
             return True
-        case (Exactly(), CallUdf(call=call)) if call.udf.cache:
-            return True
-        case (Exactly(), CallBatch(spec=spec)) if spec.cache:
+        case (Exactly(), CallUdf() | CallBatch() as work) if work.spec.cache:
             return True
         case (_, Transform((NumberRows() | TakeSample(seed=int()), *_))):
             return True
@@ -245,11 +219,11 @@ def _depends_on_order(stage: Stage) -> bool:
             return False
 
 
-# --- names, for progress and errors ---
+# --- names ---
 
 
 def stage_name(stage: Stage) -> str:
-    """Return a few words that tell a user which part of the query this is."""
+    """Return the name of a stage for progress and errors."""
     match stage.work:
         case Read(source):
             return f"read {source.name}"
@@ -277,7 +251,7 @@ def stage_name(stage: Stage) -> str:
 
 
 def step_name(step: Step) -> str:
-    """Return a step in a few words."""
+    """Return a short description of a step."""
     match step:
         case Select(exprs):
             return f"select {', '.join(_column_name(expr) for expr in exprs)}"

@@ -1,14 +1,14 @@
 """Logical plan nodes: frozen data, validated when built, so that an error points at the user's own line.
 
-``schema`` is None downstream of ``map_batches`` and its kind, whose columns are only known once they run; what depends
-on an unknown schema is checked on the first batch instead.
+``schema`` is None downstream of ``map_batches`` and the like, whose columns are only known when they run. Checks that
+need the schema then happen on the first batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.nodes import ColumnRef, Expr, UdfCall, describe, has_udf, walk
@@ -20,15 +20,16 @@ from penstock.types import DataType, Field, Schema, supertype
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One node of a plan: what it is made from, and the schema it gives."""
+    """One node of a plan."""
 
     schema: Schema | None = field(init=False, compare=False, repr=False)
+    is_row_preserving: ClassVar[bool] = False  # row i of the output is made of row i of the input alone
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", self._output_schema())
 
     def _output_schema(self) -> Schema | None:
-        raise AssertionError(f"{type(self).__name__} does not say its schema")
+        raise AssertionError(f"{type(self).__name__} has no _output_schema")
 
     @property
     def children(self) -> tuple[Plan, ...]:
@@ -37,11 +38,6 @@ class Plan:
     def with_children(self, children: tuple[Plan, ...]) -> Plan:
         """Return the node over other children."""
         return self
-
-    @property
-    def is_row_preserving(self) -> bool:
-        """Whether row i of the output is made of row i of the input alone."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class Unary(Plan):
 
 @dataclass(frozen=True, slots=True)
 class Scan(Plan):
-    """Rows of a source; ``columns``, ``predicate`` and ``limit`` are what the optimizer pushed down into it."""
+    """Rows of a source. The optimizer pushes ``columns``, ``predicate`` and ``limit`` down into it."""
 
     source: Source
     columns: tuple[str, ...] | None = None
@@ -80,20 +76,20 @@ class Scan(Plan):
 
 @dataclass(frozen=True, slots=True)
 class Project(Unary):
-    """A select list. Stars and unnests are written out when built, where the schema is known."""
+    """A select list. Stars and unnests are expanded when it is built, if the schema is known."""
 
     exprs: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "exprs", expand(self.exprs, self.child.schema))
-        # A bare super() does not work in a dataclass with slots: the class object is made anew.
+        # A bare super() does not work in a dataclass with slots, which is a new class object.
         Plan.__post_init__(self)
 
     def _output_schema(self) -> Schema | None:
         return None if self.child.schema is None else schema_of(self.exprs, self.child.schema)
 
     @property
-    def is_row_preserving(self) -> bool:
+    def is_row_preserving(self) -> bool:  # type: ignore[override]
         computed = (expr for expr in self.exprs if not isinstance(expr, ColumnRef))
         return not any(
             isinstance(node, UdfCall) and node.udf.target.is_generator for expr in computed for node in walk(expr)
@@ -123,7 +119,7 @@ class Filter(Unary):
 
 @dataclass(frozen=True, slots=True)
 class UdfProject(Unary):
-    """The columns in ``keep`` (None: all), and ``column`` computed by one UDF call; a generator repeats the others."""
+    """The columns in ``keep`` (None: all), and ``column`` from one UDF call. A generator repeats the others."""
 
     call: UdfCall
     column: str
@@ -138,13 +134,13 @@ class UdfProject(Unary):
         return Schema([*others, Field(self.column, self.call.udf.return_dtype)])
 
     @property
-    def is_row_preserving(self) -> bool:
+    def is_row_preserving(self) -> bool:  # type: ignore[override]
         return not self.call.udf.target.is_generator
 
 
 @dataclass(frozen=True, slots=True)
 class MapBatches(Unary):
-    """A Python function over batches or rows, free to change columns and row count."""
+    """A Python function over batches or rows that may change columns and row count."""
 
     spec: BatchSpec
 
@@ -183,7 +179,7 @@ class Sample(Unary):
 
 @dataclass(frozen=True, slots=True)
 class Explode(Unary):
-    """A row for each element of the list ``columns`` taken together; null and empty lists give one row of null."""
+    """A row for each element of the list ``columns``; null and empty lists give one row of null."""
 
     columns: tuple[str, ...]
 
@@ -232,17 +228,14 @@ class MonotonicId(Unary):
     """Every row with its number, from 0, in input order, as the first column."""
 
     column: str
+    is_row_preserving: ClassVar[bool] = True
 
     def _output_schema(self) -> Schema | None:
         if self.child.schema is None:
             return None
         if self.column in self.child.schema:
-            raise InvalidArgumentError(f"There is a column {self.column!r} already; give another column_name")
+            raise InvalidArgumentError(f"Column {self.column!r} exists already; choose another column_name")
         return Schema([Field(self.column, DataType.uint64()), *self.child.schema])
-
-    @property
-    def is_row_preserving(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,34 +243,28 @@ class IntoBatches(Unary):
     """The same rows in batches of exactly ``size`` rows, but for the last."""
 
     size: int
+    is_row_preserving: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_count("into_batches", self.size)
         Plan.__post_init__(self)
 
-    @property
-    def is_row_preserving(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True, slots=True)
 class Repartition(Unary):
-    """The same rows in ``num_partitions`` batches of equal size. Holds all rows until the last has come."""
+    """The same rows in ``num_partitions`` batches of equal size. Holds all rows until the last one comes."""
 
     num_partitions: int
+    is_row_preserving: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_count("repartition", self.num_partitions)
         Plan.__post_init__(self)
 
-    @property
-    def is_row_preserving(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True, slots=True)
 class Concat(Plan):
-    """The rows of each input after the other; their schemas are equal where they are known."""
+    """The rows of the inputs, one after the other. Known schemas must be equal."""
 
     inputs: tuple[Plan, ...]
 
@@ -311,7 +298,7 @@ class Concat(Plan):
 class SetOperation(Unary):
     """The distinct rows of two inputs: in either, in both, or only in the left one. Null equals null.
 
-    ``child`` has the rows of both; ``side`` is its column that says which, 0 for left and 1 for right.
+    ``child`` has the rows of both; its column ``side`` is 0 for the left input and 1 for the right.
     """
 
     verb: Literal["union", "intersect", "except"]
@@ -324,7 +311,7 @@ class SetOperation(Unary):
 
 @dataclass(frozen=True, slots=True)
 class Write(Unary):
-    """The rows put into a sink; gives a record for each piece written."""
+    """Rows into a sink. The output is a record for each piece written."""
 
     sink: Sink
 
@@ -357,7 +344,7 @@ def walk_plan(plan: Plan) -> Iterator[Plan]:
 
 
 def called_functions(plan: Plan) -> Iterator[UdfSpec | BatchSpec]:
-    """Yield the Python functions that are part of the plan."""
+    """Yield the Python functions of the plan."""
     for node in walk_plan(plan):
         match node:
             case Project(exprs=exprs):
@@ -371,7 +358,7 @@ def called_functions(plan: Plan) -> Iterator[UdfSpec | BatchSpec]:
 
 
 def has_async_call(plan: Plan) -> bool:
-    """Say whether an async function is part of the plan."""
+    """Return True if the plan calls an async function."""
     return any(spec.target.is_async for spec in called_functions(plan))
 
 

@@ -1,6 +1,6 @@
 """The optimizer: a tuple of rules, applied until none of them changes the plan.
 
-A rule is a pure function from a node to the node that takes its place, the same object where nothing applies.
+A rule is a pure function from a node to its replacement. It returns the same object if it does not apply.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.plan.rules.split_udf_calls import split_udf_calls
 Rule = Callable[[Plan], Plan]
 
 REQUIRED: tuple[Rule, ...] = (split_udf_calls,)
-"""The rules without which a plan cannot be lowered."""
+"""The rules that lowering requires."""
 
 RULES: tuple[Rule, ...] = (
     split_udf_calls,
@@ -32,12 +32,12 @@ RULES: tuple[Rule, ...] = (
     pushdown_filter,
     pushdown_limit,
     pushdown_projection,
-    reuse_udf_results,  # after pushdown_projection, so that no call is kept alive for the sake of another one
+    reuse_udf_results,  # after pushdown_projection, which drops unused calls
     merge_projects,
-    fuse_decode_resize,  # after pushdown_projection, which drops the full image where nobody asks for it
+    fuse_decode_resize,  # after pushdown_projection, which drops an unused full image
 )
 
-MAX_PASSES = 50  # a pass that changes nothing ends the loop much earlier; this only bounds a rule that oscillates
+MAX_PASSES = 50  # bounds rules that oscillate; a pass without a change ends the loop much earlier
 
 
 def optimize(plan: Plan, rules: Sequence[Rule] = RULES) -> Plan:
@@ -52,14 +52,12 @@ def optimize(plan: Plan, rules: Sequence[Rule] = RULES) -> Plan:
 
 
 def apply_rule(plan: Plan, rule: Rule) -> Plan:
-    """Return the tree with a rule applied to every node, parents first, so that one pass carries a node all the way."""
+    """Apply a rule to every node, parents first, so that one pass moves a node all the way down."""
     for _ in range(MAX_PASSES):
         before, plan = plan, rule(plan)
         if plan is before:
             break
-    children = []
-    for child in plan.children:
-        children.append(apply_rule(child, rule))
+    children = [apply_rule(child, rule) for child in plan.children]
     if any(new is not old for new, old in zip(children, plan.children, strict=True)):
         plan = plan.with_children(tuple(children))
     return plan

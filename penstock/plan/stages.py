@@ -1,4 +1,4 @@
-"""Physical plan: stages as frozen, picklable data. A stage is one kind of work, an inbox policy and its workers."""
+"""Physical plan: stages as frozen, picklable data. A stage has one kind of work, an inbox policy and resources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.expr.udf import BatchSpec, Resources, UdfSpec
 from penstock.protocols import ReadRequest, Sink, Source
 from penstock.types import Schema
 
-# --- steps: what is done to a batch in one go, without Python code of the user ---
+# --- steps on a batch, without user code ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class NumberRows:
 
 Step = Select | Where | ExplodeLists | Melt | TakeSample | NumberRows
 
-# --- work: what a stage's workers do ---
+# --- work of a stage's workers ---
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read tasks of a source, which must give what ``schema`` says, then ``steps`` on that."""
+    """Read tasks of a source, whose batches must match ``schema``, then ``steps``."""
 
     source: Source
     request: ReadRequest
@@ -96,7 +96,7 @@ class CallBatch:
 
 @dataclass(frozen=True, slots=True)
 class CombineSets:
-    """A set operation, which needs all rows before it gives any."""
+    """A set operation, which needs all rows before the first output."""
 
     verb: Literal["union", "intersect", "except"]
     side: str
@@ -104,7 +104,7 @@ class CombineSets:
 
 @dataclass(frozen=True, slots=True)
 class WriteOut:
-    """Rows into a sink; ``is_in_parts`` means that each task's are complete in themselves, and can be committed."""
+    """Rows into a sink. With ``is_in_parts`` each task writes a complete part that can be committed."""
 
     sink: Sink
     is_in_parts: bool = False
@@ -112,7 +112,7 @@ class WriteOut:
 
 Work = Read | Transform | CallUdf | CallBatch | CombineSets | WriteOut
 
-# --- inbox policies: how bundles become tasks, by their row counts alone ---
+# --- inbox policies: they cut and join bundles into tasks by row counts ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +122,16 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Exactly:
-    """Tasks of exactly ``num_rows``, but for the last."""
+    """Tasks of exactly ``num_rows`` rows; the last may be smaller."""
 
     num_rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """Bundles cut to at most ``num_rows``, never joined; to fewer where those would give more than ``nbytes``.
+    """Bundles cut to at most ``num_rows``, never joined; to fewer rows if the output would exceed ``nbytes``.
 
-    To up to ``quick_rows`` while tasks are done at once, as they are where all results are known already.
+    While tasks take no time, because all results are cached, to at most ``quick_rows``.
     """
 
     num_rows: int
@@ -141,19 +141,19 @@ class AtMost:
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """Bundles cut so that a task takes a moment, by what rows took so far; never joined.
+    """Bundles cut so that a task takes about 0.1 s, by measurement; never joined.
 
-    A row may take a microsecond or a minute. Short tasks share out among workers, show progress and can be cancelled;
-    a million of them would cost more than the work.
+    A row may take a microsecond or a minute. Short tasks spread over workers, show progress and can be cancelled, but
+    a million tiny tasks would cost more than the work.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Tasks of the size at which the function gives most rows a second, found while it runs, up to ``max_rows``.
+    """Tasks of the size with the most rows per second, found by measurement, up to ``max_rows``.
 
-    Bundles are cut and joined. A task is smaller where memory is short, where no more rows come, and where the workers
-    would otherwise only wait for a slow stage.
+    Bundles are cut and joined. A task is smaller if memory is short, if no more rows come, or if the workers would
+    otherwise wait for a slow stage.
     """
 
     max_rows: int
@@ -161,9 +161,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Bundles joined until they hold ``nbytes``, or no more come; never cut. With ``seconds``, what waits leaves then.
+    """Bundles joined until they hold ``nbytes`` or no more come; never cut. With ``seconds`` they wait at most so long.
 
-    How many that are depends on how long the query takes (see ``scheduling.gathering_s``).
+    The time grows with the duration of the query; see ``scheduling.gathering_s``.
     """
 
     nbytes: int
@@ -172,7 +172,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``num_rows`` rows after ``offset``; once they are there, everything upstream is cancelled."""
+    """``num_rows`` rows after ``offset``. Once they have come, everything upstream is cancelled."""
 
     num_rows: int | None
     offset: int
@@ -180,7 +180,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Evenly:
-    """All rows, held until the last has come, in ``num_parts`` tasks of equal size."""
+    """All rows, held until the last one comes, in ``num_parts`` tasks of equal size."""
 
     num_parts: int
 
@@ -190,7 +190,7 @@ Inbox = Whole | Exactly | AtMost | Paced | Measured | Gathered | Cut | Evenly
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``work`` of None means that bundles only pass through the inbox policy.
+    """A stage of a query. Without ``work``, bundles only pass through the inbox policy.
 
     ``inputs`` are indices of earlier stages. With ``is_ordered``, outputs leave in the order of the inputs.
     """

@@ -1,4 +1,4 @@
-"""What rules do to expressions: replace columns by what defines them, keep names, take conjunctions apart."""
+"""Helpers of rules: substitute columns by their definitions, keep names, split conjunctions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.plan.nodes import Project
 
 
 def named(expr: Expr, name: str) -> Expr:
-    """Return the expression under ``name``, with an alias only where it needs one."""
+    """Return the expression under ``name``, with an alias if needed."""
     return expr if expr.name == name else Alias(unalias(expr), name)
 
 
@@ -26,7 +26,7 @@ def substitute(expr: Expr, definitions: Mapping[str, Expr]) -> Expr:
 
 
 def definition(project: Project, name: str) -> Expr | None:
-    """Return what the output column ``name`` is made of, over the columns of the child; None if that is not known."""
+    """Return the definition of the output column ``name`` over the columns of the child; None if unknown."""
     for expr in project.exprs:
         if isinstance(expr, Star):
             if name not in expr.exclude and not _is_listed(project, name):
@@ -41,7 +41,7 @@ def _is_listed(project: Project, name: str) -> bool:
 
 
 def conjuncts(predicate: Expr) -> list[Expr]:
-    """Return the parts of a conjunction. A filter keeps a row if each of them is true, so they may be applied apart."""
+    """Return the parts of a conjunction. A filter may apply them one by one."""
     pending, seen, parts = [predicate], set[int](), list[Expr]()
     while pending:
         expr = unalias(pending.pop())

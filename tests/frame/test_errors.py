@@ -130,7 +130,7 @@ def test_python_that_needs_a_value_before_there_is_one(df: ps.DataFrame, verb: V
         (lambda df: df.concat([df]), "must be a DataFrame; got list"),
         (lambda df: df.concat(ps.range(1)), "concat needs the same columns on both sides: age, name, tags, at against"),
         (lambda df: df.unpivot("age", []), "unpivot needs at least one value column"),
-        (lambda df: df.monotonically_increasing_id("age"), "There is a column 'age' already; give another"),
+        (lambda df: df.monotonically_increasing_id("age"), "Column 'age' exists already; choose another"),
         (lambda df: df.pipe(lambda df: 3), "pipe needs a function that gives a DataFrame; got int"),
         (lambda df: df[9], "There is no column number 9; there are: age, name, tags, at"),
         (lambda df: df[True], "The name of a column is text; got True"),

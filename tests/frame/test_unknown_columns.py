@@ -115,7 +115,7 @@ def test_concat_of_known_and_unknown(unknown: ps.DataFrame) -> None:
         (lambda df: df.explode("nope"), ColumnNotFoundError, "'nope' not found in explode"),
         (lambda df: df.unpivot("a", ["b", "s"]), TypeMismatchError, "'s' is struct"),
         (lambda df: df.unpivot("nope", "b"), ColumnNotFoundError, "'nope' not found in unpivot"),
-        (lambda df: df.monotonically_increasing_id("a"), InvalidArgumentError, "There is a column 'a' already"),
+        (lambda df: df.monotonically_increasing_id("a"), InvalidArgumentError, "Column 'a' exists already"),
         (lambda df: df.select(ps.unnest(col("a"))), TypeMismatchError, "expected a struct, got int64"),
     ],
 )

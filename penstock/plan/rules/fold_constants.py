@@ -1,7 +1,8 @@
-"""Compute once what does not depend on the rows."""
+"""Compute constant expressions once."""
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,12 +19,12 @@ _NO_COLUMNS = Schema([])
 
 
 def fold_constants(plan: Plan) -> Plan:
-    """Replace operators on constants by their result, and drop a filter that is always true.
+    """Replace operators on constants by their results, and drop a filter that is always true.
 
     Filter(x, a > 1 + 2)  ->  Filter(x, a > 3)
     Filter(x, true)       ->  x
 
-    The arguments of a UDF stay as they are: a batch function is given a column for ``lit(1) + 2``, a number for ``3``.
+    UDF arguments are not folded: a batch function gets a column for ``lit(1) + 2``, but a number for ``3``.
     """
     match plan:
         case Filter(child, Literal(scalar)) if scalar.as_py() is True:
@@ -33,13 +34,9 @@ def fold_constants(plan: Plan) -> Plan:
             return plan if folded is predicate else replace(plan, predicate=folded)
         case Project(exprs=exprs) if not plan.has_udf:
             list_folded = tuple(rewrite(expr, _fold) for expr in exprs)
-            return plan if all(map(_is, list_folded, exprs)) else replace(plan, exprs=list_folded)
+            return plan if all(map(operator.is_, list_folded, exprs)) else replace(plan, exprs=list_folded)
         case _:
             return plan
-
-
-def _is(left: object, right: object) -> bool:
-    return left is right
 
 
 def _fold(expr: Expr) -> Expr:
@@ -48,7 +45,7 @@ def _fold(expr: Expr) -> Expr:
         return expr
     try:
         (value,) = Program([expr], _NO_COLUMNS).values(_NO_ROWS)
-    except Exception:  # whatever is wrong is reported when the query runs, with the rows at hand
+    except Exception:  # reported when the query runs
         return expr
     is_constant = isinstance(value, pa.Scalar) and value.type == dtype_of(expr, _NO_COLUMNS).arrow
     return Literal(value) if is_constant else expr

@@ -1,4 +1,4 @@
-"""Decode images at the size they are wanted in."""
+"""Decode images at their final size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.plan.substitution import named
 
 
 def fuse_decode_resize(plan: Plan) -> Plan:
-    """Let decode_image resize as well, where its result is read by nothing but resizes to one size.
+    """Let decode_image resize as well, if its result is only read by resizes to one size.
 
     Project(UdfProject(x, decode_image(b) as i), [a, resize(i, 8, 8) as s])
         ->  Project(UdfProject(x, decode_image_resized(b) as i), [a, i as s])
 
-    A full image then never exists: a JPEG is decoded at a fraction of its size, which changes pixels by a few shades,
-    unless the user said ``scaled=False``. It applies below select lists and below other UDF calls.
+    The full image then never exists: a JPEG is decoded at a fraction of its size, which changes pixels slightly,
+    unless ``scaled=False``. The rule applies below select lists and below other UDF calls.
     """
     match plan:
         case Project(UdfProject() as decoding, exprs) if (size := _only_size(decoding, exprs)) is not None:
@@ -36,7 +36,7 @@ def fuse_decode_resize(plan: Plan) -> Plan:
 
 
 def _only_size(decoding: UdfProject, exprs: Iterable[Expr]) -> tuple[int, int] | None:
-    """Return the height and width to which every use of the decoded column resizes it, if there is just one."""
+    """Return the height and width to which all uses of the decoded column resize it, if they agree."""
     target = decoding.call.udf.target.function
     if not isinstance(target, ImageDecoder) or target.size is not None:
         return None
@@ -72,6 +72,6 @@ def _without_resize(expr: Expr, column: str) -> Expr:
 
 def _rewritten(expr: Expr, column: str) -> Expr:
     image = ColumnRef(column)
-    # Those that are there now: a resize of what was resized looks like one of the image once the inner one is gone.
+    # Collected first: after the inner resize is replaced, an outer one looks like a resize of the image.
     fused = {id(node) for node in walk(expr) if _is_resize(node, image)}
     return rewrite(expr, lambda node: image if id(node) in fused else node)

@@ -1,4 +1,4 @@
-"""Make one filter of two."""
+"""Merge two filters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.plan.substitution import all_of
 
 
 def merge_filters(plan: Plan) -> Plan:
-    """Check both predicates at once, if the outer one can bear the rows that the inner one would have dropped.
+    """Check both predicates at once, if the outer one cannot fail on rows that the inner one drops.
 
     Filter(Filter(x, p), q)  ->  Filter(x, p & q)
     """

@@ -1,4 +1,4 @@
-"""Make one select list of two, and none of one that changes nothing."""
+"""Merge two select lists, and drop one that changes nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.plan.substitution import substitute
 
 
 def merge_projects(plan: Plan) -> Plan:
-    """Put the definitions of the inner select list into the outer one, unless something would be computed twice.
+    """Substitute the inner select list into the outer one, unless something would be computed twice.
 
     Project(Project(x, [a + 1 as b]), [b * 2 as c])  ->  Project(x, [(a + 1) * 2 as c])
     Project(x, [every column of x, in order])        ->  x
@@ -27,7 +27,7 @@ def merge_projects(plan: Plan) -> Plan:
 
 
 def is_identity(project: Project) -> bool:
-    """Say whether the output is the input, column by column; where the schema is unknown, only ``*`` surely is."""
+    """Return True if the output equals the input. With an unknown schema only ``*`` does."""
     if project.child.schema is None:
         return project.exprs == (Star(),)
     names = [expr.column for expr in project.exprs if isinstance(expr, ColumnRef)]

@@ -1,4 +1,4 @@
-"""Drop rows before a UDF sees them."""
+"""Filter rows before a UDF."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.plan.substitution import all_of, conjuncts
 
 
 def move_filter_below_udf(plan: Plan) -> Plan:
-    """Apply the parts of a filter that do not read the UDF's column before the UDF, which may cost money for each row.
+    """Apply the parts of a filter that do not read the UDF's column before the UDF, which may cost money per row.
 
     Filter(UdfProject(x, f(a) as b), c > 1 & b > 2)  ->  Filter(UdfProject(Filter(x, c > 1), f(a) as b), b > 2)
     """
@@ -27,6 +27,6 @@ def move_filter_below_udf(plan: Plan) -> Plan:
 
 
 def _is_movable(part: Expr, udf: UdfProject) -> bool:
-    # A generator repeats the other columns, so a filter on them commutes with it; but one that gives nothing for a row
-    # hides that row from the filter.
+    # A filter on repeated columns commutes with a generator, except that a generator without output for a row hides
+    # the row from a filter that may fail.
     return udf.column not in columns_of(part) and not has_udf(part) and (udf.is_row_preserving or cannot_fail(part))

@@ -1,4 +1,4 @@
-"""Drop rows as early as possible, at best in the scan."""
+"""Filter rows as early as possible, at best in the scan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pushdown_filter(plan: Plan) -> Plan:
     Filter(Explode(x, [l]), a > 1 & l > 2)  ->  Filter(Explode(Filter(x, a > 1), [l]), l > 2)
     Filter(Scan(s), a > 1)                  ->  Scan(s, predicate=a > 1)
 
-    It stays above what depends on which rows there are: Limit, Sample, MonotonicId and MapBatches.
+    It stays above nodes that depend on the set of rows: Limit, Sample, MonotonicId and MapBatches.
     """
     if not isinstance(plan, Filter) or has_udf(plan.predicate):
         return plan
@@ -38,7 +38,7 @@ def pushdown_filter(plan: Plan) -> Plan:
 
 
 def _below(node: Plan, part: Expr) -> Expr | None:
-    """Return the predicate as it reads below ``node``, or None if it must stay above."""
+    """Return the predicate over the columns below ``node``, or None if it must stay above."""
     match node:
         case Scan(source, limit=None) if source.can_filter:
             return part if to_arrow_filter(part, source.schema()) is not None else None

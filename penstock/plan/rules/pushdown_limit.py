@@ -1,4 +1,4 @@
-"""Take no more rows than are wanted."""
+"""Limit rows as early as possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.plan.nodes import (
 
 
 def pushdown_limit(plan: Plan) -> Plan:
-    """Move a limit below work that keeps rows as they are, towards the scan and into it.
+    """Move a limit below nodes that keep the number of rows, towards the scan and into it.
 
     Limit(Project(x), 5)             ->  Project(Limit(x, 5))
     Limit(Limit(x, 9), 5, offset=2)  ->  Limit(x, 5, offset=2)
@@ -43,7 +43,7 @@ def pushdown_limit(plan: Plan) -> Plan:
             return work.with_child(Limit(work.child, num_rows))
         case Limit(Scan() as scan, int(num_rows), 0):
             return replace(scan, limit=_fewest(scan.limit, num_rows))
-        # From here on the limit stays where it is and its inputs get one too.
+        # Below, the limit stays and its inputs get one too.
         case Limit(Scan() | Concat() | Explode() | Unpivot() | MonotonicId() as work, int(num_rows), offset):
             limited = _with_at_most(work, num_rows + offset)
             return plan if limited is work else plan.with_child(limited)
@@ -52,9 +52,9 @@ def pushdown_limit(plan: Plan) -> Plan:
 
 
 def _with_at_most(node: Plan, num_rows: int) -> Plan:
-    """Return the node over no more rows of each input than ``num_rows`` rows of its output can need.
+    """Limit each input of a node to the rows that ``num_rows`` rows of its output can need.
 
-    An explode or unpivot gives at least one row for each that it takes.
+    An explode or unpivot gives at least one row for each input row.
     """
     if isinstance(node, Scan):
         return node if node.limit is not None and node.limit <= num_rows else replace(node, limit=num_rows)
@@ -67,7 +67,7 @@ def _with_at_most(node: Plan, num_rows: int) -> Plan:
 
 
 def _has_at_most(plan: Plan, num_rows: int) -> bool:
-    """Say whether the plan is known to give ``num_rows`` rows or fewer."""
+    """Return True if the plan is known to give at most ``num_rows`` rows."""
     match plan:
         case Limit(child, limit):
             return (limit is not None and limit <= num_rows) or _has_at_most(child, num_rows)

@@ -1,4 +1,4 @@
-"""Carry only the columns that are read."""
+"""Read and compute only the columns that are used."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from penstock.types import Schema
 
 
 def pushdown_projection(plan: Plan) -> Plan:
-    """Have what lies below a select list compute and read only what the list reads.
+    """Let the nodes below a select list read and compute only the columns of the list.
 
     Project(Filter(Scan(s), b > 1), [a])  ->  Project(Filter(Scan(s, columns=[a, b]), b > 1), [a])
     Project(UdfProject(x, f(b) as c), [a])  ->  Project(x, [a])
 
-    It ends at MapBatches, whose function sees every column.
+    The rule stops at MapBatches, whose function sees every column.
     """
     match plan:
         case Project(child, exprs) if not any(isinstance(expr, Star) for expr in exprs):
@@ -47,9 +47,9 @@ def pushdown_projection(plan: Plan) -> Plan:
 
 
 def narrow(plan: Plan, needed: Set[str]) -> Plan:
-    """Return a plan that gives at least the ``needed`` columns of this one, and as few others as it easily can.
+    """Return a plan with at least the ``needed`` columns of this one, and few others.
 
-    The row count stays, so where nothing is needed one column is kept to count by.
+    The row count stays, so one column is kept even if none is needed.
     """
     match plan:
         case Scan():
@@ -89,7 +89,7 @@ def _narrow_project(project: Project, needed: Set[str]) -> Plan:
 
 
 def _must_stay(expr: Expr) -> bool:
-    """Say whether it gives columns that are not known by name, or decides how many rows there are."""
+    """Return True if it gives columns of unknown names, or decides the number of rows."""
     return any(
         isinstance(node, (Star, Unnest)) or (isinstance(node, UdfCall) and node.udf.target.is_generator)
         for node in walk(expr)
@@ -118,20 +118,20 @@ def _narrow_concat(plan: Concat, needed: Set[str]) -> Plan:
 
 
 def _exactly(plan: Plan, columns: tuple[str, ...]) -> Plan:
-    """Return the plan with these columns in this order; the inputs of a concat must agree on them."""
+    """Return the plan with these columns in this order, on which the inputs of a concat must agree."""
     if plan.schema is not None and tuple(plan.schema.names) == columns:
         return plan
     return Project(plan, tuple(ColumnRef(name) for name in columns))
 
 
 def _wanted(schema: Schema, needed: Set[str]) -> tuple[str, ...]:
-    """Return the needed columns in their order; if there are none, the one that is cheapest to read."""
+    """Return the needed columns in order; if there are none, the cheapest one to read."""
     columns = tuple(name for name in schema.names if name in needed)
     return columns or tuple(sorted(schema.names, key=lambda name: _width(schema, name))[:1])
 
 
 def _width(schema: Schema, name: str) -> int:
-    """Return the bits of a value where all have the same, and more than any of those where they vary."""
+    """Return the bits of a fixed-size value; variable sizes count as larger."""
     arrow = schema[name].dtype.arrow
     if pt.is_primitive(arrow):
         return int(arrow.bit_width)

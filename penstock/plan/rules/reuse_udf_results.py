@@ -1,4 +1,4 @@
-"""Make a UDF call once that several verbs ask for."""
+"""Make a UDF call once that several verbs contain."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from penstock.plan.substitution import definition, named
 
 
 def reuse_udf_results(plan: Plan) -> Plan:
-    """Read the result of an equal call further down, if each row is still the row that it was computed for.
+    """Read the result of an equal call further down, if the rows are still the same.
 
     UdfProject(UdfProject(x, f(a) as b), f(a) as c)  ->  Project(UdfProject(x, f(a) as b), [a, b, b as c])
     UdfProject(Project(Filter(UdfProject(x, f(a) as t), t > 2), [a]), f(a) as c)
         ->  Project(Project(Filter(UdfProject(x, f(a) as t), t > 2), [a, t]), [a, t as c])
 
-    It ends where rows are made or columns are not known, and where a column that the call reads was computed.
+    The search stops at nodes that make rows, at unknown columns, and where an input of the call is computed.
     """
     match plan:
         case UdfProject(child, call, column) if plan.schema is not None and plan.is_row_preserving:
@@ -33,7 +33,7 @@ def reuse_udf_results(plan: Plan) -> Plan:
 
 
 def _with_result(plan: Plan, call: UdfCall) -> tuple[Plan, str] | None:
-    """Return a plan with the result of ``call``, over columns of this plan, and the name of that column."""
+    """Return this plan with the result of ``call`` added, and the name of that column."""
     if plan.schema is None:
         return None
     match plan:
@@ -75,7 +75,7 @@ def _through_project(plan: Project, call: UdfCall) -> tuple[Plan, str] | None:
 
 
 def _without_clash(found: tuple[Plan, str] | None, column: str) -> tuple[Plan, str] | None:
-    """Return the result under another name if ``column``, which is about to be added, has the one it bears."""
+    """Rename the result if ``column``, which is about to be added, has its name."""
     if found is None or found[1] != column:
         return found
     plan, result = found
@@ -86,13 +86,13 @@ def _without_clash(found: tuple[Plan, str] | None, column: str) -> tuple[Plan, s
 
 
 def _fresh_name(name: str, taken: set[str]) -> str:
-    """Return ``name``, or one made for the purpose where that is taken."""
+    """Return ``name``, or a new name if it is taken."""
     others = (f"__udf_{number}" for number in count())
     return name if name not in taken else next(other for other in others if other not in taken)
 
 
 def _over(call: UdfCall, sources: dict[str, ColumnRef]) -> UdfCall:
-    """Return the call over the columns as they are called below; without aliases, which would make it another call."""
+    """Return the call over the column names below; without aliases, which would make it a different call."""
 
     def change(node: Expr) -> Expr:
         return sources[node.column] if isinstance(node, ColumnRef) else node

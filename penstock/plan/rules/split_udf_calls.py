@@ -1,4 +1,4 @@
-"""Give every UDF call a node of its own."""
+"""Give every UDF call its own node."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def split_udf_calls(plan: Plan) -> Plan:
     Project(x, [a, f(a) + f(b)])  ->  Project(UdfProject(UdfProject(x, f(a) as t0), f(b) as t1), [a, t0 + t1])
     Filter(x, f(a) > 1)           ->  Project(Filter(UdfProject(x, f(a) as t0), t0 > 1), [every column of x])
 
-    A call that stands alone in the list gets its final name at once where nothing reads an input of that name later,
-    so that the outer Project is often the identity and is left out.
+    A call that is a whole item of the list gets its final name at once, unless a column of that name is read later. The
+    outer Project is then often the identity and is left out.
     """
     match plan:
         case Project() if plan.has_udf:
@@ -36,7 +36,7 @@ def split_udf_calls(plan: Plan) -> Plan:
 
 @dataclass(slots=True)
 class _Calls:
-    """The UDF calls met so far, each with the column it will be; inner calls come before those that use them."""
+    """The UDF calls so far, each with its column. Inner calls come before those that use them."""
 
     taken: set[str]
     columns: dict[UdfCall, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class _Calls:
 
 def _split_project(project: Project) -> Plan:
     calls = _Calls(_names_in_use(project.child.schema, project.exprs))
-    # Unnest and Star stand for several columns and have no name to keep.
+    # Unnest and Star stand for several columns and have no name.
     exprs = [
         calls.extract(e) if isinstance(e, (Star, Unnest)) else named(calls.extract(e), e.name) for e in project.exprs
     ]
@@ -82,8 +82,7 @@ def _split_filter(plan: Filter) -> Plan:
     for call, _ in steps:
         if call.udf.target.is_generator:
             raise InvalidArgumentError(
-                f"filter needs one answer for each row, but {describe(call)} gives several rows; "
-                "select it as a column first"
+                f"filter needs one value per row, but {describe(call)} gives several rows; select it as a column first"
             )
     needed = columns_of(predicate) | set(schema.names if schema is not None else ())
     filtered = Filter(_chain(plan.child, steps, needed), predicate)
@@ -100,11 +99,11 @@ def _names_in_use(schema: Schema | None, exprs: Iterable[Expr]) -> set[str]:
 
 
 def _generator_late(columns: dict[UdfCall, str]) -> list[tuple[UdfCall, str]]:
-    """Return the calls in the order they run in: a generator multiplies rows, so what does not read it goes first."""
+    """Return the calls in execution order: a generator multiplies rows, so calls that do not read it go first."""
     generators = [call for call in columns if call.udf.target.is_generator]
     if len(generators) > 1:
         listing = " and ".join(describe(call) for call in generators)
-        raise InvalidArgumentError(f"Only one generator may stand in a select, got {listing}; use two selects")
+        raise InvalidArgumentError(f"A select may have only one generator, but has {listing}; use two selects")
     behind: set[str] = set()
     first, last = [], []
     for call, column in columns.items():
@@ -117,7 +116,7 @@ def _generator_late(columns: dict[UdfCall, str]) -> list[tuple[UdfCall, str]]:
 
 
 def _final_names(steps: Sequence[tuple[UdfCall, str]], exprs: Sequence[Expr]) -> dict[str, str]:
-    """Return the temporary columns that can bear their final name from the start."""
+    """Return the temporary columns that can have their final name from the start."""
     stars = [expr for expr in exprs if isinstance(expr, Star)]
     if any(isinstance(expr, Unnest) for expr in exprs):
         return {}
@@ -145,14 +144,14 @@ def _tidied(expr: Expr) -> Expr:
 
 
 def _without(expr: Expr, columns: Sequence[str]) -> Expr:
-    """Return a Star that leaves out the columns added for calls; any other expression as it is."""
+    """Exclude the columns added for calls from a Star; return any other expression unchanged."""
     if not isinstance(expr, Star):
         return expr
     return replace(expr, exclude=tuple(dict.fromkeys((*expr.exclude, *columns))))
 
 
 def _chain(child: Plan, steps: Sequence[tuple[UdfCall, str]], needed: set[str]) -> Plan:
-    """Return one UdfProject for each call, keeping only what is read after it, at the end ``needed``."""
+    """Return one UdfProject per call. Each keeps only the columns that are read after it, the last one ``needed``."""
     wanted: list[set[str]] = []
     for call, column in reversed(steps):
         wanted.append(needed - {column})
