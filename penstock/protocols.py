@@ -308,8 +308,8 @@ def cut_origins(origins: Sequence[Origin], offset: int, num_rows: int) -> tuple[
 class Bundle:
     """A batch of rows as the executor sees it: a handle, and the numbers that its decisions need.
 
-    Locally ``handle`` is the RecordBatch, on Ray an ObjectRef. ``offset`` and ``num_rows`` select a slice of it, so that
-    the driver can cut without touching data. ``origins`` is empty in a query without lineage.
+    Locally ``handle`` is the RecordBatch, on Ray an ObjectRef. ``offset`` and ``num_rows`` select a slice of it, so
+    that the driver can cut without touching data. ``origins`` is empty in a query without lineage.
     """
 
     handle: Any

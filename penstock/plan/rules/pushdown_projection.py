@@ -125,7 +125,7 @@ def _exactly(plan: Plan, columns: tuple[str, ...]) -> Plan:
 
 
 def _wanted(schema: Schema, needed: Set[str]) -> tuple[str, ...]:
-    """Return the needed columns in order; if there are none, the cheapest one to read."""
+    """Return the needed columns in order, or the cheapest column to read if none is needed."""
     columns = tuple(name for name in schema.names if name in needed)
     return columns or tuple(sorted(schema.names, key=lambda name: _width(schema, name))[:1])
 
