@@ -115,7 +115,6 @@ class Pace:
         if num_members == self._num_members:
             return
         factor, self._num_members = self._num_members / num_members, num_members
-        self._concurrency.rescale(factor)
         self._rate.rescale(factor)
         self.set_caps(self._caps)
 
@@ -134,7 +133,8 @@ class Pace:
         wait_until = self._ready_at(now, reserved)
         if wait_until > now:
             return wait_until
-        level = concurrency.send()
+        concurrency.in_flight += 1
+        level = concurrency.in_flight
         self._seq += 1
         self._rate.send(now, self._seq)
         sent = Sent(now, self._seq, level, tokens, reserved, self._reserved_total)
@@ -172,11 +172,11 @@ class Pace:
         elif outcome == "ok":
             self.accepted_at, self._is_shut = now, False
             self._concurrency.accept(now, sent.level)
-            self._rate.accept(now, sent.at, sent.seq)
+            self._rate.accept(now, sent.seq)
         elif outcome == "refused":
             self.num_refused += 1
-            is_number = self._concurrency.refuse(now, sent.level, sent.seq, self._seq)
-            self._rate.refuse(now, sent.at, sent.seq, self._seq, is_blamed=not is_number)
+            self._concurrency.is_refused = True
+            self._rate.refuse(now, sent.at, sent.seq, self._seq)
         elif outcome == "unavailable":
             self._concurrency.hold(now + PAUSE_AFTER_5XX_S)
             self._rate.hold(now + PAUSE_AFTER_5XX_S)
