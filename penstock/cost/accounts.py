@@ -127,7 +127,7 @@ class Account:
             self.calls.append(call)
 
     def take(self) -> Entries | None:
-        """Remove and return the records since the last call, or None if there are none."""
+        """Remove and return the records since the last call, or None without any."""
         if not self._uses:
             return None
         with self._lock:

@@ -21,7 +21,7 @@ from typing import Any
 
 from penstock.cost.accounts import NANO, Account, CallRecord, accounting, current_account
 from penstock.cost.prices import BATCH_SHARE, Price, millionths, price_of, unknown_price
-from penstock.cost.usage import Reservation, Usage, max_output
+from penstock.cost.usage import Usage, UsageEstimate, max_output
 from penstock.errors import BudgetSpentError, InvalidArgumentError
 
 FIRST_OUTPUT_TOKENS = 1_000
@@ -232,7 +232,7 @@ class Billing:
         self._budget = _budget_of(account)
         if self._budget is not None and self._price is None:
             raise unknown_price(provider, model)
-        self._usual = Reservation()
+        self._usual = UsageEstimate()
         self._num_known = 0
         self._is_for_batch = is_for_batch
 

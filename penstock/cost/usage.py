@@ -82,7 +82,7 @@ def max_output(body: Mapping[str, Any]) -> int | None:
     return limit * (_count(body, "n") or _count(options, "candidateCount") or 1)
 
 
-class Reservation:
+class UsageEstimate:
     """An estimate of what a call will use: its input, and as much more as 95 % of the last answers used."""
 
     def __init__(self) -> None:

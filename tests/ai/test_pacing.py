@@ -10,7 +10,7 @@ import pytest
 
 from penstock.ai.remote.limits.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
-from penstock.cost.usage import Reservation
+from penstock.cost.usage import UsageEstimate
 from tests.ai.simulation import FixedWindow, Server, Slots, TokenBucket, Troubled, Unlimited, noisy, simulate
 
 JITTER = (0.0, 0.02)
@@ -307,14 +307,14 @@ def test_refused_requests_use_no_tokens() -> None:
 
 
 def test_reservation_is_the_95th_percentile_of_the_last_256() -> None:
-    reservation = Reservation()
-    assert reservation.estimate(10) == 10
+    estimate = UsageEstimate()
+    assert estimate.estimate(10) == 10
     for _ in range(500):
-        reservation.learn(0, 100_000)
+        estimate.learn(0, 100_000)
     for used in range(256):
-        reservation.learn(50, 50 + used)
+        estimate.learn(50, 50 + used)
 
-    assert reservation.estimate(1000) == 1000 + 243
+    assert estimate.estimate(1000) == 1000 + 243
 
 
 def test_one_burst_is_one_cut() -> None:

@@ -160,7 +160,9 @@ def test_tables_are_batches_too() -> None:
     ],
 )
 def test_a_task_that_gives_no_batches_is_told_what_to_give(given: Any, told: str) -> None:
-    with pytest.raises(ReadError, match=rf"Source 'given': read\(\) of a task {told}; it must yield pyarrow.RecordBatch"):
+    with pytest.raises(
+        ReadError, match=rf"Source 'given': read\(\) of a task {told}; it must yield pyarrow.RecordBatch"
+    ):
         ps.read_source(Given(given)).collect()
 
 

@@ -14,8 +14,8 @@ import orjson
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.deadlines import Deadlines
-from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, OutOfPatienceError, come_back, limiter_for
-from penstock.ai.remote.limits.pacing import PATIENCE_S
+from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, WaitTooLongError, limiter_for, wait_too_long
+from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint, count_of, field_or_none
 from penstock.errors import (
@@ -132,14 +132,14 @@ class ApiClient:
         """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
 
         A refusal because of a rate limit (429), and a lost connection to a server that answered before, do not count as
-        retries: the request is repeated for ``PATIENCE_S``. A request that is not ``is_safe`` to send twice is repeated
+        retries: the request is repeated for ``MAX_WAIT_S``. A request that is not ``is_safe`` to send twice is repeated
         only after a 429.
         """
         num_failures, began = 0, 0.0
         while True:
             try:
                 return await attempt()
-            except OutOfPatienceError:
+            except WaitTooLongError:
                 raise
             except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
                 began = began or time.monotonic()
@@ -152,9 +152,9 @@ class ApiClient:
                     remedy = self._endpoint.if_unreachable or "Check base_url=, and the network."
                     raise UnreachableError(f"{exc}. {remedy}") from exc
                 wait_s = _retry_after_s(exc)
-                if wait_s > PATIENCE_S:
-                    raise come_back(str(exc) + "\n" + self.name, wait_s) from exc
-                if num_failures > self.settings.max_retries or time.monotonic() - began > PATIENCE_S:
+                if wait_s > MAX_WAIT_S:
+                    raise wait_too_long(str(exc) + "\n" + self.name, wait_s) from exc
+                if num_failures > self.settings.max_retries or time.monotonic() - began > MAX_WAIT_S:
                     raise
                 delay_s = delay_before(max(num_failures, 1), exc, random.random(), self.settings.first_delay_s)
                 log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)

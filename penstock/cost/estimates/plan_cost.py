@@ -11,7 +11,7 @@ from penstock.config import get_config
 from penstock.cost.accounts import Account, accounting
 from penstock.cost.estimates.estimate import PER_ROWS, CostEstimate
 from penstock.cost.estimates.projection import NOTHING, Interval, ModelEstimate, project_calls
-from penstock.cost.estimates.sample import Sample, free_parts, sampled
+from penstock.cost.estimates.sample import RowSample, free_parts, sampled
 from penstock.cost.prices import prices_date
 from penstock.engine.runners import run
 from penstock.errors import InvalidArgumentError
@@ -86,7 +86,7 @@ def _drain(plan: Plan) -> float:
     return time.perf_counter() - started
 
 
-def _notes(part: Sample, account: Account, models: Sequence[ModelEstimate], unseen: float) -> tuple[str, ...]:
+def _notes(part: RowSample, account: Account, models: Sequence[ModelEstimate], unseen: float) -> tuple[str, ...]:
     """Return the notes that a reader of the figures needs."""
     unpriced = [model.model for model in models if model.dollars is None]
     per_row = max((model.calls.middle for model in models), default=0.0) / max(part.total_rows or PER_ROWS, 1)

@@ -1,4 +1,4 @@
-"""Sample the rows that the functions of a plan receive, and count how many rows there are in all.
+"""RowSample the rows that the functions of a plan receive, and count how many rows there are in all.
 
 The parts of a plan below all functions, its *inputs*, are only read; filters without functions belong to them. So the
 sample has rows that reach the functions, and a filter that keeps one row in a thousand leaves a whole sample.
@@ -33,7 +33,7 @@ MAX_TASKS_READ = 5
 
 
 @dataclass(frozen=True)
-class Sample:
+class RowSample:
     """A plan over some of its rows. ``total_rows`` is None if the number of rows is not known."""
 
     plan: Plan
@@ -52,7 +52,7 @@ class SampledInput:
     take: Callable[[int], tuple[Plan, int]]
 
 
-def sampled(plan: Plan, num_rows: int) -> Sample:
+def sampled(plan: Plan, num_rows: int) -> RowSample:
     """Return a plan over a sample of at most ``num_rows`` rows, always the same."""
     plan = optimize(plan, RULES)
     is_input = _input_test(plan)
@@ -65,7 +65,7 @@ def sampled(plan: Plan, num_rows: int) -> Sample:
     def replaced(node: Plan) -> Plan:
         return next(plans) if is_input(node) else node.with_children(tuple(map(replaced, node.children)))
 
-    return Sample(
+    return RowSample(
         replaced(plan),
         sum(count for _, count in taken),
         total,
@@ -130,7 +130,7 @@ def _is_cheap(tasks: Sequence[ReadTask]) -> bool:
 
 
 def _counted_input(scan: Scan, tasks: Sequence[ReadTask], counts: Sequence[int], is_cheap: bool) -> SampledInput:
-    """Sample a source that knows the number of its rows: evenly over all of them.
+    """RowSample a source that knows the number of its rows: evenly over all of them.
 
     If that would read too much, take the first rows of a few tasks.
     """
@@ -164,7 +164,7 @@ def _first_rows_of_some(counts: Sequence[int], num_rows: int) -> dict[int, list[
 
 
 def _read_input(plan: Plan) -> SampledInput:
-    """Sample a small input that does not know the number of its rows: read all of it."""
+    """RowSample a small input that does not know the number of its rows: read all of it."""
     table = _table(plan)
 
     def take(num_rows: int) -> tuple[Plan, int]:

@@ -1,1 +1,1 @@
-"""How many requests may be under way, and how fast they may follow."""
+"""Limits on the number and the rate of requests to a model."""

@@ -1,7 +1,7 @@
-"""How many requests may be under way, and how fast they may follow: one limiter for each provider, base URL and model.
+"""The limiter: one queue of requests for each provider, base URL and model.
 
-``Pace`` (pacing.py) decides; this file keeps who waits. A request that has room costs a lock and two small objects: no
-task, no future, no timer. Those without room wait in one queue, first come, first served, whatever loop they run on.
+``Pace`` (pacing.py) decides; this module holds the queue. A request that may be sent at once costs a lock and two small
+objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from penstock.ai.remote.limits.pacing import NO_CAPS, PATIENCE_S, Caps, Outcome, Pace, Sent
+from penstock.ai.remote.limits.pacing import MAX_WAIT_S, NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import read_hints
 from penstock.ai.remote.limits.sharing import offer_limits
 from penstock.errors import RateLimitedError
@@ -29,13 +29,13 @@ log = logging.getLogger("penstock.ai")
 
 CEILING = 1024
 RESERVED_FILES = 256
-"""Open files that are left to everything but requests."""
+"""Open files that are left for everything other than requests."""
 
 BUSY_CHECK_S = 0.05
 BUSY_SHARE = 0.95
 BUSY_HOLD_S = 0.2
-TOLD_WAIT_S = 60.0
-"""A longer wait is logged, so that nobody takes it for a query that hangs."""
+LOGGED_WAIT_S = 60.0
+"""A longer wait is logged, so that it does not look like a query that hangs."""
 
 Clock = Callable[[], float]
 
@@ -52,23 +52,23 @@ class LimiterKey:
 
 @dataclass(frozen=True, slots=True)
 class LimiterState:
-    """A look at a limiter, for progress and statistics."""
+    """The state of a limiter, for progress and statistics."""
 
     limit: int
     in_flight: int
     waiting: int
     refused: int
     rate: float | None
-    """Requests a second, as learned from refusals; None if nothing was ever refused."""
+    """Requests a second, learned from refusals; None if no request was ever refused."""
 
 
 class Permit:
-    """Leave to send one request. Whoever got it settles it, exactly once, whatever became of the request."""
+    """Permission to send one request. The holder must settle it exactly once."""
 
-    __slots__ = ("_gate", "_sent")
+    __slots__ = ("_queue", "_sent")
 
-    def __init__(self, gate: _Gate, sent: Sent) -> None:
-        self._gate: _Gate | None = gate
+    def __init__(self, queue: _Queue, sent: Sent) -> None:
+        self._queue: _Queue | None = queue
         self._sent = sent
 
     def settle(
@@ -78,15 +78,15 @@ class Permit:
         used_tokens: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Say what became of the request. ``headers`` are the answer's, with lower-case names."""
-        gate, self._gate = self._gate, None
-        if gate is None:
-            raise RuntimeError("The permit is settled already; ask the limiter for another one")
-        gate.settle(self._sent, outcome, used_tokens, headers)
+        """Report the outcome of the request. ``headers`` are those of the answer, with lower-case names."""
+        queue, self._queue = self._queue, None
+        if queue is None:
+            raise RuntimeError("The permit is already settled; ask the limiter for another one")
+        queue.settle(self._sent, outcome, used_tokens, headers)
 
 
 class ClientLoad:
-    """Says whether the thread of the event loop has all it can do: then more requests at once make nothing faster."""
+    """The load of the event loop's thread: when it is busy, more concurrent requests make nothing faster."""
 
     def __init__(self, cpu_clock: Clock = wanted_cpu_s) -> None:
         self._cpu_clock = cpu_clock
@@ -96,7 +96,7 @@ class ClientLoad:
         self._is_busy = False
 
     def is_busy(self, now: float) -> bool:
-        """Look, if it is time to; called on the loop's thread."""
+        """Return whether the thread used a whole core lately. Must be called on the thread of the loop."""
         if now - self._looked_at >= BUSY_CHECK_S:
             thread, cpu_s = threading.get_ident(), self._cpu_clock()
             share = (cpu_s - self._cpu_s) / (now - self._looked_at) if thread == self._thread else 0.0
@@ -104,7 +104,7 @@ class ClientLoad:
         return self._is_busy
 
 
-class _Waiter:
+class _QueuedRequest:
     __slots__ = ("future", "loop", "permit", "since", "tokens")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tokens: int, since: float) -> None:
@@ -112,18 +112,18 @@ class _Waiter:
         self.since = since
         self.tokens = tokens
         self.future: asyncio.Future[None] = loop.create_future()
-        self.permit: Permit | None = None  # set under the lock: from then on the waiter owns it
+        self.permit: Permit | None = None  # set under the lock: from then on the request owns it
 
 
-class _Gate:
-    """The queue before one model. Everything below is done under one lock, and nothing waits while it is held."""
+class _Queue:
+    """The requests that wait for one model. One lock guards everything, and nothing blocks while it is held."""
 
     def __init__(self, ceiling: int, clock: Clock, name: str = "the server") -> None:
         self._name = name
         self._clock = clock
         self._lock = threading.Lock()
         self._pace = Pace(ceiling=ceiling)
-        self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
+        self._waiting: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._timer: tuple[asyncio.AbstractEventLoop, float] | None = None
         self._users: weakref.WeakSet[Limiter] = weakref.WeakSet()
         self._are_caps_stale = False
@@ -132,7 +132,7 @@ class _Gate:
     def add_user(self, limiter: Limiter) -> None:
         with self._lock:
             self._users.add(limiter)
-            # Run by the garbage collector on any thread, perhaps under this very lock: only leaves a note.
+            # The garbage collector calls this on any thread, perhaps under this very lock: it only sets a flag.
             weakref.finalize(limiter, self._note_caps_changed).atexit = False
             self._apply_caps()
 
@@ -141,7 +141,7 @@ class _Gate:
         return len(self._users) > 0
 
     def set_members(self, num_members: int) -> None:
-        """Be one of so many processes; called on any thread."""
+        """Share the limits with other processes, ``num_members`` in all; may be called on any thread."""
         with self._lock:
             self._pace.set_members(num_members)
             self._pump()
@@ -157,34 +157,34 @@ class _Gate:
         self._pace.set_caps(caps)
 
     def try_admit(self, tokens: int) -> Permit | None:
-        """Return a permit if there is room and nobody waits for it."""
+        """Return a permit if a request may be sent now and none waits."""
         with self._lock:
             if self._are_caps_stale:
                 self._apply_caps()
-            if self._waiters:
+            if self._waiting:
                 return None
             sent = self._pace.try_send(self._clock(), tokens)
             return Permit(self, sent) if isinstance(sent, Sent) else None
 
     async def wait(self, tokens: int) -> Permit:
-        waiter = _Waiter(asyncio.get_running_loop(), tokens, self._clock())
+        request = _QueuedRequest(asyncio.get_running_loop(), tokens, self._clock())
         with self._lock:
-            self._waiters[waiter] = None
+            self._waiting[request] = None
             self._pump()
         try:
-            await waiter.future
-        except BaseException:  # cancelled, or thrown away with its loop
-            self._leave(waiter)
+            await request.future
+        except BaseException:  # cancelled, or destroyed with its loop
+            self._leave(request)
             raise
-        assert waiter.permit is not None
-        return waiter.permit
+        assert request.permit is not None
+        return request.permit
 
-    def _leave(self, waiter: _Waiter) -> None:
-        """Take a cancelled waiter out of the queue, and hand on what it was given meanwhile."""
+    def _leave(self, request: _QueuedRequest) -> None:
+        """Remove a cancelled request from the queue, and return the permit that it got meanwhile."""
         with self._lock:
-            permit = waiter.permit
+            permit = request.permit
             if permit is None:
-                self._waiters.pop(waiter, None)
+                self._waiting.pop(request, None)
                 self._pump()
         if permit is not None:
             permit.settle("other")
@@ -195,42 +195,42 @@ class _Gate:
             now = self._clock()
             if self._client.is_busy(now):
                 self._pace.hold_growth(now + BUSY_HOLD_S)
-            if self._pace.blocked_until <= now and TOLD_WAIT_S < (hints.retry_after_s or 0) <= PATIENCE_S:
+            if self._pace.blocked_until <= now and LOGGED_WAIT_S < (hints.retry_after_s or 0) <= MAX_WAIT_S:
                 log.warning("%s asks to wait %s; waiting", self._name, duration(hints.retry_after_s or 0))
             self._pace.settle(now, sent, outcome, used_tokens, hints)
-            if self._waiters:
+            if self._waiting:
                 if outcome in ("refused", "unavailable"):
-                    self._lose_patience(now, hints.wait_s(outcome) or 0.0)
+                    self._fail_waiting(now, hints.wait_s(outcome) or 0.0)
                 self._pump()
 
-    def _lose_patience(self, now: float, wait_s: float) -> None:
-        """Fail those who would have waited too long by the time for which the server asks, with nothing accepted."""
-        give_up = now + wait_s - PATIENCE_S
-        for waiter in list(self._waiters):
-            if max(waiter.since, self._pace.accepted_at) >= give_up:
+    def _fail_waiting(self, now: float, wait_s: float) -> None:
+        """Fail the requests that would wait too long, given the wait that the server asks for."""
+        give_up = now + wait_s - MAX_WAIT_S
+        for request in list(self._waiting):
+            if max(request.since, self._pace.accepted_at) >= give_up:
                 return
-            del self._waiters[waiter]
-            _call_on(waiter.loop, _fail, waiter.future, come_back(self._name, wait_s))
+            del self._waiting[request]
+            _call_on(request.loop, _fail, request.future, wait_too_long(self._name, wait_s))
 
     def _pump(self) -> None:
-        """Give permits to those who wait, as far as there is room; where time will make room, come again then."""
+        """Give permits to waiting requests until the limits are reached; set a timer if time will make room."""
         if self._are_caps_stale:
             self._apply_caps()
-        while self._waiters:
-            waiter = next(iter(self._waiters))
+        while self._waiting:
+            request = next(iter(self._waiting))
             now = self._clock()
-            sent = self._pace.try_send(now, waiter.tokens)
+            sent = self._pace.try_send(now, request.tokens)
             if not isinstance(sent, Sent):
                 if sent != float("inf"):
-                    self._call_at(waiter.loop, sent, now)
+                    self._call_at(request.loop, sent, now)
                 return
-            del self._waiters[waiter]
-            waiter.permit = Permit(self, sent)
-            if not _call_on(waiter.loop, _wake, waiter.future):
-                self._pace.settle(now, sent, "other")  # its loop is closed: nobody is there to take it
+            del self._waiting[request]
+            request.permit = Permit(self, sent)
+            if not _call_on(request.loop, _wake, request.future):
+                self._pace.settle(now, sent, "other")  # its loop is closed
 
     def _call_at(self, loop: asyncio.AbstractEventLoop, moment: float, now: float) -> None:
-        """Have the loop of the first waiter pump at a moment, unless it will do so before."""
+        """Set a timer on the loop of the first request, unless an earlier one is set."""
         if self._timer is not None and self._timer[0] is loop and self._timer[1] <= moment:
             return
         timer = self._timer = (loop, moment)
@@ -248,11 +248,11 @@ class _Gate:
             if self._are_caps_stale:
                 self._apply_caps()
             pace = self._pace
-            return LimiterState(pace.limit, pace.in_flight, len(self._waiters), pace.num_refused, pace.rate)
+            return LimiterState(pace.limit, pace.in_flight, len(self._waiting), pace.num_refused, pace.rate)
 
 
 def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> bool:
-    """Call a function on a loop: now if it is the running one. Return False if the loop is closed."""
+    """Call a function on a loop, at once if it is the running one. Return False if the loop is closed."""
     if asyncio._get_running_loop() is loop:
         function(*args)
         return True
@@ -274,7 +274,7 @@ def _fail(future: asyncio.Future[None], error: Exception) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Say about how long that is.
+    """Format a duration in its largest unit.
 
     >>> duration(20), duration(300), duration(5400), duration(400_000)
     ('20 s', '5 min', '90 min', '4.6 days')
@@ -285,89 +285,89 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-class OutOfPatienceError(RateLimitedError):
-    """Nobody waits so long."""
+class WaitTooLongError(RateLimitedError):
+    """The server asks for a longer wait than ``MAX_WAIT_S``, or accepted no request for so long."""
 
 
-def come_back(name: str, wait_s: float) -> OutOfPatienceError:
-    """Return the error of a request that is to wait for so long, or has waited."""
-    if wait_s <= PATIENCE_S:
-        return OutOfPatienceError(f"{name} accepted nothing in {duration(PATIENCE_S)}. Run again later.")
+def wait_too_long(name: str, wait_s: float) -> WaitTooLongError:
+    """Return the error for a server that asks to wait ``wait_s``."""
+    if wait_s <= MAX_WAIT_S:
+        return WaitTooLongError(f"{name} accepted no request in {duration(MAX_WAIT_S)}. Run again later.")
     when = (datetime.now() + timedelta(seconds=wait_s)).isoformat(" ", "minutes")
-    error = OutOfPatienceError(
-        f"{name} asks to come back in {duration(wait_s)}, at {when}; no more than {duration(PATIENCE_S)} are waited "
-        "for. Run again then."
+    error = WaitTooLongError(
+        f"{name} asks to come back in {duration(wait_s)}, at {when}; the longest wait is {duration(MAX_WAIT_S)}. "
+        "Run again then."
     )
     error.retry_after_s = wait_s
     return error
 
 
 class Limiter:
-    """Gives permits. Safe to be used from several event loops on several threads."""
+    """Gives permits for requests to one model. Safe to use from several event loops and threads."""
 
-    def __init__(self, caps: Caps = NO_CAPS, *, clock: Clock = time.monotonic, gate: _Gate | None = None) -> None:
+    def __init__(self, caps: Caps = NO_CAPS, *, clock: Clock = time.monotonic, queue: _Queue | None = None) -> None:
         self.caps = caps
-        self._gate = gate if gate is not None else _Gate(_ceiling(), clock)
-        self._gate.add_user(self)
+        self._queue = queue if queue is not None else _Queue(_ceiling(), clock)
+        self._queue.add_user(self)
 
     async def admit(self, tokens: int = 0) -> Permit:
-        """Wait until a request may be sent. ``tokens`` is what its input is estimated to take.
+        """Wait until a request may be sent. ``tokens`` is the estimated size of its input.
 
-        ``RateLimitedError`` if the server asks everybody to stay away for longer than ``PATIENCE_S``.
+        Raises ``WaitTooLongError`` if the server asks to wait longer than ``MAX_WAIT_S``.
         """
-        return self._gate.try_admit(tokens) or await self._gate.wait(tokens)
+        return self._queue.try_admit(tokens) or await self._queue.wait(tokens)
 
     def state(self) -> LimiterState:
-        """Return how things stand. Limiters of one model show the same."""
-        return self._gate.state()
+        """Return the state, which the limiters of one model share."""
+        return self._queue.state()
 
 
-_gates: dict[LimiterKey, _Gate] = {}
+_queues: dict[LimiterKey, _Queue] = {}
 _limiters: weakref.WeakValueDictionary[tuple[LimiterKey, Caps], Limiter] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
 def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
-    """Return the limiter of a model, which this process keeps; what it learned holds for the next query too.
+    """Return the limiter of a model. The process remembers what it learned for the next query.
 
-    Limiters of one model with different caps share everything but the caps. The tightest of those that somebody still
-    holds counts for all of them: two queries that run side by side stay within what either allows.
+    Limiters of one model with different caps share everything but the caps. The tightest caps in use apply to all of
+    them: two concurrent queries stay within the caps of each.
     """
     with _lock:
         limiter = _limiters.get((key, caps))
         if limiter is None:
-            if key not in _gates:
-                _gates[key] = _Gate(_ceiling(), time.monotonic, f"{key.provider} ({key.model})")
-            limiter = _limiters[key, caps] = Limiter(caps, gate=_gates[key])
+            if key not in _queues:
+                _queues[key] = _Queue(_ceiling(), time.monotonic, f"{key.provider} ({key.model})")
+            limiter = _limiters[key, caps] = Limiter(caps, queue=_queues[key])
         return limiter
 
 
-class _SharedGates:
-    """Lets the limiters of several processes share what one may use; see ``penstock.ai.remote.limits.sharing``."""
+class _ProcessLimits:
+    """The limiters of this process as ``SharedLimits``."""
 
     def names_in_use(self) -> list[str]:
         with _lock:
-            return [str(key) for key, gate in _gates.items() if gate.is_used]
+            return [str(key) for key, queue in _queues.items() if queue.is_used]
 
     def share(self, num_members: Mapping[str, int]) -> None:
         with _lock:
-            gates = list(_gates.items())
-        for key, gate in gates:
-            gate.set_members(num_members.get(str(key), 1))
+            queues = list(_queues.items())
+        for key, queue in queues:
+            queue.set_members(num_members.get(str(key), 1))
 
 
-offer_limits(_SharedGates())
+offer_limits(_ProcessLimits())
 
 
 def forget_limits() -> None:
-    """Forget what was learned of all models, as a new process would."""
+    """Forget everything learned about all models."""
     with _lock:
-        _gates.clear()
+        _queues.clear()
         _limiters.clear()
 
 
 def _ceiling() -> int:
-    """Return the most requests that may be under way: each is an open file, and others need some too."""
+    """Return the most concurrent requests: each is an open file, and others need some too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return CEILING

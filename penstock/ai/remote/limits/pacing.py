@@ -1,7 +1,7 @@
-"""May a request be sent now, and if not, when? Every decision of the limiter, without clock, thread or event loop.
+"""Decide when a request may be sent, without clock, thread or event loop.
 
-``Pace`` joins what bounds a model's requests: how many are under way (concurrency.py), how fast the server takes them
-(send_rate.py), what the user allows and the headers leave (quota.py), and ``Retry-After``.
+``Pace`` combines the limits on the requests to a model: the number of concurrent ones (concurrency.py), the rate that
+the server accepts (send_rate.py), the user's caps and the quotas in headers (quota.py), and ``Retry-After``.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from penstock.ai.remote.limits.concurrency import Concurrency
 from penstock.ai.remote.limits.quota import Meter, Quota
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
 from penstock.ai.remote.limits.send_rate import SendRate
-from penstock.cost.usage import Reservation
+from penstock.cost.usage import UsageEstimate
 
 Outcome = Literal["ok", "refused", "unavailable", "other"]
-"""``refused`` is a 429; ``unavailable`` 5xx, a time-out or a dropped connection; ``other`` says nothing of the load."""
+"""``refused``: 429; ``unavailable``: 5xx, a timeout or a lost connection; ``other``: unrelated to the load."""
 
-PATIENCE_S = 600.0
-"""The longest wait that a server may ask for. Who is asked for more fails, and the next one tries again."""
+MAX_WAIT_S = 600.0
+"""The longest wait that a server may ask for. If it asks for more, requests fail, and the next one tries again."""
 PAUSE_AFTER_5XX_S = 1.0
 HOLD_PER_RETRY_AFTER = 10
-"""A refusal that stops everybody for a second is provoked at most every ten."""
+"""For this many times the wait the rate does not grow, so that waits are rarely provoked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What the user allows at most; None leaves it to measurement."""
+    """Limits set by the user; None leaves a limit to measurement."""
 
     max_concurrency: int | None = None
     requests_per_minute: float | None = None
@@ -54,7 +54,7 @@ class Caps:
         return Caps(*map(least, self.__slots__))
 
     def shared(self, num_members: int) -> Caps:
-        """Return the share of one process of several; each may have one request under way, however many they are.
+        """Return the share of one process of several, with at least one concurrent request each.
 
         >>> Caps(max_concurrency=8, requests_per_minute=60).shared(3)
         Caps(max_concurrency=2, requests_per_minute=20.0, tokens_per_minute=None)
@@ -73,7 +73,7 @@ NO_CAPS = Caps()
 
 
 class Sent:
-    """A request under way, as it was when it was sent."""
+    """A request under way, with the state when it was sent."""
 
     __slots__ = ("at", "level", "reserved", "reserved_before", "seq", "tokens")
 
@@ -83,14 +83,14 @@ class Sent:
 
 
 class Pace:
-    """The state of one model's limiter. The caller passes the time, which never goes back."""
+    """The state of the limits of one model. The caller passes the time, which never goes back."""
 
     def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024) -> None:
         self._ceiling = ceiling
         self._num_members = 1
         self._concurrency = Concurrency(ceiling)
         self._rate = SendRate()
-        self._reservation = Reservation()
+        self._estimate = UsageEstimate()
         self._quotas: dict[Literal["requests", "tokens"], Quota] = {}
         self._request_meter: Meter | None = None
         self._token_meter: Meter | None = None
@@ -103,7 +103,7 @@ class Pace:
         self.set_caps(caps)
 
     def set_caps(self, caps: Caps) -> None:
-        """Keep to these, or to this process's share of them."""
+        """Apply caps, or this process's share of them."""
         self._caps, caps = caps, caps.shared(self._num_members)
         ceiling = max(1, self._ceiling // self._num_members)
         self._concurrency.set_ceiling(min(ceiling, caps.max_concurrency or ceiling))
@@ -111,7 +111,7 @@ class Pace:
         self._token_meter = _metered(self._token_meter, caps.tokens_per_minute)
 
     def set_members(self, num_members: int) -> None:
-        """Be one of so many processes that call the model: of caps, and of what was learned, each has its share."""
+        """Take the share of one of ``num_members`` processes in the caps and in the learned rate."""
         if num_members == self._num_members:
             return
         factor, self._num_members = self._num_members / num_members, num_members
@@ -119,17 +119,17 @@ class Pace:
         self.set_caps(self._caps)
 
     def hold_growth(self, until: float) -> None:
-        """Have no more under way than now before ``until``, as far as that is not fewer than at the start."""
+        """Do not allow more concurrent requests before ``until``."""
         self._concurrency.hold(until)
 
     def try_send(self, now: float, tokens: int = 0) -> Sent | float:
-        """Send a request now, or return when to ask again: ``inf`` means once another one is settled."""
+        """Send a request now, or return when to ask again; ``inf`` means when another request is settled."""
         concurrency = self._concurrency
         if concurrency.in_flight >= int(concurrency.limit) and (full_until := concurrency.full_until(now)) > now:
             return full_until
         if self._is_shut and concurrency.in_flight:
-            return math.inf  # the one under way finds out for all
-        reserved = self._reservation.estimate(tokens)
+            return math.inf  # the request under way finds out for all
+        reserved = self._estimate.estimate(tokens)
         wait_until = self._ready_at(now, reserved)
         if wait_until > now:
             return wait_until
@@ -144,10 +144,9 @@ class Pace:
 
     def _ready_at(self, now: float, reserved: int) -> float:
         ready = max(self.blocked_until, self._rate.ready_at(now))
-        if self._request_meter is not None:
-            ready = max(ready, self._request_meter.ready_at())
-        if self._token_meter is not None:
-            ready = max(ready, self._token_meter.ready_at())
+        for meter in (self._request_meter, self._token_meter):
+            if meter is not None:
+                ready = max(ready, meter.paid_at)
         for kind, quota in self._quotas.items():
             ready = max(ready, quota.ready_at(now, 1 if kind == "requests" else reserved))
         return ready
@@ -163,12 +162,12 @@ class Pace:
     def settle(
         self, now: float, sent: Sent, outcome: Outcome, used_tokens: int | None = None, hints: Hints = NO_HINTS
     ) -> None:
-        """Take what became of a request."""
+        """Take the outcome of a request."""
         self._concurrency.in_flight -= 1
         if hints is not NO_HINTS:
             self._take_hints(now, sent, outcome, hints)
         if self._is_shut and outcome == "refused":
-            self.num_refused += 1  # no matter of pace
+            self.num_refused += 1  # not a matter of rate
         elif outcome == "ok":
             self.accepted_at, self._is_shut = now, False
             self._concurrency.accept(now, sent.level)
@@ -186,12 +185,12 @@ class Pace:
         if used is None:
             return
         if is_actual:
-            self._reservation.learn(sent.tokens, used)
+            self._estimate.learn(sent.tokens, used)
         if self._token_meter is not None:
             self._token_meter.correct(used - sent.reserved)
 
     def _take_hints(self, now: float, sent: Sent, outcome: Outcome, hints: Hints) -> None:
-        if outcome in ("refused", "unavailable") and (hints.wait_s(outcome) or 0.0) > PATIENCE_S:
+        if outcome in ("refused", "unavailable") and (hints.wait_s(outcome) or 0.0) > MAX_WAIT_S:
             self._is_shut = True
             return
         if hints.retry_after_s is not None and outcome in ("refused", "unavailable"):
@@ -220,7 +219,7 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Requests a second as learned from refusals; None if the server never refused."""
+        """Requests a second, learned from refusals; None if the server never refused."""
         return self._rate.rate
 
 

@@ -1,4 +1,4 @@
-"""What is left to spend: the user's caps, what the server's headers leave, and tokens reserved for answers to come."""
+"""Quotas: the user's caps on requests and tokens, and what the server's headers leave."""
 
 from __future__ import annotations
 
@@ -6,34 +6,31 @@ from penstock.ai.remote.limits.rate_headers import Window
 
 SLACK_S = 0.03
 LONGEST_BLIND_WAIT_S = 60.0
-"""Headers that say 'nothing left' are believed for so long; then one request asks again."""
+"""The longest time to believe headers that say that nothing is left; then one request asks again."""
 
 
 class Meter:
-    """A cap of so many units a second, spent evenly. A request may go once those before it are paid for."""
+    """A cap in units a second, spent evenly. A request may be sent when those before it are paid for."""
 
-    __slots__ = ("_paid_at", "per_s")
+    __slots__ = ("paid_at", "per_s")
 
     def __init__(self, per_s: float) -> None:
         self.per_s = per_s
-        self._paid_at = 0.0
-
-    def ready_at(self) -> float:
-        return self._paid_at
+        self.paid_at = 0.0
 
     def spend(self, now: float, units: float) -> None:
-        self._paid_at = max(self._paid_at, now - SLACK_S) + units / self.per_s
+        self.paid_at = max(self.paid_at, now - SLACK_S) + units / self.per_s
 
     def correct(self, units: float) -> None:
-        """Spend more, or less, than was spent before."""
-        self._paid_at += units / self.per_s
+        """Correct the units of a request that was sent."""
+        self.paid_at += units / self.per_s
 
 
 class Quota:
-    """What headers say is left until a reset. The first half may go at once; the rest is spread over the time left.
+    """The rest of a quota until its reset, from headers. The first half may be spent at once, the rest evenly.
 
-    With a window that starts anew at the reset, nothing is left over and nothing is refused; with a bucket that fills
-    steadily, spending settles at the speed of the filling, with the bucket half full.
+    A quota that is renewed at the reset is used up without refusals. With a token bucket, which fills steadily,
+    spending settles at the speed of the filling, with the bucket half full.
     """
 
     __slots__ = ("_floor", "_known_at", "_left", "_next_at", "_until")
@@ -43,7 +40,7 @@ class Quota:
         self._until = self._known_at = self._next_at = 0.0
 
     def update(self, now: float, window: Window, sent_at: float, spent_since: float) -> None:
-        """Take the state as it was for a request sent at ``sent_at``, since when ``spent_since`` was spent."""
+        """Take the quota as of a request sent at ``sent_at``; ``spent_since`` was spent after it."""
         if sent_at < self._known_at:
             return
         self._known_at = sent_at

@@ -1,7 +1,6 @@
-"""What an answer's headers say about the pace: ``Retry-After`` and the rate-limit headers of OpenAI and Anthropic.
+"""Read ``Retry-After`` and the rate-limit headers of OpenAI and Anthropic.
 
-Headers come from servers, proxies and gateways that disagree on every detail, so nothing here raises: what makes no
-sense is as good as absent.
+Servers, proxies and gateways disagree on every detail, so nothing here raises: a header without sense is ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
 LONGEST_WAIT_S = 366 * 86400.0
-"""A server that names a longer wait means for ever."""
+"""A longer wait means forever."""
 
 _UNIT_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|d|h|m|s)")
@@ -24,7 +23,7 @@ _ANTHROPIC_TOKENS = ("tokens", "input-tokens", "output-tokens")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """``remaining`` of ``limit`` requests or tokens are left, and all of them again in ``reset_s`` seconds."""
+    """``remaining`` of ``limit`` requests or tokens are left; in ``reset_s`` seconds all of them are."""
 
     remaining: float
     reset_s: float
@@ -38,7 +37,7 @@ class Hints:
     tokens: Window | None = None
 
     def wait_s(self, outcome: str) -> float | None:
-        """How long one is asked to stay away: ``Retry-After``, or if refused, until there is something left."""
+        """Return the wait that the server asks for: ``Retry-After``, or after a refusal the reset of an empty quota."""
         if self.retry_after_s is not None or outcome != "refused":
             return self.retry_after_s
         return max((w.reset_s for w in (self.requests, self.tokens) if w and w.remaining < 1), default=None)
@@ -78,7 +77,7 @@ def parse_duration(text: str | None) -> float | None:
 
 
 def parse_number(text: str | None) -> float | None:
-    """Read a number that is not negative and not endless."""
+    """Read a finite number that is not negative."""
     try:
         number = float(text) if text else None
     except ValueError:
@@ -103,7 +102,7 @@ def _moment(text: str) -> float | None:
 
 
 def _until(text: str | None, headers: Mapping[str, str], wall_time: float) -> float | None:
-    """Return the seconds until a moment, by the server's own clock where it says what that shows."""
+    """Return the seconds until a moment, by the server's own clock if there is a ``Date`` header."""
     if (moment := parse_moment(text)) is None:
         return None
     server_time = parse_moment(headers.get("date"))

@@ -72,7 +72,7 @@ class AcceptedCount:
 
 
 class SendRate:
-    """A rate that follows the server's limit. There is none until refusals show that the server has a limit.
+    """A rate that follows the server's limit. It is None until refusals show a limit.
 
     Refusals cut the rate to what was accepted lately, less a little; from there it grows until the next ones. Requests
     are numbered: refusals of requests sent before a cut do not count against it. A server that refuses everything (the

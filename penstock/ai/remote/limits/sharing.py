@@ -1,7 +1,7 @@
-"""Limits that several processes keep together: who uses what is counted in one place, and each takes its share.
+"""Limits that several processes share: one place counts the users of each limit, and each process takes its share.
 
-A limiter offers its limits here. A runner of several processes (``engine/runners/ray/shared_limits.py``) asks which
-are in use, counts their users over all processes, and says how many share each. Neither knows the other.
+The limiter offers its limits here. The Ray runner (``engine/runners/ray/shared_limits.py``) asks which are in use,
+counts their users over all processes, and reports how many share each.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Protocol
 
 BEAT_S = 1.0
 FORGET_S = 3.5
-"""A process that was silent for so long is gone: a few beats may be missed."""
+"""A process that was silent for this long is gone: a few beats may be missed."""
 
 
 class SharedLimits(Protocol):
-    """Limits that know how to be shared. Both methods return at once and may be called on any thread."""
+    """Limits that can be shared. Both methods return at once and may be called on any thread."""
 
     def names_in_use(self) -> Collection[str]:
-        """Return what names the limits that somebody in this process keeps to now."""
+        """Return the names of the limits in use in this process."""
         ...
 
     def share(self, num_members: Mapping[str, int]) -> None:
-        """Keep to the share of one of so many processes; limits that are not named are this process's alone."""
+        """Take the share of one of so many processes in each limit; a limit that is not named is not shared."""
         ...
 
 
@@ -30,23 +30,23 @@ _offered: SharedLimits | None = None
 
 
 def offer_limits(limits: SharedLimits) -> None:
-    """Let the limits of this process be shared with others, if somebody counts them."""
+    """Allow the limits of this process to be shared."""
     global _offered
     _offered = limits
 
 
 def offered_limits() -> SharedLimits | None:
-    """Return the limits of this process; None if nothing that has some was ever loaded."""
+    """Return the limits of this process, or None if it loaded no limiter."""
     return _offered
 
 
-class Roll:
-    """Which processes use which limits, by what each said last. The caller passes the time.
+class LimitUsers:
+    """The limits that each process uses, by its last report. The caller passes the time.
 
-    >>> roll = Roll()
-    >>> roll.beat(0.0, "a", ["gpt-5"]), roll.beat(0.5, "b", ["gpt-5", "gpt-5-mini"])
+    >>> users = LimitUsers()
+    >>> users.beat(0.0, "a", ["gpt-5"]), users.beat(0.5, "b", ["gpt-5", "gpt-5-mini"])
     ({'gpt-5': 1}, {'gpt-5': 2, 'gpt-5-mini': 1})
-    >>> roll.beat(5.0, "b", ["gpt-5"])  # nothing was heard of a for too long
+    >>> users.beat(5.0, "b", ["gpt-5"])  # a was silent for too long
     {'gpt-5': 1}
     """
 
@@ -54,12 +54,9 @@ class Roll:
         self._members: dict[str, tuple[float, frozenset[str]]] = {}
 
     def beat(self, now: float, member: str, names: Collection[str]) -> dict[str, int]:
-        """Take what a process uses, all of it; return how many use each of these. One that uses nothing leaves."""
-        self._forget(now)
+        """Take all limits that a process uses; return the number of users of each. A process without limits leaves."""
+        self._members = {name: known for name, known in self._members.items() if now - known[0] < FORGET_S}
         self._members.pop(member, None)
         if names:
             self._members[member] = now, frozenset(names)
         return {name: sum(name in used for _, used in self._members.values()) for name in names}
-
-    def _forget(self, now: float) -> None:
-        self._members = {name: said for name, said in self._members.items() if now - said[0] < FORGET_S}

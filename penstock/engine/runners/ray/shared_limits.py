@@ -18,7 +18,7 @@ from typing import Any
 
 import ray
 
-from penstock.ai.remote.limits.sharing import BEAT_S, FORGET_S, Roll, SharedLimits
+from penstock.ai.remote.limits.sharing import BEAT_S, FORGET_S, LimitUsers, SharedLimits
 
 NAMESPACE = "penstock"
 NAME = "limits"
@@ -35,7 +35,7 @@ class MemberRegistry:
     """The actor: it counts the processes that use each limit."""
 
     def __init__(self) -> None:
-        self._roll = Roll()
+        self._users = LimitUsers()
         self._used_at = time.monotonic()
         self._watch: asyncio.Task[None] | None = None
 
@@ -46,7 +46,7 @@ class MemberRegistry:
 
     async def beat(self, member: str, names: Collection[str]) -> dict[str, int]:
         self._used_at = now = time.monotonic()
-        return self._roll.beat(now, member, names)
+        return self._users.beat(now, member, names)
 
     async def _end_when_unused(self) -> None:
         while time.monotonic() - self._used_at < LINGER_S:
