@@ -36,7 +36,6 @@ CHUNK_NBYTES = 256 * 1024
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-_NO_HEAD = (400, 403, 404, 405, 501)  # answers to HEAD of servers that support only GET
 
 
 class HttpClient:
@@ -63,13 +62,7 @@ class HttpClient:
         """Return the version of a file, and whether the server serves ranges."""
 
         async def ask() -> tuple[Version, bool]:
-            async with self._response("HEAD", url, {}, _NO_HEAD) as response:
-                if response.status < 400:
-                    length = response.headers.get("Content-Length")
-                    can_seek = response.headers.get("Accept-Ranges", "").lower() == "bytes"
-                    if length is not None and can_seek:
-                        return Version.of_headers(response.headers, int(length)), True
-            async with self._response("GET", url, {"Range": "bytes=0-0"}, (416,)) as response:
+            async with self._response(url, {"Range": "bytes=0-0"}, (416,)) as response:
                 total = response.headers.get("Content-Range", "").rpartition("/")[2]
                 if response.status in (206, 416) and total.isdecimal():
                     return Version.of_headers(response.headers, int(total)), True
@@ -84,7 +77,7 @@ class HttpClient:
             self._session = None
 
     async def _fetch(self, url: str, limits: DownloadLimits) -> bytes:
-        async with self._response("GET", url, {}) as response:
+        async with self._response(url, {}) as response:
             length = response.content_length
             async with limits.admitted(length, redacted(url)) as reservation:
                 if length is not None and "Content-Encoding" not in response.headers:
@@ -98,7 +91,7 @@ class HttpClient:
     async def _read_part(self, url: str, start: int, end: int, known: Version) -> tuple[bytes, Version]:
         """Return the bytes from ``start``, at least one and none from ``end`` on."""
         shown = redacted(url)
-        async with self._response("GET", url, {"Range": f"bytes={start}-{end - 1}"}, (416,)) as response:
+        async with self._response(url, {"Range": f"bytes={start}-{end - 1}"}, (416,)) as response:
             content = await response.read()
         answered = response.headers.get("Content-Range", "")
         if response.status == 200:  # the server ignores the range and sends the whole file
@@ -121,7 +114,7 @@ class HttpClient:
 
     @asynccontextmanager
     async def _response(
-        self, method: str, url: str, headers: Mapping[str, str], accepted: tuple[int, ...] = ()
+        self, url: str, headers: Mapping[str, str], accepted: tuple[int, ...] = ()
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request, follow redirects, and yield the answer if its status is a success or one of ``accepted``."""
         import aiohttp
@@ -131,7 +124,7 @@ class HttpClient:
         try:
             for _ in range(MAX_REDIRECTS + 1):
                 self._check(target, url)
-                async with session.request(method, target, headers=wanted, allow_redirects=False) as response:
+                async with session.get(target, headers=wanted, allow_redirects=False) as response:
                     location = response.headers.get("Location")
                     if response.status not in _REDIRECTS or location is None:
                         _check_status(response, url, accepted)

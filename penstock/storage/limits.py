@@ -49,11 +49,11 @@ class DownloadLimits:
             raise ReadError(f"Cannot read {what!r}: it has more than max_bytes={self.max_bytes:,} bytes.")
 
     @asynccontextmanager
-    async def admitted(self, nbytes: int | None, what: str) -> AsyncIterator[Reservation]:
+    async def admitted(self, nbytes: int | None, what: str) -> AsyncIterator[DownloadReservation]:
         """Reserve bytes for a response while it is read; None if its length is unknown."""
         if nbytes is not None:
             self.check(nbytes, what)
-        reservation = Reservation(self, what, UNKNOWN_NBYTES if nbytes is None else nbytes)
+        reservation = DownloadReservation(self, what, UNKNOWN_NBYTES if nbytes is None else nbytes)
         await self.budget.acquire(reservation.nbytes)
         try:
             yield reservation
@@ -62,7 +62,7 @@ class DownloadLimits:
 
 
 @dataclass
-class Reservation:
+class DownloadReservation:
     """The bytes reserved for one response."""
 
     limits: DownloadLimits

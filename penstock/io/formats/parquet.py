@@ -35,7 +35,7 @@ class ParquetFormat:
     num_files_inferred: ClassVar[int] = 32  # a footer is small, and the types in it are certain
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
-        with _opened(file) as parquet:
+        with _opened(file) as (parquet, _):
             return parquet.schema_arrow
 
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
@@ -43,13 +43,13 @@ class ParquetFormat:
             # The footer takes a round trip; the worker reads that of a file that is a single task.
             yield FilePart(nbytes=file.size * 4)
             return
-        with _opened(file) as parquet:
+        with _opened(file) as (parquet, _):
             metadata = parquet.metadata
         every = range(metadata.num_row_groups)
         yield from _runs(metadata, every if predicate is None else _matching_groups(file, schema, predicate))
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with _opened(file) as parquet:
+        with _opened(file) as (parquet, handle):
             metadata = parquet.metadata
             groups = range(metadata.num_row_groups) if part.detail is None else part.detail
             sizes = [metadata.row_group(group) for group in groups]
@@ -57,8 +57,8 @@ class ParquetFormat:
             batch_rows = rows_per_batch(sum(group.num_rows for group in sizes), nbytes)
             columns = [name for name in schema.names if name in parquet.schema_arrow.names]
             is_small = nbytes < _SMALL_NBYTES
-            if isinstance(parquet.handle, RangeFile):
-                _prefetch(parquet.handle, metadata, groups, set(columns))
+            if isinstance(handle, RangeFile):
+                _prefetch(handle, metadata, groups, set(columns))
             try:
                 yield from parquet.iter_batches(batch_rows, list(groups), columns, use_threads=not is_small)
             except PenstockError:
@@ -68,28 +68,22 @@ class ParquetFormat:
 
 
 @contextmanager
-def _opened(file: DataFile) -> Iterator[Any]:
-    """Open a file for streaming; Arrow's defaults buffer whole row groups."""
+def _opened(file: DataFile) -> Iterator[tuple[Any, Any]]:
+    """Open a Parquet file and its handle for streaming; Arrow's defaults buffer whole row groups."""
     import pyarrow.parquet as pq
-
-    class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
-        """A Parquet file with its handle."""
-
-        def __init__(self, handle: Any, **options: Any) -> None:
-            super().__init__(handle, **options)
-            self.handle = handle
 
     with reading(file), file.open_ranges() if file.storage.is_ours else file.open_file() as handle:
         size = handle.nbytes if isinstance(handle, RangeFile) else handle.size()
         if size == 0:
             raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty and has no Parquet footer.")
         if size <= _STREAM_NBYTES or file.storage.is_ours:
-            yield OpenParquet(handle, pre_buffer=not (file.storage.is_local or file.storage.is_ours))
+            yield pq.ParquetFile(handle, pre_buffer=not (file.storage.is_local or file.storage.is_ours)), handle
             return
         metadata = pq.read_metadata(handle)
         # Each column of a row group has its own buffer; together they stay small.
         buffer_nbytes = max(_STREAM_NBYTES // max(metadata.num_columns, 1), 64 * 1024)
-        yield OpenParquet(handle, metadata=metadata, pre_buffer=not file.storage.is_local, buffer_size=buffer_nbytes)
+        options = {"pre_buffer": not file.storage.is_local, "buffer_size": buffer_nbytes}
+        yield pq.ParquetFile(handle, metadata=metadata, **options), handle
 
 
 def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: set[str]) -> None:
@@ -172,7 +166,7 @@ class ParquetEncoding:
 
     def stored_batches(self, path: str) -> Iterator[pa.RecordBatch]:
         file = DataFile(Storage(), path, None)
-        with _opened(file) as parquet:
+        with _opened(file) as (parquet, _):
             schema = parquet.schema_arrow
         return ParquetFormat().read(file, FilePart(), schema)
 

@@ -100,8 +100,8 @@ class AdbcSession:
             return None
 
     def load(self, table: TableName, batch: pa.RecordBatch, *, create: bool = False) -> None:
-        convert = _for_sqlite if self.dialect.kind == "sqlite" else _for_postgresql
-        rows = pa.RecordBatch.from_arrays([convert(column) for column in batch.columns], names=batch.schema.names)
+        columns = [_storable(column, self.dialect.kind == "sqlite") for column in batch.columns]
+        rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
         place = "catalog_name" if self.dialect.kind == "sqlite" else "db_schema_name"
         with self._connection.cursor() as cursor:
             mode = "create" if create else "append"
@@ -203,24 +203,21 @@ def _checked_times(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _for_postgresql(column: pa.Array) -> pa.Array:
+def _storable(column: pa.Array, is_sqlite: bool) -> pa.Array:
+    """Return a column in a type that the database has; JSON text if it has none."""
     column = _plain(column)
     dtype = column.type
     if pt.is_uint64(dtype):
-        return column.cast(pa.decimal128(20, 0))
+        return column.cast(pa.int64() if is_sqlite else pa.decimal128(20, 0))
+    if is_sqlite:
+        if pt.is_decimal(dtype) or pt.is_time(dtype):
+            return column.cast(pa.string())
+        return column if _is_flat(dtype) else json_texts(column)
     if pt.is_list(dtype) or pt.is_fixed_size_list(dtype):
-        return column if _is_flat(dtype.value_type) and not pt.is_uint64(dtype.value_type) else json_texts(column)
-    return column if _is_flat(dtype) or pt.is_time(dtype) or pt.is_duration(dtype) else json_texts(column)
-
-
-def _for_sqlite(column: pa.Array) -> pa.Array:
-    column = _plain(column)
-    dtype = column.type
-    if pt.is_uint64(dtype):
-        return column.cast(pa.int64())
-    if pt.is_decimal(dtype) or pt.is_time(dtype):
-        return column.cast(pa.string())
-    return column if _is_flat(dtype) else json_texts(column)
+        has_type = _is_flat(dtype.value_type) and not pt.is_uint64(dtype.value_type)
+    else:
+        has_type = _is_flat(dtype) or pt.is_time(dtype) or pt.is_duration(dtype)
+    return column if has_type else json_texts(column)
 
 
 def _plain(column: pa.Array) -> pa.Array:
