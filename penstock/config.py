@@ -1,4 +1,4 @@
-"""Settings: one frozen record, changed as a whole, each field also an environment variable."""
+"""Settings: one frozen record. Each field can also be set by an environment variable."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false"
 
 
 MAX_IMAGE_PIXELS = 89_478_485
-"""What an image may claim to be: a quarter of a gigabyte in colour. It is the number from which Pillow warns."""
+"""A quarter of a gigabyte in color, and the number from which Pillow warns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a query may use of the machine.
+    """Settings of queries.
 
-    ``memory_limit`` bounds the bytes of data in flow; ``0`` means a quarter of the machine's memory.
-    ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one a core.
-    ``allow_local_files`` and ``allow_private_urls`` say what URLs in the data may lead to (``File``, ``download``).
-    ``cache_dir`` is where finished calls are kept: up to ``cache_max_size`` bytes, and those that nobody uses for
-    ``cache_max_age`` seconds ("30d") no longer; ``0`` means any size and age.
-    ``prices`` is a file of prices of models that goes before our own (``docs/PROMPTS.md``).
-    ``max_image_pixels`` bounds the images that are decoded; a header that claims more makes the row an error.
-    ``checkpoint_interval`` is after how many seconds a job that can be resumed commits what it has, at first: it grows
-    to twelve times that as the job takes longer.
+    ``memory_limit`` bounds the bytes of data in flight; ``0`` means a quarter of the memory of the machine.
+    ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one for each core.
+    ``allow_local_files`` and ``allow_private_urls`` restrict the URLs in data (``File``, ``download``). ``cache_dir``
+    holds cached calls: at most ``cache_max_size`` bytes, and those used within ``cache_max_age`` seconds ("30d"); ``0``
+    means no limit. ``prices`` is a file of model prices that precedes the built-in ones (``docs/PROMPTS.md``).
+    ``max_image_pixels`` bounds decoded images; a row with a larger image is an error. ``checkpoint_interval`` is the
+    time in seconds between commits of a resumable job; it grows to twelve times that as the job takes longer.
     """
 
     memory_limit: int = 0
@@ -60,7 +58,7 @@ class Config:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory this process may use: the machine's, or its control group's if that is less."""
+    """Return the bytes of memory that this process may use: those of the machine, or of its control group if fewer."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit_file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError), open(limit_file) as file:
@@ -111,7 +109,7 @@ def parse_age(value: float | str) -> float:
 
 
 def _parsed(name: str, value: Any) -> Any:
-    """Return ``value`` as the type of the setting ``name``; text, as the environment has it, is read."""
+    """Return ``value`` as the type of the setting ``name``; parse text, which comes from the environment."""
     match name, value:
         case "memory_limit" | "cache_max_size", _:
             return parse_bytes(value)
@@ -160,7 +158,7 @@ def _is_whole(value: int | str) -> bool:
 
 
 def updated(config: Config, settings: dict[str, Any]) -> Config:
-    """Return ``config`` with ``settings`` changed; an unknown name or a bad value is refused."""
+    """Return ``config`` with changed ``settings``; refuse an unknown name or a bad value."""
     names = [f.name for f in fields(Config)]
     for name in settings:
         if name not in names:
@@ -178,7 +176,7 @@ def updated(config: Config, settings: dict[str, Any]) -> Config:
 
 
 def _from_environment() -> Config:
-    """Return the settings that ``PENSTOCK_<NAME>`` variables make; an empty one counts as not set."""
+    """Return the settings in ``PENSTOCK_<NAME>`` variables; an empty variable counts as unset."""
     config = Config()
     for name in (field.name for field in fields(Config)):
         variable = f"PENSTOCK_{name.upper()}"
@@ -195,7 +193,7 @@ _scoped_config: ContextVar[Config | None] = ContextVar("penstock_config", defaul
 
 
 def get_config() -> Config:
-    """Return the settings in force here."""
+    """Return the current settings."""
     return _scoped_config.get() or _process_config
 
 

@@ -1,7 +1,7 @@
-"""Every error penstock raises, and the words they share.
+"""Every error that penstock raises.
 
     PenstockError
-    |-- PlanError                   the query itself is wrong; raised on the line that builds it
+    |-- PlanError                   the query is wrong; raised on the line that builds it
     |   |-- ColumnNotFoundError
     |   |-- TypeMismatchError
     |   `-- InvalidArgumentError
@@ -9,28 +9,32 @@
     |-- ReadError                   an input cannot be read
     |   |-- PathNotFoundError
     |   |-- CorruptFileError
-    |   |-- ForbiddenUrlError       a URL that came with the data leads where it may not
-    |   `-- StoreUnavailableError   a store does not answer, or asks to come back later
+    |   |-- ForbiddenUrlError       the settings forbid a URL in the data
+    |   `-- StoreUnavailableError   a store does not answer, or asks to retry later
     |-- WriteError                  an output cannot be written
-    |   `-- OutputExistsError
+    |   |-- OutputExistsError
+    |   `-- JobError                a job cannot be started or resumed in this folder
+    |       |-- JobRunningError     another process runs it
+    |       `-- JobChangedError     the query differs from the one that started it
     |-- LedgerError                 a ledger of finished calls cannot be opened or written
     |-- UdfError                    user code failed on a row or a batch
     |   `-- TooManyErrorsError      more rows failed than max_errors allows
-    |-- WorkerDiedError             a worker process ended without an answer
-    |-- QueryCancelledError         the query was stopped before it was done
+    |-- WorkerDiedError             a worker process ended during a task
+    |   `-- WorkerGoneError         it ended before it got the task
+    |-- QueryCancelledError         the query was stopped before it finished
     |-- MissingExtraError           an optional dependency is not installed
-    |-- ProviderError               a model, or the server it runs on, refuses or fails
-    |   |-- ProviderUnusableError   no row would fare better: ends the query, whatever on_error says
+    |-- ProviderError               a model, or its server, refuses or fails
+    |   |-- ProviderUnusableError   every row would fail: ends the query regardless of on_error
     |   |   |-- AuthenticationError   the key is missing or refused (401, 403)
-    |   |   |-- QuotaExceededError    the account has nothing left to spend
+    |   |   |-- QuotaExceededError    the account has no credit left
     |   |   |-- UnreachableError      nothing answers at the address
-    |   |   `-- BudgetSpentError      the next call would pass budget=
+    |   |   `-- BudgetSpentError      the next call would exceed budget=
     |   |-- RequestRefusedError     the request is wrong (400, 404, 413, 422)
     |   |-- RateLimitedError        too many requests (429)
     |   |-- ProviderUnavailableError  5xx, time-outs, dropped connections
-    |   |-- InvalidAnswerError      an answer that is malformed, or does not match the schema
-    |   `-- ContentFilteredError    the model, or a filter before it, declined
-    `-- RetryAfterError             raised by user code: call again, but later
+    |   |-- InvalidAnswerError      an answer is malformed, or does not match the requested format
+    |   `-- ContentFilteredError    the model, or its content filter, declined
+    `-- RetryAfterError             raised by user code: call again later
 
 A message says what is wrong, where, and what to do about it.
 """
@@ -50,7 +54,7 @@ class PlanError(PenstockError, ValueError):
 
 
 class ColumnNotFoundError(PlanError):
-    """A column is named that the input does not have."""
+    """The input has no column of this name."""
 
     def __init__(self, name: str, available: Iterable[str], where: str = "") -> None:
         names = list(available)
@@ -60,11 +64,11 @@ class ColumnNotFoundError(PlanError):
 
 
 class TypeMismatchError(PlanError, TypeError):
-    """An expression is given a type it cannot work on."""
+    """An expression does not accept the type of an argument."""
 
 
 class InvalidArgumentError(PlanError):
-    """An argument has a value that makes no sense; the message lists those that do."""
+    """An argument has an invalid value; the message lists the valid ones."""
 
 
 class ComputeError(PenstockError, ValueError):
@@ -88,7 +92,7 @@ class ForbiddenUrlError(ReadError, PermissionError):
 
 
 class StoreUnavailableError(ReadError):
-    """A store does not answer, breaks off, or asks to come back later: worth another try."""
+    """A store does not answer, breaks off, or asks to retry later."""
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -100,19 +104,19 @@ class WriteError(PenstockError, OSError):
 
 
 class OutputExistsError(WriteError, FileExistsError):
-    """``mode="create"`` met a folder that already holds data."""
+    """``mode="create"`` found a folder that already holds data."""
 
 
 class JobError(WriteError):
-    """A job cannot be begun or resumed in this folder."""
+    """A job cannot be started or resumed in this folder."""
 
 
 class JobRunningError(JobError):
-    """Another process is at work on the job."""
+    """Another process runs the job."""
 
 
 class JobChangedError(JobError):
-    """The query is not the one that the job was begun with; the message says what changed."""
+    """The query differs from the one that started the job; the message lists the changes."""
 
 
 class LedgerError(PenstockError, OSError):
@@ -128,7 +132,7 @@ class TooManyErrorsError(UdfError):
 
 
 class RetryAfterError(PenstockError):
-    """Raised by user code to be called again after so many seconds; one of the call's ``max_retries``.
+    """Raise this in user code to be called again after some seconds; this counts as one of the call's ``max_retries``.
 
     >>> str(RetryAfterError(1.5, "429 Too Many Requests"))
     'asked to be called again after 1.5 s: 429 Too Many Requests'
@@ -150,11 +154,11 @@ class WorkerDiedError(PenstockError):
 
 
 class WorkerGoneError(WorkerDiedError):
-    """A worker process had ended before it was asked: what it would have been asked is not to blame."""
+    """A worker process ended before it got its task, so the task is not the cause."""
 
 
 class QueryCancelledError(PenstockError):
-    """The query was stopped before it was done."""
+    """The query was stopped before it finished."""
 
 
 class MissingExtraError(PenstockError, ImportError):
@@ -169,7 +173,7 @@ class ProviderError(PenstockError):
 
 
 class ProviderUnusableError(ProviderError):
-    """No row would fare better than the one that met it, so the query ends, whatever ``on_error`` says."""
+    """Every row would fail the same way, so the query ends regardless of ``on_error``."""
 
 
 class AuthenticationError(ProviderUnusableError):
@@ -177,7 +181,7 @@ class AuthenticationError(ProviderUnusableError):
 
 
 class QuotaExceededError(ProviderUnusableError):
-    """The account has nothing left to spend, which waiting does not change."""
+    """The account has no credit left; waiting does not help."""
 
 
 class UnreachableError(ProviderUnusableError):
@@ -185,9 +189,9 @@ class UnreachableError(ProviderUnusableError):
 
 
 class BudgetSpentError(ProviderUnusableError):
-    """The next call would cost more than ``budget=`` leaves. What was answered before is kept where answers are kept.
+    """The next call would exceed ``budget=``. Answers received before remain cached.
 
-    ``budget`` and ``spent`` are dollars; ``num_calls`` were made for them.
+    ``budget`` and ``spent`` are dollars; ``num_calls`` calls were made for them.
     """
 
     def __init__(self, message: str, budget: float = 0.0, spent: float = 0.0, num_calls: int = 0) -> None:
@@ -199,13 +203,13 @@ class BudgetSpentError(ProviderUnusableError):
 
 
 class RequestRefusedError(ProviderError):
-    """The server says that the request is wrong: 400, 404, 413, 422."""
+    """The server rejects the request: 400, 404, 413, 422."""
 
     status: int | None = None
 
 
 class RateLimitedError(ProviderError):
-    """The server says that there are too many requests: 429."""
+    """The server receives too many requests: 429."""
 
     retry_after_s: float | None = None
 
@@ -217,15 +221,15 @@ class ProviderUnavailableError(ProviderError):
 
 
 class InvalidAnswerError(ProviderError):
-    """An answer is malformed, or does not match the schema."""
+    """An answer is malformed, or does not match the requested format."""
 
 
 class ContentFilteredError(ProviderError):
-    """The model, or a filter before it, declined to answer; the message says why."""
+    """The model, or its content filter, declined to answer; the message says why."""
 
 
 def did_you_mean(name: str, options: Iterable[str]) -> str:
-    """Return `` Did you mean 'x'?`` for the nearest option, or nothing if none is near.
+    """Return `` Did you mean 'x'?`` for the nearest option, or an empty string if all are far.
 
     >>> did_you_mean("promt", ["prompt", "id"])
     " Did you mean 'prompt'?"

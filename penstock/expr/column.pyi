@@ -108,11 +108,11 @@ class Expression:
     def audio_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
         """Read the header of sound files: ``sample_rate``, ``channels``, ``frames``, ``format`` and ``subtype``."""
     def bitwise_and(self, right: Any) -> Expression:
-        """Return the bits that both integers have."""
+        """Return the bits that are set in both integers."""
     def bitwise_or(self, right: Any) -> Expression:
-        """Return the bits that either integer has."""
+        """Return the bits that are set in either integer."""
     def bitwise_xor(self, right: Any) -> Expression:
-        """Return the bits that one integer has and the other has not."""
+        """Return the bits that are set in exactly one of two integers."""
     def capitalize(self) -> Expression:
         """Capitalize the first letter only."""
     def cbrt(self) -> Expression:
@@ -122,7 +122,7 @@ class Expression:
     def chunk_text(
         self, size: int, overlap: int = 0, *, unit: Literal["characters", "words"] = "characters"
     ) -> Expression:
-        """Cut text into pieces of ``size`` characters or words, each with the last ``overlap`` of the one before repeated."""
+        """Split text into chunks of ``size`` characters or words; each repeats the last ``overlap`` of the one before."""
     def classify_image(
         self,
         labels: Sequence[str] | str,
@@ -148,9 +148,9 @@ class Expression:
     def contains(self, substr: str | Expression) -> Expression:
         """Check whether text contains ``substr``."""
     def convert_image(self, mode: str) -> Expression:
-        """Change the mode to ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, transparency dropped or added as none."""
+        """Convert to the mode ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, an added alpha channel is opaque."""
     def convert_time_zone(self, to_timezone: str, from_timezone: str | None = None) -> Expression:
-        """Show the same moment in another timezone; a timestamp without one is first taken as local to ``from_timezone``."""
+        """Convert to another timezone; a timestamp without a timezone is local to ``from_timezone``."""
     def cos(self) -> Expression:
         """Return the cosine of an angle in radians."""
     def cosh(self) -> Expression:
@@ -164,15 +164,15 @@ class Expression:
     def count_matches(
         self, patterns: str | Sequence[str], *, whole_words: bool = False, case_sensitive: bool = True
     ) -> Expression:
-        """Count how often one of the patterns, taken literally, appears; where two fit, the longer one counts."""
+        """Count the occurrences of literal patterns; where two fit, the longer one counts."""
     def crop(self, bbox: tuple[int, int, int, int] | Expression) -> Expression:
         """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four."""
     def csc(self) -> Expression:
         """Return the cosecant of an angle in radians."""
     def date(self) -> Expression:
-        """Return the day of a timestamp, as a date."""
+        """Return the date of a timestamp."""
     def date_trunc(self, interval: str) -> Expression:
-        """Go back to the start of an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday."""
+        """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday."""
     def day(self) -> Expression:
         """Return the day of the month, from 1 to 31."""
     def day_of_week(self) -> Expression:
@@ -190,11 +190,11 @@ class Expression:
         *,
         scaled: bool = True,
     ) -> Expression:
-        """Turn JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, into images, upright as EXIF says."""
+        """Decode JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, to images, rotated according to EXIF."""
     def degrees(self) -> Expression:
         """Convert radians to degrees."""
     def deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
-        """Read JSON text as values of ``dtype``; text that is no JSON, or does not fit, is an error."""
+        """Parse JSON text as values of ``dtype``; text that is not JSON, or does not fit, is an error."""
     def dot_product(self, right: Vector) -> Expression:
         """Return the sum of the products of the elements."""
     def download(
@@ -228,7 +228,7 @@ class Expression:
     ) -> Expression:
         """Turn texts into vectors, of type ``embedding(float32, d)``."""
     def encode_image(self, image_format: str, *, quality: int = 90) -> Expression:
-        """Turn images into the bytes of files: ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff``."""
+        """Encode images as the bytes of ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff`` files."""
     def endswith(self, suffix: str | Expression) -> Expression:
         """Check whether text ends with ``suffix``."""
     def euclidean_distance(self, right: Vector) -> Expression:
@@ -236,7 +236,7 @@ class Expression:
     def exp(self) -> Expression:
         """Return ``e`` to the power of the number."""
     def explode(self) -> Expression:
-        """Make a row of each element, the other columns repeated; stands alone in ``select`` or ``with_column``."""
+        """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``."""
     def expm1(self) -> Expression:
         """Return ``exp(x) - 1``, exact for small numbers."""
     def file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
@@ -254,33 +254,33 @@ class Expression:
     def floor(self) -> Expression:
         """Round down to a whole number, in the type of the number."""
     def from_unix_epoch(self, time_unit: str | None = None) -> Expression:
-        """Make timestamps of the seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC."""
+        """Convert seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC to timestamps."""
     def get(self, key: int | str | Expression, default: Any = None) -> Expression:
-        """Take an element of a list, a field of a struct, or the value of a map key; ``default`` where that is null."""
+        """Return an element of a list, a field of a struct, or the value of a map key; ``default`` where that is null."""
     def guess_mime_type(self) -> Expression:
         """Return the MIME type of bytes, or of files, by their first bytes; null if it is unknown."""
     def hash(self, *exprs: Expression, seed: int | None = None) -> Expression:
-        """Return a hash of one or several values as uint64; null has a hash too. Equal integers hash alike in every type."""
+        """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike."""
     def hour(self) -> Expression:
         """Return the hour, from 0 to 23."""
     def hypot(self, b: Any) -> Expression:
         """Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."""
     def ilike(self, pattern: str | Expression) -> Expression:
-        """Match SQL's LIKE without regard to case."""
+        """Match SQL's LIKE, ignoring case."""
     def image_attribute(self, name: Literal["width", "height", "channel", "mode"]) -> Expression:
-        """Return ``width``, ``height``, ``channel`` (how many there are) or ``mode`` of images."""
+        """Return the ``width``, ``height``, ``channel`` (number of channels) or ``mode`` of images."""
     def image_channel(self) -> Expression:
-        """Return how many channels images have: 1 to 4."""
+        """Return the number of channels of images, from 1 to 4."""
     def image_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.ImageFile`` of each path or URL, or of bytes."""
     def image_hash(self, *, method: str = "phash", hash_size: int = 8, segments: int = 3) -> Expression:
-        """Return a hash of what each image looks like, as bytes: the fewer bits differ, the more two images look alike."""
+        """Return a perceptual hash of each image as bytes: the fewer bits differ, the more alike two images look."""
     def image_height(self) -> Expression:
         """Return the height of images in pixels."""
     def image_mode(self) -> Expression:
         """Return the mode of images: ``L``, ``LA``, ``RGB`` or ``RGBA``."""
     def image_to_tensor(self) -> Expression:
-        """Give images as tensors of uint8: of one shape where all images have one, without a copy."""
+        """Return images as tensors of uint8; without a copy if all images have one shape."""
     def image_width(self) -> Expression:
         """Return the width of images in pixels."""
     def is_inf(self) -> Expression:
@@ -288,19 +288,19 @@ class Expression:
     def is_nan(self) -> Expression:
         """Check whether a number is NaN; null for null."""
     def json_extract(self, path: str) -> Expression:
-        """Take a part of JSON text by a path such as ``$.a.b[0]``; null where there is none or the text is no JSON."""
+        """Extract a part of JSON text by a path such as ``$.a.b[0]``; null if it does not exist or the text is not JSON."""
     def l2_normalize(self) -> Expression:
-        """Scale vectors to length 1; the zero vector stays as it is. Integers become float64."""
+        """Scale vectors to length 1; the zero vector stays unchanged. Integers become float64."""
     def left(self, nchars: int | Expression) -> Expression:
-        """Take the first ``nchars`` characters."""
+        """Return the first ``nchars`` characters."""
     def length(self) -> Expression:
         """Count the characters of text, the bytes of binary, or the elements of a list, as int64."""
     def length_bytes(self) -> Expression:
         """Count the bytes of text in UTF-8, or of binary."""
     def like(self, pattern: str | Expression) -> Expression:
-        r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` takes the next one literally."""
+        r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one."""
     def list_append(self, other: Any) -> Expression:
-        """Add a value at the end of each list."""
+        """Append a value to each list."""
     def list_bool_and(self) -> Expression:
         """Check whether all elements are true of each list, ignoring nulls; null without elements."""
     def list_bool_or(self) -> Expression:
@@ -308,15 +308,15 @@ class Expression:
     def list_contains(self, item: Any) -> Expression:
         """Check whether each list has an element equal to ``item``."""
     def list_count(self, mode: Literal["all", "valid", "null"] = "valid") -> Expression:
-        """Count the elements of each list: all of them, those that are not null, or the nulls."""
+        """Count the elements of each list: all, those that are not null (``valid``), or the nulls."""
     def list_distinct(self) -> Expression:
-        """Keep the first of equal elements, and no nulls."""
+        """Keep the first of equal elements and drop nulls."""
     def list_filter(self, predicate: Expression) -> Expression:
         """Keep the elements for which an expression over ``element()`` holds."""
     def list_flatten(self) -> Expression:
         """Join the inner lists of each list of lists, ignoring null lists."""
     def list_get(self, index: int | Expression, default: Any = None) -> Expression:
-        """Take the element at a position, counted from the end if negative; ``default`` where there is none."""
+        """Return the element at a position, counted from the end if negative; ``default`` outside the list."""
     def list_join(self, delimiter: str | Expression) -> Expression:
         """Join the texts of each list, ignoring nulls."""
     def list_length(self) -> Expression:
@@ -330,7 +330,7 @@ class Expression:
     def list_min(self) -> Expression:
         """Return the smallest element of each list, ignoring nulls; null without elements."""
     def list_slice(self, start: int, end: int | None = None) -> Expression:
-        """Take the elements from ``start`` up to ``end``, with Python's meaning of negative numbers."""
+        """Return the elements from ``start`` up to ``end``; negative numbers count from the end."""
     def list_sort(self, desc: bool = False, nulls_first: bool = False) -> Expression:
         """Sort each list; nulls come last unless ``nulls_first``."""
     def list_sum(self) -> Expression:
@@ -352,7 +352,7 @@ class Expression:
     def lstrip(self) -> Expression:
         """Remove white space at the beginning."""
     def map_get(self, key: Any) -> Expression:
-        """Take the value of a key of a map; null where the map has no such key."""
+        """Return the value of a key of a map; null if the map lacks the key."""
     def map_keys(self) -> Expression:
         """Return the keys of a map as a list."""
     def map_values(self) -> Expression:
@@ -422,9 +422,9 @@ class Expression:
     def regexp_count(self, pattern: str | Expression) -> Expression:
         """Count the matches of a regular expression that do not overlap."""
     def regexp_extract(self, pattern: str | Expression, index: int = 0) -> Expression:
-        """Take the first match of a regular expression, or its group ``index``; null without a match."""
+        """Return the first match of a regular expression, or its group ``index``; null without a match."""
     def regexp_extract_all(self, pattern: str | Expression, index: int = 0) -> Expression:
-        """Take every match of a regular expression, or its group ``index``, as a list."""
+        """Return every match of a regular expression, or its group ``index``, as a list."""
     def regexp_match(self, pattern: str | Expression) -> Expression:
         """Check whether a regular expression matches anywhere in the text."""
     def regexp_replace(self, pattern: str | Expression, replacement: str | Expression) -> Expression:
@@ -436,15 +436,15 @@ class Expression:
     def replace(self, search: str | Expression, replacement: str | Expression) -> Expression:
         """Replace every occurrence of ``search``, taken literally."""
     def replace_time_zone(self, timezone: str | None = None) -> Expression:
-        """Keep the local time and give it another timezone, or none."""
+        """Replace or remove the timezone and keep the local time."""
     def resample(self, sample_rate: int, *, mono: bool = False, on_error: MediaOnError = "raise") -> Expression:
         """Decode sound files to float32 samples at ``sample_rate``: shape ``(frames,)`` for one channel."""
     def resize(self, w: int, h: int) -> Expression:
-        """Scale images to ``w`` by ``h`` pixels, whatever their proportions."""
+        """Scale images to ``w`` by ``h`` pixels, ignoring their proportions."""
     def reverse(self) -> Expression:
         """Reverse the order of the characters."""
     def right(self, nchars: int | Expression) -> Expression:
-        """Take the last ``nchars`` characters."""
+        """Return the last ``nchars`` characters."""
     def round(self, decimals: int = 0) -> Expression:
         """Round to ``decimals`` places, halves away from zero; negative decimals round to tens, hundreds and so on."""
     def rpad(self, length: int | Expression, pad: str | Expression) -> Expression:
@@ -468,7 +468,7 @@ class Expression:
     def sinh(self) -> Expression:
         """Return the hyperbolic sine."""
     def slice(self, start: int, end: int | None = None) -> Expression:
-        """Take the elements of a list from ``start`` up to ``end``, with Python's meaning of negative numbers."""
+        """Return the elements of a list from ``start`` up to ``end``; negative numbers count from the end."""
     def split(self, split_on: str | Expression) -> Expression:
         """Split text at every ``split_on``, taken literally, into a list."""
     def sqrt(self) -> Expression:
@@ -476,13 +476,13 @@ class Expression:
     def startswith(self, prefix: str | Expression) -> Expression:
         """Check whether text starts with ``prefix``."""
     def strftime(self, format: str | None = None) -> Expression:
-        """Write dates and timestamps as text, in ISO 8601 if no format is given."""
+        """Format dates and timestamps as text, by default in ISO 8601."""
     def strip(self) -> Expression:
         """Remove white space at both ends."""
     def struct_get(self, name: str) -> Expression:
-        """Take one field of a struct."""
+        """Return one field of a struct."""
     def substr(self, start: int | Expression, length: int | Expression | None = None) -> Expression:
-        """Take ``length`` characters from position ``start`` on, all if None; a negative start counts from the end."""
+        """Return ``length`` characters from position ``start``, or all if None; a negative start counts from the end."""
     def tan(self) -> Expression:
         """Return the tangent of an angle in radians."""
     def tanh(self) -> Expression:
@@ -498,9 +498,9 @@ class Expression:
     def to_unix_epoch(self, time_unit: str | None = None) -> Expression:
         """Count the seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC."""
     def tokenize_decode(self, tokens_path: str) -> Expression:
-        """Turn token numbers back into text; ``tokens_path`` as for ``tokenize_encode``."""
+        """Convert token numbers to text; ``tokens_path`` as for ``tokenize_encode``."""
     def tokenize_encode(self, tokens_path: str, *, use_special_tokens: bool = False) -> Expression:
-        """Turn text into token numbers."""
+        """Convert text to token numbers."""
     def total_days(self) -> Expression:
         """Return a duration in whole days, rounded towards zero."""
     def total_hours(self) -> Expression:
@@ -516,11 +516,11 @@ class Expression:
     def total_seconds(self) -> Expression:
         """Return a duration in whole seconds, rounded towards zero."""
     def trunc(self, interval: str) -> Expression:
-        """Go back to the start of an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday."""
+        """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday."""
     def try_deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
-        """Read JSON text as values of ``dtype``; text that is no JSON, or does not fit, becomes null."""
+        """Parse JSON text as values of ``dtype``; text that is not JSON, or does not fit, becomes null."""
     def unnest(self) -> Expression:
-        """Give every field of a struct as a column of its own; stands alone in a select list."""
+        """Return every field of a struct as a separate column; only valid alone in a select list."""
     def upload(
         self,
         location: str | Expression,

@@ -1,4 +1,4 @@
-"""Long texts to pieces that a model takes."""
+"""Split long texts into chunks that fit a model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ CHUNKS = DataType.list(STRING)
 def chunk_text(
     expr: Expression, size: int, overlap: int = 0, *, unit: Literal["characters", "words"] = "characters"
 ) -> Expression:
-    """Cut text into pieces of ``size`` characters or words, each with the last ``overlap`` of the one before repeated.
+    """Split text into chunks of ``size`` characters or words; each repeats the last ``overlap`` of the one before.
 
-    The last piece may be shorter; there is none that only repeats. A piece of words is the text from its first word to
-    its last, with the white space between them as it was. A text of nothing gives an empty list.
+    The last chunk may be shorter, but always has something new. A chunk of words is the text from its first to its last
+    word, with its white space unchanged. An empty text gives an empty list.
 
     >>> ps.from_pydict({"t": ["abcdefgh"]}).select(chunk_text(ps.col("t"), 4, 1)).to_pydict()
     {'t': [['abcd', 'defg', 'gh']]}
@@ -37,7 +37,7 @@ def chunk_text(
     check_whole("chunk_text", "size", size, 1)
     check_whole("chunk_text", "overlap", overlap, 0)
     if overlap >= size:
-        raise InvalidArgumentError(f"chunk_text: overlap={overlap} must be less than size={size}, or it never ends")
+        raise InvalidArgumentError(f"chunk_text: overlap={overlap} must be less than size={size}")
     if unit not in UNITS:
         raise InvalidArgumentError(
             f"chunk_text: unit={unit!r} is not known; use 'characters' or 'words'.{did_you_mean(unit, UNITS)}"
@@ -74,5 +74,5 @@ def _word_chunks(text: str, size: int, overlap: int) -> list[str]:
 
 
 def _starts(length: int, size: int, overlap: int) -> range:
-    """Return where pieces begin; the last one is the first that reaches the end."""
+    """Return the starts of the chunks; the last chunk is the first that reaches the end."""
     return range(0, max(length - overlap, min(length, 1)), size - overlap)

@@ -49,7 +49,7 @@ def is_null(expr: Expression) -> Expression:
 
 
 def not_null(expr: Expression) -> Expression:
-    """Check whether each value is something.
+    """Check whether each value is not null.
 
     >>> ps.from_pydict({"a": [1, None]}).select(not_null(ps.col("a"))).to_pydict()
     {'a': [True, False]}
@@ -58,7 +58,7 @@ def not_null(expr: Expression) -> Expression:
 
 
 def fill_null(expr: Expression, fill_value: Any) -> Expression:
-    """Put ``fill_value`` where there is null.
+    """Replace null by ``fill_value``.
 
     >>> ps.from_pydict({"a": [1, None]}).select(fill_null(ps.col("a"), 0)).to_pydict()
     {'a': [1, 0]}
@@ -85,7 +85,7 @@ def between(expr: Expression, lower: Any, upper: Any) -> Expression:
 
 
 def eq_null_safe(left: Expression, right: Any) -> Expression:
-    """Compare so that null equals null and nothing else.
+    """Compare like ``==``, but with null equal to null only.
 
     >>> ps.from_pydict({"a": [1, None]}).select(eq_null_safe(ps.col("a"), None)).to_pydict()
     {'a': [False, True]}
@@ -94,7 +94,7 @@ def eq_null_safe(left: Expression, right: Any) -> Expression:
 
 
 def if_else(condition: Expression, if_true: Any, if_false: Any) -> Expression:
-    """Choose by a condition; null counts as false.
+    """Choose between two values by a condition; null counts as false.
 
     >>> ps.from_pydict({"a": [1, 5]}).select(if_else(ps.col("a") > 2, "big", "small")).to_pydict()
     {'a': ['small', 'big']}

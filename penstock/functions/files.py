@@ -76,10 +76,9 @@ def _remember_for_stores(options: StorageOptions) -> None:
     """Use options for every bucket of their store; refuse headers, which every web server would receive."""
     if "headers" in options:
         raise InvalidArgumentError(
-            "file(storage_options=...) takes no headers: they would be sent to every web server that the column names. "
-            "Give them where the server is known, to from_files(urls, storage_options=...) or "
-            "File(url, storage_options=...), or to download(storage_options=...), which sends them to the servers in "
-            "its column."
+            "file(storage_options=...) takes no headers: every web server would receive them. Pass them to "
+            "from_files(urls, storage_options=...), File(url, storage_options=...) or download(storage_options=...), "
+            "which only sends them to the servers in its column."
         )
     kinds = kinds_for(options)
     share_options([f"{scheme}://" for scheme, kind in {**KINDS, "hf": "hf"}.items() if kind in kinds], options)

@@ -1,7 +1,7 @@
 """Hashes that are the same in every process, on every machine and for every batch size.
 
-Each value becomes 64 bits by multiplying and shifting (the finaliser of SplitMix64) in NumPy, for all rows at once;
-text is taken eight bytes at a time. They are made for bucketing, sampling and deduplication, not for secrets.
+NumPy hashes all rows at once to 64 bits with the finalizer of SplitMix64, and text in words of eight bytes. The hashes
+serve bucketing, sampling and deduplication, not cryptography.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
 
 
 def _mixed(bits: Numbers) -> Numbers:
-    """Return 64 bits in which every bit depends on every bit of the input."""
+    """Mix 64 bits so that every bit depends on every bit of the input."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Numbers = bits ^ (bits >> np.uint64(31))
@@ -40,7 +40,7 @@ def _mixed(bits: Numbers) -> Numbers:
 
 @method
 def hash(*exprs: Expression, seed: int | None = None) -> Expression:
-    """Return a hash of one or several values as uint64; null has a hash too. Equal integers hash alike in every type.
+    """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike.
 
     >>> df = ps.from_pydict({"a": [1, 1, 2]}).select(hash(ps.col("a")))
     >>> first, same, other = df.to_pydict()["a"]
@@ -67,7 +67,7 @@ def _chained(parts: list[Numbers], num_rows: int, start: np.uint64) -> Numbers:
 
 
 def hashed(array: pa.Array) -> Numbers:
-    """Return 64 bits for every value of an array; nulls all get the same."""
+    """Return a 64-bit hash of every value of an array; all nulls have the same."""
     hashes = _hashed_valid(array)
     return np.where(validity(array), hashes, NULL_HASH) if array.null_count else hashes
 
@@ -105,22 +105,22 @@ def _hashed_lists(lists: pa.Array) -> Numbers:
     elements, lengths = elements_of(lists)
     ends = np.cumsum(lengths)
     positions = np.arange(len(elements)) - np.repeat(ends - lengths, lengths)
-    # A sum, because it can be taken for all rows at once; the position is mixed in, because order matters.
+    # A sum can be computed for all rows at once; the position is mixed in because order matters.
     terms = _mixed(hashed(elements) + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
     return _mixed(sums[ends] - sums[ends - lengths] + lengths.astype(np.uint64) * GOLDEN)
 
 
 def hashed_bytes(array: pa.Array) -> Numbers:
-    """Return 64 bits for every string or binary, computed eight bytes of all rows at a time."""
+    """Return a 64-bit hash of every string or binary, eight bytes of all rows at a time."""
     flat, starts, ends = text_bytes(array)
     lengths = ends - starts
     result = lengths.astype(np.uint64) * GOLDEN
     if not len(array) or not int(lengths.max()):
         return _mixed(result)
     padded = np.concatenate([flat, np.zeros(8, np.uint8)])
-    words = np.ndarray(len(flat) + 1, "<u8", padded, strides=(1,))  # the eight bytes from every position on
-    # Sorted by length, the rows that have a k-th word of eight bytes come first.
+    words = np.ndarray(len(flat) + 1, "<u8", padded, strides=(1,))  # the eight bytes that start at every position
+    # After sorting by length, the rows with a k-th word of eight bytes come first.
     order = np.argsort(-lengths, kind="stable")
     starts, lengths, bits = starts[order], lengths[order], result[order]
     num_words = lengths // 8
@@ -135,7 +135,7 @@ def hashed_bytes(array: pa.Array) -> Numbers:
 
 
 def _absorb(bits: Numbers, words: Numbers) -> None:
-    """Mix one word into each row, in place: cheaper than ``_mixed``, which makes up for it at the end."""
+    """Mix one word into each row, in place; cheaper than ``_mixed``, which follows at the end."""
     bits ^= words
     bits *= np.uint64(0xBF58476D1CE4E5B9)
     bits ^= bits >> np.uint64(29)
@@ -148,7 +148,7 @@ def _absorb(bits: Numbers, words: Numbers) -> None:
 def minhash(text: Expression, *, num_hashes: int, ngram_size: int, seed: int = 1) -> Expression:
     """Return ``num_hashes`` numbers that two texts share in proportion to the word n-grams they share.
 
-    Words are what blanks separate; a text with fewer than ``ngram_size`` words is one n-gram. Normalise texts first.
+    Blanks separate words; a text with fewer than ``ngram_size`` words is one n-gram. Use ``normalize`` first.
 
     >>> df = ps.from_pydict({"t": ["a b c d", "a b c e"]}).select(minhash(ps.col("t"), num_hashes=64, ngram_size=2))
     >>> one, two = df.to_pydict()["t"]
@@ -171,7 +171,7 @@ def _minhash(texts: pa.Array, *, num_hashes: int, ngram_size: int, seed: int) ->
     words, lengths = elements_of(pc.split_pattern(texts.fill_null(""), pattern=" "))
     ngrams, num_ngrams = _ngrams(hashed_bytes(words), lengths, ngram_size)
     starts = np.cumsum(num_ngrams) - num_ngrams
-    # Multiply-shift: an odd multiplier and an offset make the high 32 bits one of a family of hash functions.
+    # Multiply-shift hashing: the high 32 bits of an odd multiple plus an offset.
     stream = _mixed(np.arange(1, 2 * num_hashes + 1, dtype=np.uint64) * GOLDEN + np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
     signatures = np.empty((len(texts), num_hashes), np.uint32)
     for position in range(num_hashes if len(texts) else 0):
@@ -183,7 +183,7 @@ def _minhash(texts: pa.Array, *, num_hashes: int, ngram_size: int, seed: int) ->
 
 
 def _ngrams(words: Numbers, lengths: Numbers, size: int) -> tuple[Numbers, Numbers]:
-    """Return the hash of every run of ``size`` words within a row, and how many each row has; at least one."""
+    """Return the hash of every n-gram of a row, and the number of n-grams of each row, which is at least one."""
     num_ngrams = np.maximum(lengths - size + 1, 1)
     firsts = np.repeat(np.cumsum(lengths) - lengths, num_ngrams)
     firsts = firsts + np.arange(len(firsts)) - np.repeat(np.cumsum(num_ngrams) - num_ngrams, num_ngrams)

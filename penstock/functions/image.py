@@ -1,7 +1,7 @@
-"""Images: decode, encode, resize, crop, convert, hash, and what is known of them.
+"""Images: decode, encode, resize, crop, convert, hash, and their attributes.
 
-``decode_image`` is planned as a UDF is: its batches are cut so that each takes a moment, its workers share the cores,
-and a row that fails is raised or recorded as that of a UDF. The others are kernels on image columns.
+``decode_image`` is planned like a UDF: its batches take a fraction of a second, its workers share the cores, and the
+engine raises or records failed rows. The other functions are kernels on image columns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_imag
 ENCODED = Kind(
     "binary or a file",
     lambda d: d.is_binary() or d.is_file(),
-    "read paths and URLs with .download() first, or make files of them with .image_file()",
+    "read paths and URLs with .download() first, or convert them with .image_file()",
 )
 BOX = Kind("a list of x, y, width and height", lambda d: d.is_list() and d.inner.is_integer())
 
@@ -53,13 +53,13 @@ def decode_image(
     *,
     scaled: bool = True,
 ) -> Expression:
-    """Turn JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, into images, upright as EXIF says.
+    """Decode JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, to images, rotated according to EXIF.
 
-    ``mode`` is ``L``, ``LA``, ``RGB`` or ``RGBA``, or None to keep each image's own. Of an animation it is the first
-    frame. Bytes that are no image, or a file that cannot be read, stop the query, or with ``on_error="null"`` give null
-    and are listed by ``df.errors()``. Where a ``resize`` follows, a JPEG is decoded at a reduced size, which is faster
-    and changes pixels by a few shades; ``scaled=False`` decodes all of it first. Sizes are bounded by
-    ``ps.set_config(max_image_pixels=...)``.
+    ``mode`` is ``L``, ``LA``, ``RGB`` or ``RGBA``, or None to keep the mode of each image. An animation gives its first
+    frame. Bytes that are not an image, or a file that cannot be read, stop the query; with ``on_error="null"`` they
+    give null and ``df.errors()`` lists them. If a ``resize`` follows, a JPEG is decoded at a reduced size, which is
+    faster and changes pixels by a few shades; ``scaled=False`` decodes it in full.
+    ``ps.set_config(max_image_pixels=...)`` limits the size.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df = df.select(encode_image(ps.col("image"), "png")).select(decode_image(ps.col("image")))
@@ -85,14 +85,14 @@ def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
 
 @method
 def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT_QUALITY) -> Expression:
-    """Turn images into the bytes of files: ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff``.
+    """Encode images as the bytes of ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff`` files.
 
-    ``quality``, 1 to 100, counts for JPEG and WebP. JPEG and BMP have no transparency: images with some are laid over
-    white. To drop it instead, use ``convert_image("RGB")`` first.
+    ``quality``, from 1 to 100, applies to JPEG and WebP. JPEG and BMP have no transparency: transparent images get a
+    white background. To drop transparency instead, use ``convert_image("RGB")`` first.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(encode_image(ps.col("image"), "png")).to_pydict()["image"][0][:4]
-    b'\\x89PNG'
+    b'\x89PNG'
     """
     require_images("encode_image")
     encoding = encoding_of(image_format, "encode_image: image_format")
@@ -114,10 +114,10 @@ def _encode_image(images: pa.Array, *, encoding: str, quality: int) -> pa.Array:
 
 @method
 def resize(image: Expression, w: int, h: int) -> Expression:
-    """Scale images to ``w`` by ``h`` pixels, whatever their proportions.
+    """Scale images to ``w`` by ``h`` pixels, ignoring their proportions.
 
-    What shrinks is averaged over the pixels that fall together, what grows is interpolated. Images of one mode are from
-    here on one ``(n, height, width, channels)`` array for a batch function, without a copy.
+    Shrinking averages pixels, enlarging interpolates them. If all images have one mode, a batch function gets the
+    result as one ``(n, height, width, channels)`` array without a copy.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(resize(ps.col("image"), 8, 4)).schema["image"].dtype
@@ -147,7 +147,7 @@ def _resize(images: pa.Array, *, w: int, h: int) -> pa.Array:
 def crop(image: Expression, bbox: tuple[int, int, int, int] | Expression) -> Expression:
     """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four.
 
-    A box that reaches beyond the image is cut to it; of one that shares no pixel with its image the result is null.
+    A box that extends beyond the image is cut; the result is null for a box outside the image.
 
     >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(crop(ps.col("image"), (25, 5, 10, 10))).to_pydict()["image"][0].shape
@@ -216,7 +216,7 @@ def _filled(views: list[Any], dtype: DataType) -> pa.Array:
 
 @method
 def convert_image(image: Expression, mode: str) -> Expression:
-    """Change the mode to ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, transparency dropped or added as none.
+    """Convert to the mode ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, an added alpha channel is opaque.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(convert_image(ps.col("image"), "L")).to_pydict()["image"][0].shape
@@ -224,7 +224,7 @@ def convert_image(image: Expression, mode: str) -> Expression:
     """
     require_images("convert_image")
     if mode is None:
-        raise InvalidArgumentError(f"convert_image: give a mode, one of {', '.join(IMAGE_CHANNELS)}")
+        raise InvalidArgumentError(f"convert_image: the mode is missing; use one of {', '.join(IMAGE_CHANNELS)}")
     check_mode("convert_image", mode)
     return call("convert_image", image, mode=mode)
 
@@ -240,12 +240,12 @@ def _convert_image(images: pa.Array, *, mode: str) -> pa.Array:
     return _filled(views, _converted_type(DataType(images.type), mode=mode))
 
 
-# --- what is known of them --------------------------------------------------------------------------------------------
+# --- attributes --------------------------------------------------------------------------------------------
 
 
 @method
 def image_to_tensor(image: Expression) -> Expression:
-    """Give images as tensors of uint8: of one shape where all images have one, without a copy.
+    """Return images as tensors of uint8; without a copy if all images have one shape.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(image_to_tensor(ps.col("image").resize(4, 4))).schema["image"].dtype
@@ -277,7 +277,7 @@ def _image_to_tensor(images: pa.Array) -> pa.Array:
 
 @method
 def image_attribute(image: Expression, name: Literal["width", "height", "channel", "mode"]) -> Expression:
-    """Return ``width``, ``height``, ``channel`` (how many there are) or ``mode`` of images.
+    """Return the ``width``, ``height``, ``channel`` (number of channels) or ``mode`` of images.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(image_attribute(ps.col("image"), "mode")).to_pydict()
@@ -312,7 +312,7 @@ def image_height(image: Expression) -> Expression:
 
 @method
 def image_channel(image: Expression) -> Expression:
-    """Return how many channels images have: 1 to 4.
+    """Return the number of channels of images, from 1 to 4.
 
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(image_channel(ps.col("image"))).to_pydict()
@@ -348,12 +348,12 @@ def _image_attribute(images: pa.Array, *, name: str) -> pa.Array:
 
 @method
 def image_hash(image: Expression, *, method: str = "phash", hash_size: int = 8, segments: int = 3) -> Expression:
-    """Return a hash of what each image looks like, as bytes: the fewer bits differ, the more two images look alike.
+    """Return a perceptual hash of each image as bytes: the fewer bits differ, the more alike two images look.
 
-    ``phash`` keeps the low frequencies of the whole image and withstands most changes; ``phash_simple`` takes them row
-    by row. ``dhash`` and ``dhash_vertical`` compare neighbours, ``ahash`` each part with the mean, ``whash`` the low
-    band of a wavelet transform. ``crop_resistant`` has a ``dhash`` for each of ``segments`` squared tiles. A hash has
-    ``hash_size`` squared bits.
+    ``phash`` keeps the low frequencies of the whole image and is the most robust; ``phash_simple`` keeps those of each
+    row. ``dhash`` and ``dhash_vertical`` compare neighbours, ``ahash`` compares each part with the mean, ``whash``
+    keeps the low band of a wavelet transform. ``crop_resistant`` has a ``dhash`` for each of ``segments`` squared
+    tiles. A hash has ``hash_size`` squared bits.
 
     >>> df = ps.from_pydict({"image": [np.zeros((9, 9, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> len(df.select(image_hash(ps.col("image"))).to_pydict()["image"][0])

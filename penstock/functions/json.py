@@ -21,7 +21,7 @@ Format = Literal["json"]
 
 def _check_format(function: str, format: str) -> None:
     if format != "json":
-        raise InvalidArgumentError(f"{function}: the format is 'json', got {format!r}")
+        raise InvalidArgumentError(f"{function}: format={format!r} is not known; use 'json'")
 
 
 @method
@@ -40,9 +40,9 @@ strict("serialize", takes(ANY, returns=STRING))(on_arrays(json_text))
 
 @method
 def deserialize(expr: Expression, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
-    """Read JSON text as values of ``dtype``; text that is no JSON, or does not fit, is an error.
+    """Parse JSON text as values of ``dtype``; text that is not JSON, or does not fit, is an error.
 
-    Fields that the type lacks are left out; fields that the text lacks are null.
+    Fields that the type lacks are dropped; fields that the text lacks are null.
 
     >>> df = ps.from_pydict({"t": ['{"a": 1, "b": 2}']})
     >>> df.select(deserialize(ps.col("t"), "json", "struct[a: int64]")).to_pydict()
@@ -54,7 +54,7 @@ def deserialize(expr: Expression, format: Format = "json", dtype: DataType | str
 
 @method
 def try_deserialize(expr: Expression, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
-    """Read JSON text as values of ``dtype``; text that is no JSON, or does not fit, becomes null.
+    """Parse JSON text as values of ``dtype``; text that is not JSON, or does not fit, becomes null.
 
     >>> df = ps.from_pydict({"t": ["[1, 2]", "oops"]})
     >>> df.select(try_deserialize(ps.col("t"), "json", "list[int64]")).to_pydict()
@@ -85,7 +85,7 @@ def _deserialize(texts: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Arr
 
 
 def _fitter(dtype: DataType) -> Callable[[Any], Any]:
-    """Return a function that makes a parsed JSON value one that ``dtype`` can hold, or raises."""
+    """Return a function that converts a parsed JSON value to one that ``dtype`` holds, or raises."""
     if dtype.is_struct():
         fitters = {name: _fitter(inner) for name, inner in dtype.fields.items()}
         return _nullable(lambda value: {name: fit(_mapping(value).get(name)) for name, fit in fitters.items()})
@@ -104,7 +104,7 @@ def _nullable(fit: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _leaf_fitter(dtype: DataType) -> Callable[[Any], Any]:
-    """Return a function that tries each value by itself; those that Python can tell cost no array."""
+    """Return a function that checks one value; common types are checked without building an array."""
     plain: type | None = str if dtype.is_string() else bool if dtype.is_boolean() else None
     is_int = dtype == DataType.int64()
     is_float = dtype == DataType.float64()
@@ -148,9 +148,9 @@ _STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>-?\d+)\]|\[(?P<quote>['\"
 
 @method
 def json_extract(expr: Expression, path: str) -> Expression:
-    """Take a part of JSON text by a path such as ``$.a.b[0]``; null where there is none or the text is no JSON.
+    """Extract a part of JSON text by a path such as ``$.a.b[0]``; null if it does not exist or the text is not JSON.
 
-    Text comes without its quotes, everything else as JSON.
+    A string comes without quotes, any other value as JSON.
 
     >>> df = ps.from_pydict({"t": ['{"a": {"b": [10, 20]}}']})
     >>> df.select(json_extract(ps.col("t"), "$.a.b[0]")).to_pydict()
@@ -160,7 +160,7 @@ def json_extract(expr: Expression, path: str) -> Expression:
 
 
 def _steps(path: str) -> list[str | int]:
-    """Return the names and positions that a path goes through."""
+    """Return the names and positions of a path."""
     steps: list[str | int] = []
     position = 1
     while path.startswith("$") and position < len(path):
@@ -171,7 +171,7 @@ def _steps(path: str) -> list[str | int]:
         position = match.end()
     if not path.startswith("$") or position < len(path):
         raise InvalidArgumentError(
-            f"json_extract: {path!r} is no path; write it as in '$.name', '$.list[0]', \"$['a b']\""
+            f"json_extract: {path!r} is not a path; write it like '$.name', '$.list[0]', \"$['a b']\""
         )
     return steps
 

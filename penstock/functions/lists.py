@@ -35,7 +35,7 @@ def _list_type(dtype: DataType, *_: DataType, **__: Any) -> DataType:
 
 
 def _parents(lengths: Numbers) -> Numbers:
-    """Return the row that each element belongs to."""
+    """Return the row of each element."""
     return np.repeat(np.arange(len(lengths)), lengths)
 
 
@@ -43,7 +43,7 @@ def _parents(lengths: Numbers) -> Numbers:
 
 
 def to_list(*items: Any) -> Expression:
-    """Make a list of several values.
+    """Combine several values in a list.
 
     >>> ps.from_pydict({"x": [1, 2], "y": [3, None]}).select(to_list(ps.col("x"), ps.col("y"))).to_pydict()
     {'x': [[1, 3], [2, None]]}
@@ -65,7 +65,7 @@ def _to_list(*arrays: pa.Array) -> pa.Array:
 
 @method
 def explode(lists: Expression) -> Expression:
-    """Make a row of each element, the other columns repeated; stands alone in ``select`` or ``with_column``.
+    """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``.
 
     >>> ps.from_pydict({"a": [1, 2], "b": [[10, 20], [30]]}).select("a", explode(ps.col("b"))).to_pydict()
     {'a': [1, 1, 2], 'b': [10, 20, 30]}
@@ -82,7 +82,7 @@ kernel("explode", _refuse)(pc.list_flatten)
 
 @method
 def list_append(list_expr: Expression, other: Any) -> Expression:
-    """Add a value at the end of each list.
+    """Append a value to each list.
 
     >>> ps.from_pydict({"a": [[1], []], "b": [2, 3]}).select(list_append(ps.col("a"), ps.col("b"))).to_pydict()
     {'a': [[1, 2], [3]]}
@@ -150,13 +150,13 @@ def _list_sort(lists: pa.Array, *, desc: bool, nulls_first: bool) -> pa.Array:
 
 
 def _sortable(elements: pa.Array) -> pa.Array:
-    """Return the elements in a type that Arrow compares; it does not compare float16."""
+    """Return the elements in a type that Arrow sorts, which float16 is not."""
     return elements.cast(pa.float32()) if pa.types.is_float16(elements.type) else elements
 
 
 @method
 def list_distinct(list_expr: Expression) -> Expression:
-    """Keep the first of equal elements, and no nulls.
+    """Keep the first of equal elements and drop nulls.
 
     >>> ps.from_pydict({"a": [[2, 1, 2, None]]}).select(list_distinct(ps.col("a"))).to_pydict()
     {'a': [[2, 1]]}
@@ -235,7 +235,7 @@ def list_length(list_expr: Expression) -> Expression:
 
 @method
 def list_count(list_expr: Expression, mode: Literal["all", "valid", "null"] = "valid") -> Expression:
-    """Count the elements of each list: all of them, those that are not null, or the nulls.
+    """Count the elements of each list: all, those that are not null (``valid``), or the nulls.
 
     >>> ps.from_pydict({"a": [[1, None], []]}).select(list_count(ps.col("a"))).to_pydict()
     {'a': [1, 0]}

@@ -1,4 +1,4 @@
-"""Functions of structs, maps and single elements. What computes with whole lists is in ``lists``."""
+"""Structs, maps and single elements of lists. Functions of whole lists are in ``lists``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.types import DataType
 
 @method
 def unnest(expr: Expression) -> Expression:
-    """Give every field of a struct as a column of its own; stands alone in a select list.
+    """Return every field of a struct as a separate column; only valid alone in a select list.
 
     >>> ps.from_pydict({"s": [{"a": 1, "b": 2}]}).select(unnest(ps.col("s"))).to_pydict()
     {'a': [1], 'b': [2]}
@@ -33,7 +33,7 @@ def unnest(expr: Expression) -> Expression:
 
 
 def to_struct(*fields: Expression | str, **named_fields: Any) -> Expression:
-    """Make a struct; a field has the name of its expression, or the keyword's. A string is the name of a column.
+    """Combine fields in a struct, named after their expression or keyword. A string is the name of a column.
 
     >>> df = ps.from_pydict({"a": [1], "b": ["x"]})
     >>> df.select(to_struct(ps.col("a"), c=ps.col("b")).alias("s")).to_pydict()
@@ -45,7 +45,7 @@ def to_struct(*fields: Expression | str, **named_fields: Any) -> Expression:
     names = [expr.name() for expr in exprs] + list(named_fields)
     for name in names:
         if names.count(name) > 1:
-            raise InvalidArgumentError(f"to_struct: two fields would be called {name!r}; rename one with .alias(...)")
+            raise InvalidArgumentError(f"to_struct: two fields have the name {name!r}; rename one with .alias(...)")
     return call("to_struct", *exprs, *named_fields.values(), names=names).alias("struct")
 
 
@@ -57,7 +57,7 @@ def _to_struct(*arrays: pa.Array, names: tuple[str, ...]) -> pa.Array:
 
 @method
 def struct_get(expr: Expression, name: str) -> Expression:
-    """Take one field of a struct.
+    """Return one field of a struct.
 
     >>> ps.from_pydict({"s": [{"a": 1}]}).select(struct_get(ps.col("s"), "a")).to_pydict()
     {'s': [1]}
@@ -70,7 +70,7 @@ def struct_get(expr: Expression, name: str) -> Expression:
 
 @method
 def get(expr: Expression, key: int | str | Expression, default: Any = None) -> Expression:
-    """Take an element of a list, a field of a struct, or the value of a map key; ``default`` where that is null.
+    """Return an element of a list, a field of a struct, or the value of a map key; ``default`` where that is null.
 
     >>> ps.from_pydict({"a": [[1, 2], []]}).select(get(ps.col("a"), 0, default=-1)).to_pydict()
     {'a': [1, -1]}
@@ -85,7 +85,7 @@ def get(expr: Expression, key: int | str | Expression, default: Any = None) -> E
 
 @method
 def list_get(list_expr: Expression, index: int | Expression, default: Any = None) -> Expression:
-    """Take the element at a position, counted from the end if negative; ``default`` where there is none.
+    """Return the element at a position, counted from the end if negative; ``default`` outside the list.
 
     >>> ps.from_pydict({"a": [[1, 2], []]}).select(list_get(ps.col("a"), -1, default=0)).to_pydict()
     {'a': [2, 0]}
@@ -101,7 +101,7 @@ def _list_get(lists: Value, index: Value) -> Value:
 
 @method
 def list_slice(list_expr: Expression, start: int, end: int | None = None) -> Expression:
-    """Take the elements from ``start`` up to ``end``, with Python's meaning of negative numbers.
+    """Return the elements from ``start`` up to ``end``; negative numbers count from the end.
 
     >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(list_slice(ps.col("a"), 1)).to_pydict()
     {'a': [[2, 3]]}
@@ -111,7 +111,7 @@ def list_slice(list_expr: Expression, start: int, end: int | None = None) -> Exp
 
 @method
 def slice(expr: Expression, start: int, end: int | None = None) -> Expression:
-    """Take the elements of a list from ``start`` up to ``end``, with Python's meaning of negative numbers.
+    """Return the elements of a list from ``start`` up to ``end``; negative numbers count from the end.
 
     >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(slice(ps.col("a"), 0, -1)).to_pydict()
     {'a': [[1, 2]]}
@@ -124,7 +124,7 @@ def slice(expr: Expression, start: int, end: int | None = None) -> Expression:
 
 @method
 def map_get(expr: Expression, key: Any) -> Expression:
-    """Take the value of a key of a map; null where the map has no such key.
+    """Return the value of a key of a map; null if the map lacks the key.
 
     >>> scores = pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64()))
     >>> ps.from_arrow(pa.table({"m": scores})).select(map_get(ps.col("m"), "a")).to_pydict()
@@ -150,7 +150,7 @@ def _map_get(maps: pa.Array, keys: pa.Array) -> pa.Array:
     is_key = compare("equal", entries.field(0), keys.take(pa.array(parents)))
     hits = np.flatnonzero(is_key.fill_null(False).to_numpy(zero_copy_only=False))[::-1]
     slots = np.full(len(maps), -1, np.int64)
-    slots[parents[hits]] = hits  # the first of two equal keys is written last
+    slots[parents[hits]] = hits  # in reverse order, so that the first of two equal keys wins
     return entries.field(1).take(masked(slots, slots >= 0))
 
 

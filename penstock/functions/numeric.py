@@ -26,7 +26,7 @@ def _real(value: Value) -> Value:
 
 
 def _working(value: Value) -> Value:
-    """Return float16, for which Arrow has no kernels, as float32."""
+    """Return float16 as float32, because Arrow has no kernels for it."""
     return pc.cast(value, pa.float32()) if pa.types.is_float16(value.type) else value
 
 
@@ -248,7 +248,7 @@ def fill_nan(expr: Expression, fill_value: Any) -> Expression:
 
 @method
 def bitwise_and(left: Expression, right: Any) -> Expression:
-    """Return the bits that both integers have.
+    """Return the bits that are set in both integers.
 
     >>> ps.from_pydict({"x": [6]}).select(bitwise_and(ps.col("x"), 3)).to_pydict()
     {'x': [2]}
@@ -258,7 +258,7 @@ def bitwise_and(left: Expression, right: Any) -> Expression:
 
 @method
 def bitwise_or(left: Expression, right: Any) -> Expression:
-    """Return the bits that either integer has.
+    """Return the bits that are set in either integer.
 
     >>> ps.from_pydict({"x": [6]}).select(bitwise_or(ps.col("x"), 3)).to_pydict()
     {'x': [7]}
@@ -268,7 +268,7 @@ def bitwise_or(left: Expression, right: Any) -> Expression:
 
 @method
 def bitwise_xor(left: Expression, right: Any) -> Expression:
-    """Return the bits that one integer has and the other has not.
+    """Return the bits that are set in exactly one of two integers.
 
     >>> ps.from_pydict({"x": [6]}).select(bitwise_xor(ps.col("x"), 3)).to_pydict()
     {'x': [5]}

@@ -24,7 +24,7 @@ STRINGS = DataType.list(STRING)
 
 
 def _regexp(function: str, expr: Expression, pattern: str | Expression, *more: Any, **options: Any) -> Expression:
-    """Build a call after trying a constant pattern, so that a mistake is reported on the user's own line."""
+    """Build a call, and check a constant pattern first, so that an error appears on the line of the user."""
     if isinstance(pattern, str):
         try:
             pc.match_substring_regex(pa.scalar(""), pattern=pattern)
@@ -106,7 +106,7 @@ text_kernel("split", TEXT, returns=STRINGS, whole=pc.split_pattern, row=str.spli
 def count_matches(
     expr: Expression, patterns: str | Sequence[str], *, whole_words: bool = False, case_sensitive: bool = True
 ) -> Expression:
-    """Count how often one of the patterns, taken literally, appears; where two fit, the longer one counts.
+    """Count the occurrences of literal patterns; where two fit, the longer one counts.
 
     >>> ps.from_pydict({"t": ["hello world"]}).select(count_matches(ps.col("t"), ["hello", "world"])).to_pydict()
     {'t': [2]}
@@ -130,8 +130,8 @@ def normalize(
 ) -> Expression:
     """Normalize texts for deduplication; every step is off by default.
 
-    ``remove_punct`` removes ASCII punctuation, ``nfd_unicode`` decomposes characters, ``white_space`` makes every run
-    of white space one blank and removes it at both ends.
+    ``remove_punct`` removes ASCII punctuation, ``nfd_unicode`` decomposes characters, ``white_space`` replaces white
+    space by single blanks and removes it at both ends.
 
     >>> df = ps.from_pydict({"t": ["Hello,  World!"]})
     >>> df.select(normalize(ps.col("t"), remove_punct=True, lowercase=True, white_space=True)).to_pydict()
@@ -165,7 +165,7 @@ def _normalize(text: Value, *, remove_punct: bool, lowercase: bool, nfd_unicode:
 
 @method
 def like(expr: Expression, pattern: str | Expression) -> Expression:
-    r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` takes the next one literally.
+    r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one.
 
     >>> ps.from_pydict({"t": ["abc", "x"]}).select(like(ps.col("t"), "a%")).to_pydict()
     {'t': [True, False]}
@@ -175,7 +175,7 @@ def like(expr: Expression, pattern: str | Expression) -> Expression:
 
 @method
 def ilike(expr: Expression, pattern: str | Expression) -> Expression:
-    """Match SQL's LIKE without regard to case.
+    """Match SQL's LIKE, ignoring case.
 
     >>> ps.from_pydict({"t": ["ABC", "x"]}).select(ilike(ps.col("t"), "a%")).to_pydict()
     {'t': [True, False]}
@@ -252,7 +252,7 @@ def regexp_split(expr: Expression, pattern: str | Expression) -> Expression:
 
 
 def _split_row(text: str, pattern: str) -> list[str]:
-    """Split like Arrow: without the groups that ``re.split`` would put between the parts."""
+    """Split like Arrow: ``re.split`` would add the groups of the pattern."""
     ends = [0, *(match.end() for match in re.finditer(pattern, text))]
     starts = [*(match.start() for match in re.finditer(pattern, text)), len(text)]
     return [text[end:start] for end, start in zip(ends, starts, strict=True)]
@@ -263,7 +263,7 @@ text_kernel("regexp_split", TEXT, returns=STRINGS, whole=pc.split_pattern_regex,
 
 @method
 def regexp_extract(expr: Expression, pattern: str | Expression, index: int = 0) -> Expression:
-    r"""Take the first match of a regular expression, or its group ``index``; null without a match.
+    r"""Return the first match of a regular expression, or its group ``index``; null without a match.
 
     >>> ps.from_pydict({"t": ["a-12"]}).select(regexp_extract(ps.col("t"), r"(\w)-(\d+)", 2)).to_pydict()
     {'t': ['12']}
@@ -272,7 +272,7 @@ def regexp_extract(expr: Expression, pattern: str | Expression, index: int = 0) 
 
 
 def _with_group(function: str, pattern: str | Expression, index: int) -> str | Expression:
-    """Return the pattern after checking that it has the group asked for."""
+    """Return the pattern, after checking that it has the group ``index``."""
     if isinstance(pattern, str) and index:
         try:
             num_groups = re.compile(pattern).groups
@@ -291,7 +291,7 @@ def _extract_row(text: str, pattern: str, *, index: int) -> str | None:
 
 
 def _extract(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
-    """Replace the whole text by the group: Arrow's own ``extract_regex`` demands a name for every group."""
+    """Replace the whole text by the group: ``extract_regex`` of Arrow needs a name for every group."""
     body = f"(?:{pattern})" if index else f"({pattern})"
     whole = rf"(?s:^.*?){body}(?s:.*$)"
     matches = pc.match_substring_regex(text, pattern=pattern)
@@ -310,7 +310,7 @@ text_kernel("regexp_extract", TEXT, returns=STRING, whole=_extract, row=_extract
 
 @method
 def regexp_extract_all(expr: Expression, pattern: str | Expression, index: int = 0) -> Expression:
-    """Take every match of a regular expression, or its group ``index``, as a list.
+    """Return every match of a regular expression, or its group ``index``, as a list.
 
     >>> ps.from_pydict({"t": ["a1b22"]}).select(regexp_extract_all(ps.col("t"), "[0-9]+")).to_pydict()
     {'t': [['1', '22']]}
@@ -346,7 +346,7 @@ _REFERENCE = re.compile(
 
 
 def _rewrite(replacement: str, pattern: str) -> str:
-    r"""Return a replacement as RE2 wants it: groups as ``\1``, every other backslash doubled."""
+    r"""Return a replacement in the syntax of RE2: groups as ``\1``, every other backslash doubled."""
     names = re.compile(pattern).groupindex if "$" in replacement and "(?P<" in pattern else {}
 
     def change(match: re.Match[str]) -> str:

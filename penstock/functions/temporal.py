@@ -1,4 +1,4 @@
-"""Functions of dates, times, timestamps and durations. Their parts are in ``calendar``."""
+"""Dates, times, timestamps and time zones. Parts of them are in ``calendar``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNITS = ("s", "ms", "us", "ns")
 
 @method
 def date(expr: Expression) -> Expression:
-    """Return the day of a timestamp, as a date.
+    """Return the date of a timestamp.
 
     >>> import datetime
     >>> ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]}).select(date(ps.col("t"))).to_pydict()
@@ -64,7 +64,7 @@ _INTERVALS = (
 
 
 def date_trunc(interval: str, expr: Expression) -> Expression:
-    """Go back to the start of an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
+    """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
 
     As a method the expression comes first: ``col("t").date_trunc("1 day")``.
 
@@ -77,13 +77,13 @@ def date_trunc(interval: str, expr: Expression) -> Expression:
     if match is None or match[2] not in _INTERVALS or match[1] == "0":
         hint = did_you_mean(match[2], _INTERVALS) if match is not None else ""
         raise InvalidArgumentError(
-            f"date_trunc: {interval!r} is no interval such as '1 day'; the units are {', '.join(_INTERVALS)}.{hint}"
+            f"date_trunc: {interval!r} is not an interval such as '1 day'; the units are {', '.join(_INTERVALS)}.{hint}"
         )
     return call("date_trunc", expr, multiple=int(match[1] or 1), unit=match[2])
 
 
 def trunc(expr: Expression, interval: str) -> Expression:
-    """Go back to the start of an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
+    """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
 
     >>> import datetime
     >>> ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]}).select(trunc(ps.col("t"), "month")).to_pydict()
@@ -118,7 +118,7 @@ def to_date(expr: Expression, format: str) -> Expression:
 def to_datetime(expr: Expression, format: str, timezone: str | None = None) -> Expression:
     """Parse text as a timestamp in microseconds; text that does not fit the format is an error.
 
-    ``%f`` takes a fraction of a second of any length. With a timezone, text without an offset is local to it.
+    ``%f`` reads a fraction of a second of any length. With a timezone, text without an offset is local to it.
 
     >>> df = ps.from_pydict({"t": ["2024-07-03 10:30:00.5"]})
     >>> df.select(to_datetime(ps.col("t"), "%Y-%m-%d %H:%M:%S.%f")).to_pydict()
@@ -135,7 +135,7 @@ def _parsed(text: Value, format: str, function: str) -> Value:
         try:
             return pc.strptime(text, format=format, unit="us")
         except pa.ArrowInvalid:
-            pass  # find the value that does not parse, or one that only Python parses
+            pass  # Python finds the bad value, and parses formats that Arrow does not
     python_format = re.sub(r"%\.\d?f", ".%f", format)
     rows = text.to_pylist() if isinstance(text, pa.Array) else [text.as_py()]
     moments: list[datetime.datetime | None] = []
@@ -168,7 +168,7 @@ def _to_datetime(text: Value, *, format: str, timezone: str | None) -> Value:
 
 @method
 def strftime(expr: Expression, format: str | None = None) -> Expression:
-    """Write dates and timestamps as text, in ISO 8601 if no format is given.
+    """Format dates and timestamps as text, by default in ISO 8601.
 
     >>> import datetime
     >>> ps.from_pydict({"t": [datetime.date(2024, 7, 3)]}).select(strftime(ps.col("t"), "%d.%m.%Y")).to_pydict()
@@ -208,7 +208,7 @@ def to_unix_epoch(expr: Expression, time_unit: str | None = None) -> Expression:
 
 @method
 def from_unix_epoch(expr: Expression, time_unit: str | None = None) -> Expression:
-    """Make timestamps of the seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC.
+    """Convert seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC to timestamps.
 
     >>> ps.from_pydict({"t": [86400]}).select(from_unix_epoch(ps.col("t"))).to_pydict()
     {'t': [datetime.datetime(1970, 1, 2, 0, 0)]}
@@ -218,7 +218,7 @@ def from_unix_epoch(expr: Expression, time_unit: str | None = None) -> Expressio
 
 def _unit(function: str, unit: str) -> str:
     if unit not in UNITS:
-        raise InvalidArgumentError(f"{function}: the time unit is one of {', '.join(UNITS)}, got {unit!r}")
+        raise InvalidArgumentError(f"{function}: time_unit={unit!r} is not known; use one of {', '.join(UNITS)}")
     return unit
 
 
@@ -234,7 +234,7 @@ def _from_unix_epoch(value: Value, *, unit: str) -> Value:
 
 @method
 def convert_time_zone(expr: Expression, to_timezone: str, from_timezone: str | None = None) -> Expression:
-    """Show the same moment in another timezone; a timestamp without one is first taken as local to ``from_timezone``.
+    """Convert to another timezone; a timestamp without a timezone is local to ``from_timezone``.
 
     >>> import datetime
     >>> df = ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]})
@@ -246,7 +246,7 @@ def convert_time_zone(expr: Expression, to_timezone: str, from_timezone: str | N
 
 def _converted_type(dtype: DataType, *, to_timezone: str, from_timezone: str | None) -> DataType:
     if dtype.is_timestamp() and dtype.timezone is None and from_timezone is None:
-        raise InvalidArgumentError("convert_time_zone: the timestamp has no timezone; say which with from_timezone=")
+        raise InvalidArgumentError("convert_time_zone: the timestamp has no timezone; set from_timezone=")
     return dtype if dtype.is_null() else DataType.timestamp(dtype.unit, to_timezone)
 
 
@@ -259,7 +259,7 @@ def _convert_time_zone(value: Value, *, to_timezone: str, from_timezone: str | N
 
 @method
 def replace_time_zone(expr: Expression, timezone: str | None = None) -> Expression:
-    """Keep the local time and give it another timezone, or none.
+    """Replace or remove the timezone and keep the local time.
 
     >>> import datetime
     >>> df = ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]})

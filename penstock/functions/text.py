@@ -68,7 +68,7 @@ length_bytes = unary(__name__, "length_bytes", _length_bytes, TEXT_OR_BYTES, INT
 
 @method
 def substr(expr: Expression, start: int | Expression, length: int | Expression | None = None) -> Expression:
-    """Take ``length`` characters from position ``start`` on, all if None; a negative start counts from the end.
+    """Return ``length`` characters from position ``start``, or all if None; a negative start counts from the end.
 
     >>> ps.from_pydict({"t": ["penstock"]}).select(substr(ps.col("t"), 3, 5)).to_pydict()
     {'t': ['stock']}
@@ -94,7 +94,7 @@ text_kernel("substr", INTEGER, INTEGER, returns=STRING, whole=_substr_all, row=_
 
 @method
 def left(expr: Expression, nchars: int | Expression) -> Expression:
-    """Take the first ``nchars`` characters.
+    """Return the first ``nchars`` characters.
 
     >>> ps.from_pydict({"t": ["penstock"]}).select(left(ps.col("t"), 3)).to_pydict()
     {'t': ['pen']}
@@ -104,7 +104,7 @@ def left(expr: Expression, nchars: int | Expression) -> Expression:
 
 @method
 def right(expr: Expression, nchars: int | Expression) -> Expression:
-    """Take the last ``nchars`` characters.
+    """Return the last ``nchars`` characters.
 
     >>> ps.from_pydict({"t": ["penstock"]}).select(right(ps.col("t"), 5)).to_pydict()
     {'t': ['stock']}
@@ -132,7 +132,7 @@ def find(expr: Expression, substr: str | Expression) -> Expression:
 
 
 def _find_all(text: pa.Array, substr: str) -> pa.Array:
-    positions = pc.find_substring(text, pattern=substr)  # in bytes; count the characters that start before them
+    positions = pc.find_substring(text, pattern=substr)  # in bytes; below, count the characters before them
     flat, starts, _ = text_bytes(text)
     num_before = np.concatenate([[0], np.cumsum((flat & 0xC0) != 0x80)])
     position = filled(positions).astype(np.int64)
@@ -203,10 +203,10 @@ def _repeat(text: Value, n: Value) -> Value:
 
 
 def format(f_string: str, *args: Expression | str) -> Expression:
-    """Fill a template: ``{}`` takes the arguments in order, ``{name}`` takes the column ``name``.
+    """Fill a template: ``{}`` stands for the arguments in order, ``{name}`` for the column ``name``.
 
-    Arguments of any type are written as text; a string argument is the name of a column. ``{{`` is a brace. A null
-    argument makes the result null.
+    Arguments of any type become text; a string argument is the name of a column. ``{{`` is a brace. A null argument
+    makes the result null.
 
     >>> df = ps.from_pydict({"name": ["Ada"], "age": [36]})
     >>> df.select(format("{} is {age}", ps.col("name")).alias("t")).to_pydict()
@@ -222,7 +222,7 @@ def format(f_string: str, *args: Expression | str) -> Expression:
                 fields.append(col(argument) if isinstance(argument, str) else argument)
                 texts.append("")
     except StopIteration:
-        raise InvalidArgumentError(f"format: {f_string!r} has more {{}} than the {len(args)} arguments given") from None
+        raise InvalidArgumentError(f"format: {f_string!r} has more {{}} than arguments ({len(args)})") from None
     except ValueError as exc:
         raise InvalidArgumentError(f"format: {f_string!r} is not a template: {exc}; write {{{{ for a brace") from None
     if (num_unused := len(list(rest))) > 0:
@@ -267,7 +267,7 @@ def concat_ws(sep: str, *exprs: Expression | str) -> Expression:
 @kernel("concat_ws", takes(rest=TEXT, returns=STRING))
 def _concat_ws(*values: Value, sep: str) -> Value:
     texts = [pc.cast(value, pa.string()) for value in values]
-    # Arrow's own null_handling="skip" loses the rows in which all are null (26.0.1).
+    # null_handling="skip" of Arrow loses the rows in which all are null (26.0.1).
     pieces = [pc.coalesce(pc.binary_join_element_wise(sep, text, ""), pa.scalar("")) for text in texts]
     joined = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*pieces, ""), start=len(sep))
     return pc.if_else(pc.is_valid(pc.coalesce(*texts)), joined, pa.scalar(None, pa.string()))

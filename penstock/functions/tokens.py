@@ -1,4 +1,4 @@
-"""Text to the token numbers of a model, and back, by Hugging Face ``tokenizers``."""
+"""Convert text to tokens of a model and back, with Hugging Face ``tokenizers``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENS = DataType.list(UINT32)
 
 @method
 def tokenize_encode(expr: Expression, tokens_path: str, *, use_special_tokens: bool = False) -> Expression:
-    """Turn text into token numbers.
+    """Convert text to token numbers.
 
     ``tokens_path`` is a ``tokenizer.json`` file, or the name of a model on the Hugging Face hub.
     """
@@ -29,7 +29,7 @@ def tokenize_encode(expr: Expression, tokens_path: str, *, use_special_tokens: b
 
 @method
 def tokenize_decode(expr: Expression, tokens_path: str) -> Expression:
-    """Turn token numbers back into text; ``tokens_path`` as for ``tokenize_encode``."""
+    """Convert token numbers to text; ``tokens_path`` as for ``tokenize_encode``."""
     return call("tokenize_decode", expr, tokens_path=os.fspath(tokens_path))
 
 

@@ -1,7 +1,7 @@
-"""Distances and similarities of vectors: embeddings, fixed-size lists and lists of numbers, and constant query vectors.
+"""Distances and similarities of vectors: embeddings, fixed-size lists, lists of numbers and constant query vectors.
 
-All are added up in float64 on the elements of the whole batch. Two vectors of different lengths are an error: when the
-query is built if the types say so, else when it runs.
+Sums are computed in float64 on the elements of the whole batch. Vectors of different lengths are an error, when the
+query is built if their types have lengths, else when it runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Vector: TypeAlias = Expression | Sequence[float] | np.ndarray[Any, Any]
 
 
 def _argument(vector: Vector) -> Any:
-    # An ndarray would become a tensor; as a list it is a vector.
+    # An ndarray would become a tensor.
     return vector.tolist() if isinstance(vector, np.ndarray) else vector
 
 
@@ -87,16 +87,16 @@ def _pair_type(left: DataType, right: DataType) -> DataType:
 
 
 def _matrix(vectors: pa.Array, rows: Numbers | None) -> Numbers:
-    """Return these rows, which are equally long, as a matrix; without a copy if they are all rows."""
+    """Return rows of equal length as a matrix; without a copy if ``rows`` is None, for all rows."""
     chosen = vectors if rows is None else vectors.take(pa.array(rows))
     numbers: Numbers = elements_of(chosen)[0].to_numpy(zero_copy_only=False)
-    # einsum adds up in float64 whatever it reads, save float16.
+    # einsum sums in float64, except for float16.
     numbers = numbers.astype(np.float32) if numbers.dtype == np.float16 else numbers
     return numbers.reshape(len(chosen), -1)
 
 
 def _groups(lengths: Numbers, valid: Numbers) -> Iterator[Numbers | None]:
-    """Yield the rows of each length; None for all rows, which is how it mostly is."""
+    """Yield the rows of each length, or None if all rows have one length."""
     if valid.all() and len(lengths) and (lengths == lengths[0]).all():
         yield None
         return
@@ -131,11 +131,11 @@ def _pairwise(name: str, compute: Callable[[Numbers, Numbers], Numbers]) -> None
         bad = valid & (lengths[0] != lengths[1])
         if bad.any():
             ours, theirs = (np.broadcast_to(side, len(valid))[bad][0] for side in lengths)
-            raise ComputeError(f"{name}: a vector of {ours} numbers meets one of {theirs}; they must be equally long")
+            raise ComputeError(f"{name}: the vectors have {ours} and {theirs} numbers; they must have the same length")
         results = np.zeros(len(valid))
         with np.errstate(all="ignore"):
             for rows in _groups(np.broadcast_to(lengths[0], len(valid)), valid):
-                # A constant is a matrix of one row, which NumPy puts beside every other.
+                # A constant is a matrix of one row, which NumPy broadcasts.
                 is_array = (isinstance(side, pa.Array) for side in (left, right))
                 both = [_matrix(side, rows if is_one else None) for side, is_one in zip(sides, is_array, strict=True)]
                 results[... if rows is None else rows] = compute(*both)
@@ -155,7 +155,7 @@ _pairwise("euclidean_distance", _distance)
 
 @method
 def l2_normalize(vector: Expression) -> Expression:
-    """Scale vectors to length 1; the zero vector stays as it is. Integers become float64.
+    """Scale vectors to length 1; the zero vector stays unchanged. Integers become float64.
 
     >>> ps.from_pydict({"v": [[3.0, 4.0]]}).select(l2_normalize(ps.col("v"))).to_pydict()
     {'v': [[0.6, 0.8]]}

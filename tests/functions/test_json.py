@@ -90,11 +90,11 @@ def test_json_extract(path: str, expected: str | None) -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"'a\.b' is no path"):
+    with pytest.raises(InvalidArgumentError, match=r"'a\.b' is not a path"):
         f.json_extract(t, "a.b")
-    with pytest.raises(InvalidArgumentError, match="is no path"):
+    with pytest.raises(InvalidArgumentError, match="is not a path"):
         f.json_extract(t, "$.a[")
-    with pytest.raises(InvalidArgumentError, match="the format is 'json'"):
+    with pytest.raises(InvalidArgumentError, match="is not known; use 'json'"):
         f.serialize(t, "yaml")  # type: ignore[arg-type]
     with pytest.raises(TypeMismatchError, match="expected a string, got int64"):
         resolved(f.deserialize(t, "json", "int64"), t=[1])

@@ -201,7 +201,7 @@ def test_wrong_type_is_reported_when_built(expression: Expression, message: str)
 def test_bad_arguments() -> None:
     with pytest.raises(InvalidArgumentError, match="use 'all', 'valid' or 'null'"):
         f.list_count(a, "some")  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="two fields would be called 'x'"):
+    with pytest.raises(InvalidArgumentError, match="two fields have the name 'x'"):
         f.to_struct("x", x=i)
     for function in (f.to_list, f.to_struct):
         with pytest.raises(InvalidArgumentError, match="one or more"):

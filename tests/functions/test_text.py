@@ -103,7 +103,7 @@ def test_concat_of_binary() -> None:
 @pytest.mark.parametrize(
     ("template", "args", "message"),
     [
-        ("{} {}", (t,), "has more {} than the 1 arguments"),
+        ("{} {}", (t,), "has more {} than arguments"),
         ("{}", (t, n), "uses 1 of 2 arguments"),
         ("{", (), "is not a template"),
     ],

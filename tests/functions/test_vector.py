@@ -94,7 +94,7 @@ def test_vectors_of_known_different_sizes_are_refused_when_built() -> None:
 
 
 def test_vectors_of_different_sizes_are_refused_when_run() -> None:
-    with pytest.raises(ComputeError, match="dot_product: a vector of 1 numbers meets one of 2"):
+    with pytest.raises(ComputeError, match="dot_product: the vectors have 1 and 2 numbers"):
         evaluate(f.dot_product(v, [1, 2]), v=[[1.0, 1.0], [1.0]])
 
 
