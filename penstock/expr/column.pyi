@@ -131,7 +131,7 @@ class Expression:
         model: str | None = None,
         **options: Any,
     ) -> Expression:
-        """Pick for each image the one of ``labels`` that fits best."""
+        """Pick the best of ``labels`` for each image."""
     def classify_text(
         self,
         labels: Sequence[str] | str,
@@ -140,7 +140,7 @@ class Expression:
         model: str | None = None,
         **options: Any,
     ) -> Expression:
-        """Pick for each text the one of ``labels`` that fits best."""
+        """Pick the best of ``labels`` for each text."""
     def clip(self, min: Any = None, max: Any = None) -> Expression:
         """Limit numbers to the range between ``min`` and ``max``; None or null sets no bound."""
     def concat(self, *right: Expression | str | bytes) -> Expression:
@@ -216,7 +216,7 @@ class Expression:
         dimensions: int | None = None,
         **options: Any,
     ) -> Expression:
-        """Turn images into vectors, of type ``embedding(float32, d)``."""
+        """Convert images to vectors of type ``embedding(float32, d)``."""
     def embed_text(
         self,
         *,
@@ -226,7 +226,7 @@ class Expression:
         long_input: Literal["truncate", "average"] = "truncate",
         **options: Any,
     ) -> Expression:
-        """Turn texts into vectors, of type ``embedding(float32, d)``."""
+        """Convert texts to vectors of type ``embedding(float32, d)``."""
     def encode_image(self, image_format: str, *, quality: int = 90) -> Expression:
         """Encode images as the bytes of ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff`` files."""
     def endswith(self, suffix: str | Expression) -> Expression:
