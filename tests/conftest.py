@@ -1,10 +1,13 @@
-"""Fixtures shared by the tests of the engine."""
+"""Fixtures that several folders of tests share; servers live for the whole session."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+
+from tests.storage.servers import Bucket, new_bucket, serving
+from tests.storage.web import Web, start_web
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +30,31 @@ def runner(request: pytest.FixtureRequest) -> Iterator[str]:
         ps.set_runner_ray()
     yield request.param
     ps.set_runner_local()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """Moto's S3 API."""
+    with serving("tests.storage.s3_server") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def quick_endpoint() -> Iterator[str]:
+    """The APIs of S3, Google and Azure from memory, at thousands of requests a second."""
+    with serving("tests.storage.object_server") as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> Bucket:
+    return new_bucket(s3_endpoint)
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    served, server = start_web()
+    yield served
+    served.release.set()
+    server.shutdown()
+    server.server_close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from penstock.errors import StoreUnavailableError
 from penstock.io.commit import lease
 from penstock.storage.objects import ObjectStore
 from tests.jobs.remote_job import NUM_ROWS, job
-from tests.storage.conftest import Bucket, serving
+from tests.storage.servers import Bucket
 
 
 class Crash(BaseException):
@@ -40,15 +40,9 @@ class Outage:
         return call
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with serving("tests.storage.object_server") as url:
-        yield url
-
-
 @pytest.fixture
-def bucket(endpoint: str) -> Bucket:
-    options = {"key": "me", "secret": "very-secret", "region": "us-east-1", "endpoint_url": endpoint}
+def bucket(quick_endpoint: str) -> Bucket:
+    options = {"key": "me", "secret": "very-secret", "region": "us-east-1", "endpoint_url": quick_endpoint}
     return Bucket(f"crash-{uuid.uuid4().hex[:12]}", options)
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -31,25 +30,9 @@ from penstock.jobs.lock import StoreLock
 from penstock.jobs.state import JobState
 from penstock.storage.options import StorageOptions
 from tests.jobs.remote_job import NUM_ROWS, job
-from tests.storage.conftest import ROOT, Bucket, s3_client, serving
+from tests.storage.servers import ROOT, Bucket
 
 TENS = [a * 10 for a in range(NUM_ROWS)]
-
-
-@pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    with serving("tests.storage.s3_server") as url:
-        yield url
-
-
-@pytest.fixture
-def bucket(s3_endpoint: str) -> Bucket:
-    options = {"key": "AKIATESTKEY", "secret": "very-secret-value", "endpoint_url": s3_endpoint, "region": "us-east-1"}
-    name = f"jobs-{uuid.uuid4().hex[:12]}"
-    client = s3_client(options)
-    client.create_bucket(Bucket=name)
-    client.close()
-    return Bucket(name, options)
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from penstock.testing import ModelRequest, ModelServer
 from tests.io.tables.hub import running_hub
 from tests.media_files import write_pdf
 from tests.seeds.samples import run_sample, run_sample_apart
-from tests.storage.conftest import s3_client, serving
+from tests.storage.servers import s3_client
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -96,12 +96,6 @@ df.show()
 
 
 # --- 1. Automatic Parallelization ---
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    with serving("tests.storage.s3_server") as url:
-        yield url
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.errors import InvalidArgumentError, UdfError, WriteError
 from penstock.storage import options as shared
-from tests.storage.conftest import Bucket
+from tests.storage.servers import Bucket
 from tests.storage.web import Web
 
 

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, TypeMismatchError
 from penstock.storage import options as shared
-from tests.storage.conftest import Bucket
+from tests.storage.servers import Bucket
 from tests.storage.web import Web
 
 CONTENT = bytes(range(256)) * 1000

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from tests.storage.conftest import Bucket
+from tests.storage.servers import Bucket
 
 GROUP_ROWS = 2**18
 NUM_GROUPS = 80

@@ -27,7 +27,7 @@ from penstock.io.commit import lease
 from penstock.io.commit.store_output import StoreOutput
 from penstock.io.commit.store_prefix import StorePrefix
 from penstock.storage.options import StorageOptions
-from tests.storage.conftest import ROOT, Bucket, s3_client
+from tests.storage.servers import ROOT, Bucket, s3_client
 from tests.storage.web import Web
 
 

@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock.errors import OutputExistsError, PathNotFoundError, ReadError
 from penstock.storage.options import library_options
-from tests.storage.conftest import Bucket
+from tests.storage.servers import Bucket
 
 THEIRS = {
     "key": "aws_access_key_id",

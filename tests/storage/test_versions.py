@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.io.file_source import FileSource
 from penstock.io.formats.text import TextFormat
-from tests.storage.conftest import Bucket
+from tests.storage.servers import Bucket
 from tests.storage.web import Web
 
 

@@ -20,7 +20,7 @@ from penstock.io.formats.images import ImageSource
 from penstock.protocols import ReadRequest
 from tests.architecture.imports import ROOT
 from tests.media.images.samples import difference, encoded, jpeg, picture
-from tests.storage.web import start_web
+from tests.storage.web import Web
 
 
 @pytest.fixture
@@ -187,17 +187,11 @@ def test_pandas_is_not_loaded(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_paths_of_urls_are_data_and_keep_their_queries() -> None:
-    web, server = start_web()
-    try:
-        url = web.put("a.png", encoded(picture(), "PNG")) + "?token=abc"
-        frame = ps.read_images(url, include_paths=True)
-        paths = frame.to_pydict()["path"]
-        again = ps.from_pydict({"p": paths}).select(ps.col("p").download().decode_image()).to_pydict()["p"]
-    finally:
-        web.release.set()
-        server.shutdown()
-        server.server_close()
+def test_the_paths_of_urls_are_data_and_keep_their_queries(web: Web) -> None:
+    url = web.put("a.png", encoded(picture(), "PNG")) + "?token=abc"
+    frame = ps.read_images(url, include_paths=True)
+    paths = frame.to_pydict()["path"]
+    again = ps.from_pydict({"p": paths}).select(ps.col("p").download().decode_image()).to_pydict()["p"]
     assert paths == [url]
     assert "abc" not in frame.explain()
     np.testing.assert_array_equal(again[0], picture())

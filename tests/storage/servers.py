@@ -1,4 +1,4 @@
-"""Real servers on loopback: an S3 API in a process of its own, and a web server."""
+"""Object stores on loopback, each in its own process, and their buckets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from penstock.storage.objects import ObjectStore
 from penstock.storage.stores import object_store
-from tests.storage.web import Web, start_web
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +41,7 @@ class Bucket:
 
 @contextmanager
 def serving(module: str) -> Iterator[str]:
-    """Run a server that prints its port and serves until its standard input closes; gives its address."""
+    """Run a server that prints its port and serves until its standard input closes; yield its address."""
     command = [sys.executable, "-W", "ignore", "-m", module]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
@@ -55,19 +52,6 @@ def serving(module: str) -> Iterator[str]:
         port = next(line for line in server.stdout if line.strip().isdecimal()).strip()
         yield f"http://127.0.0.1:{port}"
         server.stdin.close()
-
-
-@pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    with serving("tests.storage.s3_server") as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def quick_endpoint() -> Iterator[str]:
-    """The APIs of S3, Google and Azure from memory, at thousands of requests a second."""
-    with serving("tests.storage.object_server") as url:
-        yield url
 
 
 def s3_client(options: dict[str, Any]) -> Any:
@@ -82,20 +66,11 @@ def s3_client(options: dict[str, Any]) -> Any:
     )
 
 
-@pytest.fixture
-def bucket(s3_endpoint: str) -> Bucket:
+def new_bucket(endpoint: str) -> Bucket:
+    """Create a bucket on moto's S3 API."""
     name = f"test-{uuid.uuid4().hex[:12]}"
-    options = {"key": "AKIATESTKEY", "secret": "very-secret-value", "endpoint_url": s3_endpoint, "region": "us-east-1"}
+    options = {"key": "AKIATESTKEY", "secret": "very-secret-value", "endpoint_url": endpoint, "region": "us-east-1"}
     client = s3_client(options)
     client.create_bucket(Bucket=name)
     client.close()
     return Bucket(name, options)
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    served, server = start_web()
-    yield served
-    served.release.set()
-    server.shutdown()
-    server.server_close()
