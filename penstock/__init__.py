@@ -44,8 +44,8 @@ from penstock.frame.read.tables import (
 from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.storage.file import AudioFile, File, ImageFile, VideoFile
 from penstock.types import DataType, Field, Schema, Series
-from penstock.udf.compute import ActorPoolStrategy, TaskPoolStrategy
 from penstock.udf.decorators import cls, func, method
+from penstock.udf.specs import ActorPoolStrategy, TaskPoolStrategy
 
 if TYPE_CHECKING:
     from penstock.ai.provider import Provider

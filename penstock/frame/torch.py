@@ -1,30 +1,27 @@
-"""Torch datasets over query results; the only file of the core that imports torch."""
+"""Torch datasets over query results. Imported only when one is made, since it imports torch."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import torch.utils.data
 
 from penstock.types import Series
-from penstock.udf.formats import own
-
-if TYPE_CHECKING:
-    from penstock.frame.dataframe import DataFrame
+from penstock.udf.formats import writeable
 
 
 class _Rows(torch.utils.data.IterableDataset[dict[str, Any]]):  # type: ignore[misc]
-    """Each worker of a DataLoader runs the query and yields every n-th row, so together they give each row once."""
+    """Each worker of a DataLoader runs the query and yields every n-th row, so together they yield each row once."""
 
-    def __init__(self, df: DataFrame) -> None:
-        self._df = df
+    def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
+        self._rows = rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = torch.utils.data.get_worker_info()
-        rows = ({name: own(value) for name, value in row.items()} for row in self._df.iter_rows())
+        rows = ({name: writeable(value) for name, value in row.items()} for row in self._rows)
         return rows if worker is None else itertools.islice(rows, worker.id, None, worker.num_workers)
 
 
@@ -37,12 +34,12 @@ class _Table(torch.utils.data.Dataset[dict[str, Any]]):  # type: ignore[misc]
         return self._num_rows
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {name: own(series[index]) for name, series in self._columns.items()}
+        return {name: writeable(series[index]) for name, series in self._columns.items()}
 
 
-def iterable_dataset(df: DataFrame) -> torch.utils.data.IterableDataset[dict[str, Any]]:
-    """Return a dataset that runs the query anew in each iteration."""
-    return _Rows(df)
+def iterable_dataset(rows: Iterable[dict[str, Any]]) -> torch.utils.data.IterableDataset[dict[str, Any]]:
+    """Return a dataset over a DataFrame, which runs the query in each iteration."""
+    return _Rows(rows)
 
 
 def map_dataset(table: pa.Table) -> torch.utils.data.Dataset[dict[str, Any]]:

@@ -1,31 +1,35 @@
-"""The verbs of a DataFrame that write its rows somewhere; each runs the query."""
+"""Verbs that run the query and write its rows."""
 
 from __future__ import annotations
 
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from penstock.engine.runners import write
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
+from penstock.frame.base import progress_subscribers
+from penstock.frame.results import SHOWN_ROWS, ResultVerbs
+from penstock.plan import nodes
 from penstock.plan.nodes import check_columns
 from penstock.protocols import Sink
-from penstock.udf.options import refusing_unknown
+from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
-    from penstock.frame.dataframe import DataFrame
     from penstock.jobs.job import Resume
 
 WriteMode = Literal["create", "append", "overwrite"]
 
 
-class WriteVerbs:
-    """What a DataFrame can be written to.
+class WriteVerbs(ResultVerbs):
+    """Verbs that write the rows.
 
-    All take ``resume=True``, which makes the write a job: killed at any instant and run again, it goes on from where
-    it was, and every row is written exactly once. See docs/DURABLE.md, also for ``"force"`` and ``"errors"``.
-    ``budget`` is what the calls of one run may cost, in dollars; such a write is a job, too.
+    ``resume=True`` makes a write a job: killed at any instant and run again, it continues, and writes every row exactly
+    once. See docs/DURABLE.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
+    dollars; such a write is a job too.
     """
 
     @refusing_unknown("write_parquet")
@@ -40,17 +44,16 @@ class WriteVerbs:
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and write its rows as Parquet files into a folder; returns the list of files.
 
         Nothing is visible in the folder before all is written. ``mode`` says what to do with a folder that holds data:
         refuse (``create``), add to it (``append``), or replace it once the new data is complete (``overwrite``).
         """
+        options = options_of(locals(), "path")
         from penstock.io.formats.parquet import parquet_sink
 
-        return self._write_files(
-            parquet_sink, path, mode, partition_cols, compression, rows_per_file, storage_options, resume, budget
-        )
+        return self._write_files(parquet_sink, path, **options)
 
     @refusing_unknown("write_csv")
     def write_csv(
@@ -64,13 +67,12 @@ class WriteVerbs:
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and write its rows as CSV files into a folder; the options are those of ``write_parquet``."""
+        options = options_of(locals(), "path")
         from penstock.io.formats.csv import csv_sink
 
-        return self._write_files(
-            csv_sink, path, mode, partition_cols, compression, rows_per_file, storage_options, resume, budget
-        )
+        return self._write_files(csv_sink, path, **options)
 
     @refusing_unknown("write_json")
     def write_json(
@@ -84,13 +86,12 @@ class WriteVerbs:
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and write its rows as JSON lines into a folder; the options are those of ``write_parquet``."""
+        options = options_of(locals(), "path")
         from penstock.io.formats.json import json_sink
 
-        return self._write_files(
-            json_sink, path, mode, partition_cols, compression, rows_per_file, storage_options, resume, budget
-        )
+        return self._write_files(json_sink, path, **options)
 
     @refusing_unknown("write_numpy")
     def write_numpy(
@@ -103,16 +104,16 @@ class WriteVerbs:
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and write a column as .npy files into a folder: numbers, or arrays that all have one shape.
 
         The other options are those of ``write_parquet``.
         """
+        options = options_of(locals(), "path", "column")
         from penstock.io.formats.numpy import COLUMN, numpy_sink
 
-        chosen = _frame(self).select(col(column).alias(COLUMN))
-        sink = functools.partial(numpy_sink, column=column)
-        return chosen._write_files(sink, path, mode, None, None, rows_per_file, storage_options, resume, budget)
+        chosen = self.select(col(column).alias(COLUMN))
+        return chosen._write_files(functools.partial(numpy_sink, column=column), path, **options)
 
     @refusing_unknown("write_sql")
     def write_sql(
@@ -124,7 +125,7 @@ class WriteVerbs:
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and write its rows as a table of a database; ``conn`` is as in ``read_sql``.
 
         All rows become visible in one transaction, at the end. ``mode`` says what to do with a table that exists:
@@ -132,7 +133,7 @@ class WriteVerbs:
         """
         from penstock.io.tables.sql.sink import sql_sink
 
-        sink = sql_sink(table_name, conn, mode=mode, schema=_frame(self).schema)
+        sink = sql_sink(table_name, conn, mode=mode, schema=self.schema)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
     def write_lance(
@@ -145,7 +146,7 @@ class WriteVerbs:
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
         **options: Any,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and write its rows as a Lance dataset, in one commit; returns what the dataset then holds.
 
         ``mode`` is as in ``write_parquet``; what was there stays as an earlier version. Other options, such as
@@ -153,7 +154,7 @@ class WriteVerbs:
         """
         from penstock.io.tables.lance import lance_sink
 
-        sink = lance_sink(uri, mode=mode, schema=_frame(self).schema, storage_options=storage_options, **options)
+        sink = lance_sink(uri, mode=mode, schema=self.schema, storage_options=storage_options, **options)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
     @refusing_unknown("write_huggingface")
@@ -171,19 +172,16 @@ class WriteVerbs:
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and write its rows as Parquet files into a Hugging Face dataset, in one commit.
 
         They are added to the split's files, or with ``overwrite`` take their place. The repository is made if there is
         none. Until the upload the files are in a temporary folder. The token is as in ``read_huggingface``.
         """
+        options = options_of(locals(), "repo", "resume", "budget", "job_dir")
         from penstock.io.tables.huggingface import hub_sink
 
-        sink = hub_sink(
-            repo, split=split, data_dir=data_dir, revision=revision, overwrite=overwrite,
-            commit_message=commit_message, commit_description=commit_description, storage_options=storage_options,
-            schema=_frame(self)._plan.schema,
-        )  # fmt: skip
+        sink = hub_sink(repo, schema=self._plan.schema, **options)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
     @refusing_unknown("write_turbopuffer")
@@ -202,7 +200,7 @@ class WriteVerbs:
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and write each row as a document of a turbopuffer namespace; returns how many went to each.
 
         ``id_column`` and ``vector_column`` name the columns that become ``id`` and ``vector``; all others are
@@ -213,11 +211,11 @@ class WriteVerbs:
 
         name = None if isinstance(namespace, Expression) else namespace
         sink = turbopuffer_sink(
-            name, schema=_frame(self).schema, api_key=api_key, region=region,
+            name, schema=self.schema, api_key=api_key, region=region,
             distance_metric=distance_metric, attributes=schema, id_column=id_column, vector_column=vector_column,
             client_kwargs=client_kwargs, write_kwargs=write_kwargs,
         )  # fmt: skip
-        rows = _frame(self).with_column(NAMESPACE, namespace) if name is None else _frame(self)
+        rows = self.with_column(NAMESPACE, namespace) if name is None else self
         return rows.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
     @refusing_unknown("write_images")
@@ -232,7 +230,7 @@ class WriteVerbs:
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and write the images of a column into a folder, a file each; null has none.
 
         ``file_format`` and ``quality`` are those of ``encode_image``, ``mode`` that of ``write_parquet``.
@@ -241,7 +239,7 @@ class WriteVerbs:
         from penstock.io.formats.images import image_sink
 
         encoded = encode_image(col(column), file_format, quality=quality).alias(column)
-        rows = _frame(self).select(encoded).where(col(column).not_null())
+        rows = self.select(encoded).where(col(column).not_null())
         sink = image_sink(path, file_format, mode=mode, storage_options=storage_options)
         return rows.write_sink(sink, resume=resume, budget=budget)
 
@@ -253,36 +251,53 @@ class WriteVerbs:
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
-    ) -> DataFrame:
+    ) -> Self:
         """Run the query and put its rows into a sink of your own; returns what its ``commit`` says.
 
         With ``resume`` the rows are first made into files in ``job_dir``, which then go into the sink together.
         """
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
-        return _frame(self)._write(sink, resume, budget, job_dir)
+        return self._write(sink, resume, budget, job_dir)
 
     def _write_files(
         self,
         make_sink: Callable[..., Sink],
         path: str,
-        mode: WriteMode,
-        partition_cols: Iterable[str] | None,
-        compression: str | None,
-        rows_per_file: int | None,
-        storage_options: Mapping[str, Any] | None,
-        resume: Resume,
-        budget: float | None,
-    ) -> DataFrame:
+        *,
+        partition_cols: Iterable[str] | None = None,
+        compression: str | None = None,
+        resume: Resume = False,
+        budget: float | None = None,
+        **options: Any,
+    ) -> Self:
         columns = (partition_cols,) if isinstance(partition_cols, str) else tuple(partition_cols or ())
-        check_columns(_frame(self)._plan.schema, columns, "partition_cols")
-        sink = make_sink(
-            path, mode=mode, partition_cols=columns, compression=compression, rows_per_file=rows_per_file,
-            storage_options=storage_options, schema=_frame(self)._plan.schema,
-        )  # fmt: skip
+        schema = self._plan.schema
+        check_columns(schema, columns, "partition_cols")
+        sink = make_sink(path, partition_cols=columns, compression=compression, schema=schema, **options)
         return self.write_sink(sink, resume=resume, budget=budget)
 
+    def _write(self, sink: Sink, resume: Resume, budget: float | None, job_dir: str | os.PathLike[str] | None) -> Self:
+        """Run the query into a sink and return the result of its commit."""
+        from penstock.io.memory import MemorySource
+        from penstock.io.writer import FileSink
 
-def _frame(verbs: WriteVerbs) -> DataFrame:
-    """Return what has the verbs."""
-    return cast("DataFrame", verbs)
+        plan, log = nodes.Write(self._plan, sink), self._new_log()
+        if resume is False and budget is None and job_dir is not None:
+            raise InvalidArgumentError("job_dir= is the folder of a job; set resume=True too.")
+        if resume is False and budget is None:
+            if isinstance(sink, FileSink) and sink.mode == "overwrite":
+                from penstock.jobs.folder import open_job_folder
+
+                open_job_folder(sink.root, sink.storage_options).lock.refuse_if_held()
+            table = write(plan, subscribers=[*progress_subscribers(), *log])
+        else:
+            from penstock.cost.budget import spending
+            from penstock.jobs.write import write_job
+
+            with nullcontext() if budget is None else spending(budget):
+                table = write_job(plan, resume, job_dir, subscribers=[*progress_subscribers(), *log])
+        written = self._with(nodes.Scan(MemorySource.from_table(table)))
+        written._errors, written._stats = self._errors, self._stats
+        written._preview = table.slice(0, SHOWN_ROWS)
+        return written

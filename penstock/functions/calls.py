@@ -14,8 +14,8 @@ from penstock.expr.udf import BatchSize, Builtin, OnError, Policy, Resources, Ta
 from penstock.media.opening import Reach
 from penstock.storage.access import ANYTHING, configured_access
 from penstock.types import DataType
-from penstock.udf.decorators import make_spec
-from penstock.udf.options import Options, check_whole
+from penstock.udf.options import check_whole
+from penstock.udf.specs import make_spec
 
 MediaOnError = Literal["raise", "null", "log"]
 _POLICIES: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
@@ -71,7 +71,7 @@ def _media_spec(
     batch_size: BatchSize,
     use_process: bool | None,
 ) -> UdfSpec:
-    options = Options(return_dtype=dtype, on_error=on_error, batch_size=batch_size, use_process=use_process)
+    options = {"return_dtype": dtype, "on_error": on_error, "batch_size": batch_size, "use_process": use_process}
     return replace(make_spec(function, options), name=name)
 
 

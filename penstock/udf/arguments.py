@@ -1,4 +1,4 @@
-"""The arguments of a UDF call on one batch: columns computed by expressions, constants passed as they are."""
+"""The arguments of a UDF call for a batch: columns computed by expressions, and constants."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pyarrow as pa
 from penstock.expr.arrays import repeat
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, Literal, PythonValue, UdfCall, unalias
-from penstock.types import DataType, Schema, Series
-from penstock.udf.pil_images import as_pil, pil_arguments
+from penstock.types import Schema, Series
+from penstock.udf.parameters import as_pil, pil_arguments
 
-MAX_TOLD = 200  # characters of a text that is recorded with a failed row without being an argument
+MAX_TEXT_LENGTH = 200  # of the text columns that identify a row
 
 
 class Arguments:
-    """Binds a call's arguments to batches; compiled on the first batch, and again if its schema changes."""
+    """Evaluates the arguments of a call; compiled for the first batch, and again if the schema changes."""
 
     def __init__(self, call: UdfCall) -> None:
         self._exprs = [unalias(expr) for expr in call.children]
@@ -34,7 +34,7 @@ class Arguments:
         self._program: Program | None = None
 
     def series(self, batch: pa.RecordBatch) -> tuple[list[Any], dict[str, Any]]:
-        """Return what a batch function is called with: Series for columns, constants as they are."""
+        """Return the arguments of a batch function: a Series for each column, constants unchanged."""
         columns = map(Series, self.arrays(batch), self._column_names)
         values = [self._constants[i] if i in self._constants else next(columns) for i in range(len(self._exprs))]
         positional, keywords = values[: self._num_positional], values[self._num_positional :]
@@ -43,9 +43,9 @@ class Arguments:
     def rows(
         self, batch: pa.RecordBatch, function: Callable[..., Any], keys: Sequence[Any] | None = None
     ) -> Iterator[Any]:
-        """Return an iterator that calls ``function`` on one row after the other, with its key first if there are any.
+        """Return an iterator that calls ``function`` with each row, and with its key as first argument, if given.
 
-        It is a ``map`` over lists, so that nothing of ours runs between two calls.
+        It is a ``map`` over lists: no code of ours runs between two calls, and it continues after an exception.
         """
         columns = zip(self.arrays(batch), self._wants_pil, strict=True)
         lists = iter(
@@ -63,38 +63,29 @@ class Arguments:
             values.insert(0, keys)
             num_positional += 1
         if not self._computed:
-            values.append(range(batch.num_rows))  # nothing else says how often to call
+            values.append(range(batch.num_rows))  # sets the number of calls
             return map(lambda *args: _spread(function, args[:-1], num_positional, self._names), *values)
         if self._names:
             return map(lambda *args: _spread(function, args, num_positional, self._names), *values)
         return map(function, *values)
 
-    def at(self, batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-        """Return the values of one row by column, to tell of it; a second of the same name is numbered."""
+    def row_values(self, batch: pa.RecordBatch, row: int) -> dict[str, Any]:
+        """Return the values of one row by column name, for messages; a second column of the same name is numbered.
+
+        If they do not identify the row, as bytes and images do not, its other short texts and numbers are added.
+        """
         values: dict[str, Any] = {}
         for name, array in zip(self._column_names, self.arrays(batch.slice(row, 1)), strict=True):
             number = sum(known == name or known.startswith(f"{name} (") for known in values)
             values[f"{name} ({number + 1})" if number else name] = Series(array).to_pylist()[0]
-        return values
-
-    def told(self, batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-        """Return the values of one row, to record it.
-
-        Where they do not tell by themselves which row it is, as bytes and images do not, its other columns that are
-        short texts or numbers are there as well.
-        """
-        values = self.at(batch, row)
-        if all(_is_short(value) for value in values.values()):
-            return values
-        for field, column in zip(batch.schema, batch.columns, strict=True):
-            if field.name not in values and _is_plain(field.type):
-                value = column[row].as_py()
-                if value is not None and _is_short(value):
+        if not all(_is_short(value) for value in values.values()):
+            for field, column in zip(batch.schema, batch.columns, strict=True):
+                if field.name not in values and _is_short(value := column[row].as_py()):
                     values[field.name] = value
         return values
 
     def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the columns that the call is given, without its constants."""
+        """Return the arguments that are columns."""
         if not self._computed:
             return []
         if self._program is None or not batch.schema.equals(self._schema):
@@ -106,13 +97,8 @@ class Arguments:
         ]
 
 
-def _is_plain(arrow: pa.DataType) -> bool:
-    dtype = DataType(arrow)
-    return dtype.is_string() or dtype.is_numeric()
-
-
 def _is_short(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, Decimal)) or (isinstance(value, str) and len(value) <= MAX_TOLD)
+    return isinstance(value, (bool, int, float, Decimal)) or (isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH)
 
 
 def _constant(expr: Literal | PythonValue) -> Any:

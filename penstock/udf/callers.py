@@ -1,4 +1,4 @@
-"""Many calls that wait at once, without a task for each: as many coroutines as may wait, each taking the next call."""
+"""Many concurrent calls without a task for each: a pool of coroutines, each of which makes one call after another."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.udf.failures import CALL_FAILURES
 
-CALLS_A_TURN = 256
-"""After as many calls a caller lets others run, since calls that never wait would keep the loop to themselves."""
+CALLS_PER_TURN = 256
+"""A coroutine yields to others after this many calls, since calls that never wait would block the loop."""
 
 
 class Unfinished(NamedTuple):
-    """In place of a result that is not known yet: what was found out of it, and which row it is, if that is known."""
+    """Placeholder for a result that is not known yet: an intermediate state, and the id of the row if it has one."""
 
     found: Any
     row_id: bytes | None
 
 
 class Prepared(Protocol):
-    """What knows the results of some rows before they are computed one by one."""
+    """Knows the results of some rows before they are computed one by one."""
 
     def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the result of each row of a task, by its arguments, or Unfinished."""
+        """Return the result of each row of a task, given its arguments, or ``Unfinished``."""
         ...
 
     def finish(self, unfinished: Unfinished, *args: Any) -> Awaitable[Any]:
-        """Return what gives the result of a row after all."""
+        """Compute the result of an unfinished row."""
         ...
 
 
-class Calls:
-    """Calls that belong together. ``calls`` makes one when it is drawn; ``on_error`` is told which failed and why.
+class CallGroup:
+    """The calls of one batch. Advancing ``calls`` makes a call.
 
-    What ``on_error`` raises ends all of them. If it returns, the result of the call that failed is None. ``order`` says
-    which of several are made first.
+    ``on_error`` is called with the number of a failed call. It returns a value in place of the result, or raises an
+    error that ends all calls of the group. Groups with a lower ``order`` go first.
     """
 
     def __init__(
         self,
         calls: Iterator[Awaitable[Any]],
         num_calls: int,
-        on_error: Callable[[int, BaseException], None],
+        on_error: Callable[[int, BaseException], Any],
         order: int = 0,
     ) -> None:
         self.order = order
-        self.draw = calls.__next__
+        self.next_call = calls.__next__
         self.numbers = iter(range(num_calls))  # of the calls to make
         self.num_unfinished = num_calls
         self.results: list[Any] = [None] * num_calls
@@ -58,52 +58,51 @@ class Calls:
             self.end()
 
     def fail(self, number: int, exc: BaseException) -> None:
-        """Take note that a call failed."""
         try:
             if not isinstance(exc, (*CALL_FAILURES, asyncio.CancelledError)):
-                raise exc  # an interrupt, which is not the call's
-            self._on_error(number, exc)
+                raise exc  # an interrupt of the program
+            self.results[number] = self._on_error(number, exc)
         except BaseException as error:
             self.error = error
             self.end()
 
     def end(self) -> None:
-        """Let no further call be made."""
+        """Prevent further calls."""
         for _ in self.numbers:
             pass
         if not self.is_over.done():
             self.is_over.set_result(None)
 
 
-class Callers:
-    """Up to ``max_concurrency`` coroutines that make calls, those of the first rows first, in whatever order they come.
+class CallerPool:
+    """Up to ``max_concurrency`` coroutines that make the calls of all groups, lower orders first.
 
-    None belongs to a batch: the last calls of one wait beside the first of the next. They end when there is no call to
-    make, so nothing has to be closed.
+    The last calls of one group run beside the first ones of the next. The coroutines end when no calls are left, so
+    nothing has to be closed.
     """
 
     def __init__(self, max_concurrency: int) -> None:
         self._max_concurrency = max_concurrency
-        self._to_make: list[Calls] = []  # by their order
-        self._callers: dict[asyncio.Task[None], Calls | None] = {}  # and what each is at
+        self._groups: list[CallGroup] = []  # with calls to make, by order
+        self._callers: dict[asyncio.Task[None], CallGroup | None] = {}  # with the group of the current call
 
-    async def run(self, calls: Calls) -> list[Any]:
-        """Make the calls when it is their turn and return their results in order."""
-        bisect.insort(self._to_make, calls, key=lambda each: each.order)
-        self._start(calls.num_unfinished)
+    async def run(self, group: CallGroup) -> list[Any]:
+        """Make the calls of a group and return their results in order."""
+        bisect.insort(self._groups, group, key=lambda each: each.order)
+        self._start(group.num_unfinished)
         try:
-            await calls.is_over
+            await group.is_over
         finally:
-            if calls.num_unfinished:
-                await self._stop(calls)
-        if calls.error is not None:
-            raise calls.error
-        return calls.results
+            if group.num_unfinished:
+                await self._stop(group)
+        if group.error is not None:
+            raise group.error
+        return group.results
 
-    async def _stop(self, calls: Calls) -> None:
-        """End the calls that wait and let them clean up after themselves."""
-        calls.end()
-        waiting = [caller for caller, at in self._callers.items() if at is calls]
+    async def _stop(self, group: CallGroup) -> None:
+        """Cancel the calls of a group and wait for their cleanup."""
+        group.end()
+        waiting = [caller for caller, current in self._callers.items() if current is group]
         for caller in waiting:
             caller.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -115,36 +114,36 @@ class Callers:
             caller.add_done_callback(self._replace)
 
     async def _serve(self) -> None:
-        """Make one call after the other until there are none. As little as possible of ours runs between two calls."""
+        """Make calls until none are left. Little code runs between two calls, as this is the fast path."""
         caller = asyncio.current_task()
         assert caller is not None
         num_made = 0
-        while (calls := self._next()) is not None and not caller.cancelling():
-            self._callers[caller] = calls
-            draw, results = calls.draw, calls.results
-            for number in calls.numbers:
+        while (group := self._next()) is not None and not caller.cancelling():
+            self._callers[caller] = group
+            next_call, results = group.next_call, group.results
+            for number in group.numbers:
                 try:
-                    results[number] = await draw()
+                    results[number] = await next_call()
                 except BaseException as exc:
-                    if calls.is_over.done():
-                        raise  # cancelled with the rest
-                    calls.fail(number, exc)
-                calls.num_unfinished -= 1
-                if not calls.num_unfinished:
-                    calls.end()
+                    if group.is_over.done():
+                        raise  # cancelled with its group
+                    group.fail(number, exc)
+                group.num_unfinished -= 1
+                if not group.num_unfinished:
+                    group.end()
                 num_made += 1
-                if not num_made % CALLS_A_TURN:
+                if not num_made % CALLS_PER_TURN:
                     await asyncio.sleep(0)
-            if calls in self._to_make:
-                self._to_make.remove(calls)
+            if group in self._groups:
+                self._groups.remove(group)
 
-    def _next(self) -> Calls | None:
-        while self._to_make and self._to_make[0].is_over.done():
-            del self._to_make[0]
-        return self._to_make[0] if self._to_make else None
+    def _next(self) -> CallGroup | None:
+        while self._groups and self._groups[0].is_over.done():
+            del self._groups[0]
+        return self._groups[0] if self._groups else None
 
     def _replace(self, ended: asyncio.Task[None]) -> None:
-        """Start another caller for one that was cancelled while there are calls to make."""
+        """Start another caller in place of a cancelled one while there are calls to make."""
         del self._callers[ended]
         if self._next() is not None:
             self._start(1)

@@ -1,33 +1,126 @@
-"""A row on which a function failed, as data: what it was given, as JSON, and what was raised."""
+"""Failed rows: an error that names the row, or, if ``on_error`` tolerates failures, a record of it."""
 
 from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from penstock.errors import ProviderUnusableError, UdfError
+from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.observe.events import RowError
+from penstock.storage.urls import redacted
+from penstock.udf.sizing import Parts
+
+log = logging.getLogger("penstock.udf")
+
+Record = Callable[[RowError], None]
 
 CALL_FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
-"""What a call of a user's function may fail with. ``sys.exit()`` in one does not end the user's program."""
+"""Errors of a call of a user function. ``sys.exit()`` in one does not end the user's program."""
 
-MAX_BINARY_NBYTES = 64 * 1024  # of an image or an array; a longer one is described
+MAX_BINARY_NBYTES = 64 * 1024  # longer images and arrays are described instead of recorded
+MAX_SHOWN_LENGTH = 200  # of a value in an error message
 PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
+class Failures:
+    """Apply ``on_error`` to failed rows: raise an error that names the row, or record it.
+
+    ``values`` returns the values of one row of a batch by name, for messages and records. A ``position`` is the number
+    of a row in the input of the stage, None if unknown.
+    """
+
+    def __init__(
+        self, spec: UdfSpec | BatchSpec, values: Callable[[pa.RecordBatch, int], dict[str, Any]], record: Record
+    ) -> None:
+        self.is_tolerant = spec.policy.on_error != "raise"
+        self.what = describe_function(spec)
+        self.num_recorded = 0
+        self._name = spec.name
+        self._is_batch = spec.target.is_batch
+        self._remedy = "without such rows" if isinstance(spec, BatchSpec) else "with null for such rows"
+        self._is_logged = spec.policy.on_error == "log"
+        self._values = values
+        self._record = record
+
+    def row(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:
+        """Handle a row on which the function failed."""
+        if isinstance(exc, ProviderUnusableError):
+            raise exc
+        if not self.is_tolerant:
+            raise UdfError(self.message(batch, row, exc)) from exc
+        self.record(batch, row, position, exc)
+
+    def part(self, part: pa.RecordBatch, position: int | None, parts: Parts, exc: BaseException) -> bool:
+        """Handle a part of a batch on which a batch function failed.
+
+        Return False if ``parts`` yields it again in smaller parts, True if its rows failed.
+        """
+        if isinstance(exc, ProviderUnusableError):
+            raise exc
+        if parts.has_shrunk(exc):
+            return False
+        if not self.is_tolerant:
+            raise UdfError(self.message(part, 0, exc)) from exc
+        if parts.split():
+            return False
+        for row in range(part.num_rows):
+            self.record(part, row, None if position is None else position + row, exc)
+        return True
+
+    def partial(self, part: pa.RecordBatch, position: int, failures: Mapping[int, Exception]) -> None:
+        """Handle the rows that a built-in batch function reports as failed."""
+        for row, exc in sorted(failures.items()):
+            if isinstance(exc, ProviderUnusableError):
+                raise exc
+            if not self.is_tolerant:
+                raise UdfError(
+                    f"{self._name} failed on row {position + row} of its input: {str(exc) or type(exc).__name__}. "
+                    'To continue with null for such rows, set on_error="null"; df.errors() then lists them.'
+                ) from exc
+            self.record(part, row, position + row, exc)
+
+    def record(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:
+        self.num_recorded += 1
+        if self._is_logged:
+            log.warning("%s", self.message(batch.slice(row, 1), 0, exc))
+        self._record(row_error_of(self._name, self._values(batch, row), exc, position))
+
+    def message(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> str:
+        """Return the text of an error: with the values of the row, unless a batch function failed on several rows."""
+        is_row = batch.num_rows == 1 or not self._is_batch
+        where = f"the row {self._shown(batch, row)}" if is_row else f"a batch of {batch.num_rows} rows"
+        text = f"{self.what} failed on {where}: {type(exc).__name__}: {exc}"
+        return text if self.is_tolerant else f'{text}\nTo continue {self._remedy}, set on_error="log" or "ignore".'
+
+    def _shown(self, batch: pa.RecordBatch, row: int) -> str:
+        values = self._values(batch, row).items()
+        return ", ".join(f"{name}={_shortened(value)}" for name, value in values) or "(no columns)"
+
+
+def describe_function(spec: UdfSpec | BatchSpec) -> str:
+    """Return the name of a function in messages: ``UDF 'f'``, ``Batch UDF 'f'`` or ``map_batches(f)``."""
+    if isinstance(spec, BatchSpec):
+        return f"{spec.verb}({spec.name})"
+    return f"{'Batch UDF' if spec.target.is_batch else 'UDF'} {spec.name!r}"
+
+
 def row_error_of(operator: str, values: Mapping[str, Any], exc: BaseException, row: int | None = None) -> RowError:
-    """Return the record of a failure; the traceback begins where penstock calls the user's code."""
+    """Return the record of a failed row. Its traceback starts at the user's code."""
     return RowError(operator, as_json(values), type(exc).__name__, _encodable(str(exc)), _traceback_text(exc), row)
 
 
 def as_json(values: Mapping[str, Any]) -> str:
-    """Return values by name as JSON, whatever they are.
+    """Return values of any type by name as JSON.
 
     >>> as_json({"text": "é", "score": float("nan"), "raw": b"ab"})
     '{"text": "é", "score": null, "raw": "YWI="}'
@@ -36,7 +129,7 @@ def as_json(values: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: what it has no kind for is text."""
+    """Return a value as a JSON type, as text if JSON has no type for it."""
     match value:
         case None | bool() | int() | str():
             return _encodable(value) if isinstance(value, str) else value
@@ -61,6 +154,11 @@ def _plain(value: Any) -> Any:
 def _encodable(text: str) -> str:
     """Return text without lone surrogates, which neither JSON nor Arrow can hold."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _shortened(value: Any) -> str:
+    text = redacted(repr(value))
+    return text if len(text) <= MAX_SHOWN_LENGTH else text[: MAX_SHOWN_LENGTH - 3] + "..."
 
 
 def _traceback_text(exc: BaseException) -> str:

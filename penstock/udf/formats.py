@@ -1,11 +1,16 @@
-"""Batches as user code wants them."""
+"""Batches in the formats of ``map_batches``: dicts of arrays or tensors, Arrow tables, DataFrames, lists of dicts."""
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError, did_you_mean
 from penstock.expr.udf import BatchFormat
@@ -14,9 +19,11 @@ from penstock.types import Series, check_one_array, default_numpy, object_array
 if TYPE_CHECKING:
     import pandas
 
+IMMUTABLE = (str, bytes, int, type(None), dt.date, dt.time, dt.timedelta, decimal.Decimal)
+
 
 def checked_format(verb: str, batch_format: str) -> BatchFormat:
-    """Return the format, ``default`` by its name, or raise an error that lists those there are."""
+    """Return a known format, with ``default`` replaced by its name, or raise an error that lists the formats."""
     known: dict[str, BatchFormat] = {name: name for name in get_args(BatchFormat)}
     known["default"] = "numpy"
     if batch_format not in known:
@@ -28,10 +35,10 @@ def checked_format(verb: str, batch_format: str) -> BatchFormat:
 
 
 def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat, *, zero_copy: bool | None = False) -> Any:
-    """Return a batch as user code wants it. Arrow shares its memory; anything else is the user's to change.
+    """Return a batch in a format. Arrow data shares memory with it; the caller may change all other data.
 
-    With ``zero_copy`` of True or None, arrays share it too where the layouts agree, and are read-only then; with True
-    tensors do as well, which must not be written to, as torch cannot see to that.
+    With ``zero_copy`` of True or None arrays share memory too if the layouts agree, and are read-only then. With True
+    so do tensors, which must not be changed, as torch cannot make them read-only.
     """
     match batch_format:
         case "pyarrow":
@@ -49,15 +56,12 @@ def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat, *, zero_co
             return {name: Series(batch.column(name), name).to_torch(zero_copy=zero_copy is True) for name in names}
         case "numpy":
             arrays = {name: default_numpy(batch.column(name)) for name in batch.schema.names}
-            given = arrays if zero_copy is not False else {name: own(array) for name, array in arrays.items()}
+            given = arrays if zero_copy is not False else {name: writeable(array) for name, array in arrays.items()}
             return NumpyBatch(batch, given) if any(map(_has_no_array, batch.columns)) else given
 
 
 class NumpyBatch(dict[str, Any]):
-    """A batch with a column whose nulls leave it without an array: an error for those who ask for that column.
-
-    Others need not know of it, and may hand it on.
-    """
+    """A batch with a column that has no array because of its nulls. Reading it is an error, passing it on is not."""
 
     def __init__(self, batch: pa.RecordBatch, arrays: dict[str, Any]) -> None:
         super().__init__(arrays)
@@ -81,15 +85,8 @@ def _has_no_array(column: pa.Array) -> bool:
     return False
 
 
-def has_read_only(given: Any) -> bool:
-    """Whether a batch in NumPy's format has arrays that may only be read."""
-    return isinstance(given, dict) and any(
-        isinstance(array, np.ndarray) and _is_read_only(array) for array in given.values()
-    )
-
-
 def to_pandas(rows: pa.RecordBatch | pa.Table) -> pandas.DataFrame:
-    """Return rows as a pandas DataFrame, with ndarrays for embeddings, tensors and images, and objects as they are."""
+    """Return rows as a pandas DataFrame, with ndarrays for embeddings, tensors and images."""
     import pandas
 
     columns = {name: _pandas_column(rows.column(name)) for name in rows.schema.names}
@@ -99,7 +96,7 @@ def to_pandas(rows: pa.RecordBatch | pa.Table) -> pandas.DataFrame:
 def _pandas_column(column: pa.Array | pa.ChunkedArray) -> Any:
     if not _has_extension(column.type):
         return column.to_pandas()
-    values = np.empty(len(column), object)  # filled one by one: numpy would stack arrays of one shape
+    values = np.empty(len(column), object)  # filled one by one: NumPy would stack arrays of one shape
     for row, value in enumerate(Series(column).to_pylist()):
         values[row] = value
     return values
@@ -111,14 +108,76 @@ def _has_extension(dtype: pa.DataType) -> bool:
     return any(_has_extension(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
-def own(value: Any) -> Any:
-    """Return an array that may be written to, and so may the arrays in it: a copy where it may only be read."""
+# --- read-only arrays -------------------------------------------------------------------------------------------------
+
+
+def writeable(value: Any) -> Any:
+    """Return an array that can be changed, with all arrays in it: a copy if it is read-only."""
     if not isinstance(value, np.ndarray) or not _is_read_only(value):
         return value
-    return object_array([own(each) for each in value]) if value.dtype.kind == "O" else value.copy()
+    return object_array([writeable(each) for each in value]) if value.dtype.kind == "O" else value.copy()
+
+
+def has_read_only(given: Any) -> bool:
+    """Return True for a dict with read-only arrays."""
+    return isinstance(given, dict) and any(
+        isinstance(array, np.ndarray) and _is_read_only(array) for array in given.values()
+    )
 
 
 def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
     if not array.flags.writeable:
         return True
     return array.dtype.kind == "O" and any(isinstance(each, np.ndarray) and not each.flags.writeable for each in array)
+
+
+# --- unchanged columns ------------------------------------------------------------------------------------------------
+
+
+def restore_columns(result: Any, given: Any, batch: pa.RecordBatch) -> Any:
+    """Return a result with the original columns in place of arrays that the function returned unchanged.
+
+    Arrays cannot hold all types: a nullable integer becomes a float with NaN, a timestamp loses its zone, an embedding
+    becomes a plain array.
+    """
+    if not (isinstance(given, dict) and isinstance(result, Mapping)):
+        return result
+    names = {id(value): name for name, value in given.items() if not _survives(batch.column(name))}
+    restored = dict(result)
+    for name, value in result.items():
+        if id(value) in names:
+            column = batch.column(names[id(value)])
+            array = value if isinstance(value, np.ndarray) else value.detach().numpy()
+            if _is_unchanged(array, default_numpy(column)):
+                restored[name] = column
+    return restored
+
+
+def _survives(column: pa.Array) -> bool:
+    """Return True if a column is the same after conversion to an array and back."""
+    if pt.is_string(column.type) or pt.is_binary(column.type):
+        return True
+    is_plain = pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_boolean(column.type)
+    return is_plain and not column.null_count
+
+
+def _is_unchanged(value: Any, original: Any) -> bool:
+    """Compare values of a column. Objects of other types count as changed, as their ``==`` may have any meaning."""
+    if type(value) is not type(original):
+        return False
+    match original:
+        case np.ndarray():
+            if value.shape != original.shape or value.dtype.kind != original.dtype.kind:
+                return False
+            if original.dtype.kind == "O":
+                return all(map(_is_unchanged, value.tolist(), original.tolist()))
+            is_view = value.ctypes.data == original.ctypes.data and value.strides == original.strides
+            return is_view or np.array_equal(value, original, equal_nan=original.dtype.kind in "fmM")
+        case dict():
+            return value.keys() == original.keys() and all(_is_unchanged(value[key], original[key]) for key in value)
+        case list():
+            return len(value) == len(original) and all(map(_is_unchanged, value, original))
+        case float():
+            return value == original or (math.isnan(value) and math.isnan(original))
+        case _:
+            return isinstance(value, IMMUTABLE) and bool(value == original)

@@ -1,93 +1,156 @@
-"""The objects behind ``cls``: built once in a worker, whichever of their methods a query calls there.
+"""Instances of user classes: each worker builds one, shared by all methods that a query calls in that worker.
 
-Each stage has a handler for each of its workers, and each handler holds a *lease* of an instance. Handlers of different
-stages share one; those of the same stage, which are workers beside each other, have one each.
+Each stage has a handler for each of its workers, and each handler holds a lease of an instance. Handlers of different
+stages share an instance; those of the same stage, which run in parallel, have one each.
 """
 
 from __future__ import annotations
 
+import inspect
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from penstock.errors import ProviderUnusableError, UdfError
+from penstock.expr.udf import Target
 from penstock.plan.stages import CallUdf
 from penstock.udf.callers import Prepared
-from penstock.udf.target import built_target, close_instance, method_of
+from penstock.udf.failures import CALL_FAILURES
+
+log = logging.getLogger("penstock.udf")
 
 
-class _Shared:
-    """An instance, the identities of the works whose handlers hold it, and the lock of whoever uses it."""
+class _Instance:
+    """An instance, the ids of the works whose handlers hold it, and the lock of the thread that uses it."""
 
     def __init__(self) -> None:
-        self.instance: Any = None
+        self.value: Any = None
         self.is_built = False
         self.holders: set[int] = set()
         self.lock = threading.Lock()
 
 
-_shared: dict[tuple[str, bool], list[_Shared]] = {}  # by owner and whether it serves async methods
+_shared: dict[tuple[str, bool], list[_Instance]] = {}  # by owner and whether it serves async methods
 _guard = threading.Lock()
 
 
 class Lease:
-    """A handler's hold on what it calls. ``lock`` is held by whoever calls it from a thread.
+    """A handler's hold on an instance, or on a plain function. A thread must hold ``lock`` while it calls.
 
-    ``was_last`` says, once it is closed, that no other handler of the object is left.
+    ``was_last`` is True after ``close()`` if no other handler holds the instance.
     """
 
     def __init__(self, work: CallUdf) -> None:
         self._work = work
-        self._spec = spec = work.call.udf
-        self._key = (spec.target.owner or "", spec.target.is_async)
-        self._held = _taken(work, self._key)
-        self.lock = self._held.lock
+        self._spec = work.call.udf
+        self._target = self._spec.target
+        self._key = (self._target.owner or "", self._target.is_async)
+        self._instance = self._acquire()
+        self.lock = self._instance.lock
         self.was_last = False
         try:
-            self.function = self._function()
+            self.function = self._build()
         except BaseException:
-            self._is_last()
+            self._release()
             raise
 
     @property
-    def prepare(self) -> Prepared | None:
-        """What is given the arguments of all rows of a task first, where the spec names it and the instance has it."""
+    def prepared(self) -> Prepared | None:
         name = self._spec.builtin.prepare
-        return None if name is None else getattr(self._held.instance, name)
+        return None if name is None else getattr(self._instance.value, name)
 
     def close(self) -> Any:
-        """Let go. The last one closes the instance and returns what its ``close()`` gives, which may be awaitable."""
-        self.was_last = self._is_last()
-        return close_instance(self._held.instance) if self.was_last else None
+        """Release the hold. The last holder closes the instance and returns the result, which may be awaitable."""
+        self.was_last = self._release()
+        return close_instance(self._instance.value) if self.was_last else None
 
-    def _function(self) -> Callable[..., Any]:
-        if not self._held.is_built:  # one that is built may be at work, for which there is no need to wait
+    def _build(self) -> Callable[..., Any]:
+        if not self._instance.is_built:  # a built instance may be in use, which must not delay this
             with self.lock:
-                if not self._held.is_built:
-                    function, self._held.instance = built_target(self._spec)
-                    self._held.is_built = True
-                    return function
-        return method_of(self._held.instance, self._spec)
+                if not self._instance.is_built:
+                    self._instance.value = build_instance(self._target)
+                    self._instance.is_built = True
+        return callable_of(self._target, self._instance.value)
 
-    def _is_last(self) -> bool:
-        """Give the hold back; say whether nobody has one any more."""
+    def _acquire(self) -> _Instance:
+        """Return an instance that no handler of this work holds, a new one if there is none."""
         with _guard:
-            self._held.holders.remove(id(self._work))
-            if self._held.holders:
+            known = _shared.setdefault(self._key, []) if self._target.owner is not None else []
+            found = next((each for each in known if id(self._work) not in each.holders), None)
+            if found is None:
+                found = _Instance()
+                known.append(found)
+            found.holders.add(id(self._work))
+            return found
+
+    def _release(self) -> bool:
+        """Return True if no other handler holds the instance."""
+        with _guard:
+            self._instance.holders.remove(id(self._work))
+            if self._instance.holders:
                 return False
-            if self._spec.target.owner is not None:
-                _shared[self._key].remove(self._held)
+            if self._target.owner is not None:
+                _shared[self._key].remove(self._instance)
                 if not _shared[self._key]:
                     del _shared[self._key]
             return True
 
 
-def _taken(work: CallUdf, key: tuple[str, bool]) -> _Shared:
-    """Return an instance that no handler of this work holds, a new one if there is none."""
-    with _guard:
-        known = _shared.setdefault(key, []) if work.call.udf.target.owner is not None else []
-        held = next((each for each in known if id(work) not in each.holders), None)
-        if held is None:
-            held = _Shared()
-            known.append(held)
-        held.holders.add(id(work))
-        return held
+def build_instance(target: Target) -> Any:
+    """Return a new instance of the target's class, None for a plain function."""
+    if not target.is_class:
+        return None
+    try:
+        return target.function(*target.init_args, **dict(target.init_kwargs))
+    except ProviderUnusableError:  # such as a missing key; its message says how to give one
+        raise
+    except CALL_FAILURES as exc:
+        name = target.function.__name__
+        raise UdfError(f"{name}() failed when a worker built its instance: {type(exc).__name__}: {exc}") from exc
+
+
+def callable_of(target: Target, instance: Any) -> Callable[..., Any]:
+    function: Callable[..., Any] = target.function if target.method is None else getattr(instance, target.method)
+    return function
+
+
+def close_instance(instance: Any) -> Any:
+    """Call ``close()`` of a user's object, if it has one, and return an awaitable if it is async.
+
+    An error is logged instead of raised: the results are complete, and another error must not be hidden.
+    """
+    close = getattr(instance, "close", None)
+    if not callable(close):
+        return None
+    try:
+        closing = close()
+    except Exception:
+        _log_close(instance)
+        return None
+    return _await_close(instance, closing) if inspect.isawaitable(closing) else None
+
+
+def close_instance_sync(closing: Any) -> None:
+    """Run an async ``close()`` to its end on an event loop of its own; the caller may run in another loop."""
+    if not inspect.isawaitable(closing):
+        return
+    import asyncio
+
+    async def wait() -> None:
+        await closing
+
+    thread = threading.Thread(target=lambda: asyncio.run(wait()), name="penstock-close")
+    thread.start()
+    thread.join()
+
+
+async def _await_close(instance: Any, closing: Awaitable[Any]) -> None:
+    try:
+        await closing
+    except Exception:
+        _log_close(instance)
+
+
+def _log_close(instance: Any) -> None:
+    log.warning("%s.close() failed", type(instance).__name__, exc_info=True)

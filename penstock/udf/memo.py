@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import marshal
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow.types as pt
 
 from penstock.cache.keys import key_of
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
-from penstock.cache.memo import Codec, Lookup, Memo
+from penstock.cache.memo import Codec, Memo
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.nodes import Literal, PythonValue
@@ -89,8 +89,8 @@ def _constant(expr: Any) -> Any:
 class FunctionMemo:
     """Cached results of one function, by its arguments. Any number of threads may use it."""
 
-    def __init__(self, ledger: Ledger, function_key: bytes, name: str) -> None:
-        self._prefix, self._name = function_key, name
+    def __init__(self, ledger: Ledger, spec: UdfSpec | BatchSpec) -> None:
+        self._prefix, self._name, self._is_generator = spec.cache_key, spec.name, spec.target.is_generator
         self._has_warned = False
         self.rows = Memo(ledger, Codec(self._encode, pickle.loads))
         self.batches = Memo(ledger, BATCHES)
@@ -100,7 +100,7 @@ class FunctionMemo:
     def open(spec: UdfSpec | BatchSpec) -> FunctionMemo | None:
         """Return the memo of a function with ``cache=True``, None for others. The caller must close it."""
         ledger = current_ledger() if spec.cache_key else None
-        return None if ledger is None else FunctionMemo(ledger, spec.cache_key, spec.name)
+        return None if ledger is None else FunctionMemo(ledger, spec)
 
     def row_keys(self, columns: Sequence[pa.Array], num_rows: int, names: Sequence[str] = ()) -> list[bytes]:
         """Return a key for each row of arguments; ``names`` are part of it for functions that see column names."""
@@ -114,25 +114,12 @@ class FunctionMemo:
         """Return the key of a batch: a digest of all its values in order, and their types."""
         return key_of(self._prefix + b"batch" + marshal.dumps((num_rows, *names), 2) + _digest(columns))
 
-    def storing(self, function: Callable[..., Any], is_generator: bool) -> Callable[..., Any]:
-        """Return a function of a key and a row's arguments that stores its result as soon as it has one."""
-
-        def call(key: bytes, *args: Any, **kwargs: Any) -> Any:
-            result = _complete(function(*args, **kwargs), is_generator)
-            self.rows.put(key, result)
-            return result
-
-        return call
-
-    def storing_async(self, function: Callable[..., Any], is_generator: bool) -> Callable[..., Any]:
-        """Return the same for an async function."""
-
-        async def call(key: bytes, *args: Any, **kwargs: Any) -> Any:
-            result = _complete(await function(*args, **kwargs), is_generator)
-            self.rows.put(key, result)
-            return result
-
-        return call
+    def store(self, key: bytes, result: Any) -> Any:
+        """Store the result of a row and return it. A generator or an iterator is run to its end first."""
+        if isinstance(result, Iterator) or (self._is_generator and result is not None):
+            result = list(result)
+        self.rows.put(key, result)
+        return result
 
     def _encode(self, result: Any) -> bytes | None:
         try:
@@ -150,19 +137,10 @@ class FunctionMemo:
             return None
 
 
-def missing_rows(lookup: Lookup, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of a batch whose results are not cached."""
-    return batch if len(lookup.missing) == len(lookup.keys) else batch.take(pa.array(lookup.missing, pa.int64()))
-
-
 BATCHES = Codec(
     lambda batches: pickle.dumps([to_ipc(batch).to_pybytes() for batch in batches], 5),
     lambda raw: [from_ipc(pa.py_buffer(each)) for each in pickle.loads(raw)],
 )
-
-
-def _complete(result: Any, is_generator: bool) -> Any:
-    return list(result) if isinstance(result, Iterator) or (is_generator and result is not None) else result
 
 
 def _plain_values(column: pa.Array) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Trying again: exponential back-off with jitter, by exception class."""
+"""Retries with exponential back-off and jitter, and time limits of calls."""
 
 from __future__ import annotations
 
@@ -22,6 +22,27 @@ FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 30.0
 CANCEL_CHECK_S = 0.05
 
+IsCancelled = Callable[[], bool]
+IsFinal = Callable[[BaseException], bool]
+
+
+class Retries:
+    """The retries of one call. An error for which ``is_final`` holds is not retried, as it would occur again."""
+
+    def __init__(self, policy: Policy, is_final: IsFinal) -> None:
+        self._policy = policy
+        self._is_final = is_final
+        self._num_failed = 0
+
+    def delay_after(self, exc: Exception) -> float | None:
+        """Return the seconds to wait before the next attempt, None if there is none."""
+        self._num_failed += 1
+        is_retried = isinstance(exc, (RetryAfterError, *(self._policy.retry_on or (Exception,))))
+        if self._is_final(exc) or not is_retried or self._num_failed > self._policy.max_retries:
+            return None
+        log.debug("retry %d of %d after %r", self._num_failed, self._policy.max_retries, exc)
+        return exc.seconds if isinstance(exc, RetryAfterError) else delay_before(self._num_failed, random.random())
+
 
 def delay_before(attempt: int, draw: float) -> float:
     """Return the seconds to wait before retry number ``attempt`` (from 1); ``draw`` is random in [0, 1).
@@ -33,93 +54,70 @@ def delay_before(attempt: int, draw: float) -> float:
     return full * (0.5 + draw / 2)
 
 
-def can_retry(error: BaseException, attempt: int, policy: Policy) -> bool:
-    """Say whether a call that failed for the ``attempt``-th time (from 1) is made again."""
-    return attempt <= policy.max_retries and isinstance(error, (RetryAfterError, *(policy.retry_on or (Exception,))))
-
-
-def delay_after(error: BaseException, attempt: int) -> float:
-    """Return the seconds to wait after a call failed for the ``attempt``-th time: what it asks for, or a back-off."""
-    return error.seconds if isinstance(error, RetryAfterError) else delay_before(attempt, random.random())
-
-
-IsFinal = Callable[[BaseException], bool]
-
-
 def never(error: BaseException) -> bool:
     return False
 
 
-def retrying(
-    function: Callable[..., Any],
-    policy: Policy,
-    is_cancelled: Callable[[], bool] = lambda: False,
-    is_final: IsFinal = never,
+def with_policy(
+    function: Callable[..., Any], policy: Policy, is_cancelled: IsCancelled, is_final: IsFinal = never
 ) -> Callable[..., Any]:
-    """Return ``function`` with the policy's retries and time limit; the function itself where there are none.
+    """Return ``function`` with the retries and the time limit of the policy, unchanged if it has none.
 
-    What ``is_final`` says would only happen again is not tried again. A time limit takes the main thread, which is
-    where a worker process calls.
+    A time limit works only in the main thread, which is where a worker process calls functions.
     """
     if policy.timeout_s is not None:
-        function = timed(function, policy.timeout_s)
+        function = _timed(function, policy.timeout_s)
     if not policy.max_retries:
         return function
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        attempt = 0
+        retries = Retries(policy, is_final)
         while True:
             try:
-                return function(*map(pristine, args), **{name: pristine(value) for name, value in kwargs.items()})
+                return function(*map(fresh, args), **{name: fresh(value) for name, value in kwargs.items()})
             except Exception as exc:
-                attempt += 1
-                if is_final(exc) or not can_retry(exc, attempt, policy):
+                if (delay_s := retries.delay_after(exc)) is None:
                     raise
-                log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
-                delay_s = delay_after(exc, attempt)
-            _wait(delay_s, is_cancelled)
+            _sleep(delay_s, is_cancelled)
 
     return call
 
 
-def retrying_async(function: Callable[..., Any], policy: Policy, is_final: IsFinal = never) -> Callable[..., Any]:
-    """Return an async function with the policy's retries and time limit."""
+def with_policy_async(function: Callable[..., Any], policy: Policy, is_final: IsFinal = never) -> Callable[..., Any]:
+    """Return an async function with the retries and the time limit of the policy."""
     if policy.timeout_s is not None:
-        function = timed_async(function, policy.timeout_s)
+        function = _timed_async(function, policy.timeout_s)
     if not policy.max_retries:
         return function
     import asyncio
 
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        attempt = 0
+        retries = Retries(policy, is_final)
         while True:
             try:
-                return await function(*map(pristine, args), **{name: pristine(value) for name, value in kwargs.items()})
+                return await function(*map(fresh, args), **{name: fresh(value) for name, value in kwargs.items()})
             except Exception as exc:
-                attempt += 1
-                if is_final(exc) or not can_retry(exc, attempt, policy):
+                if (delay_s := retries.delay_after(exc)) is None:
                     raise
-                log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
-                delay_s = delay_after(exc, attempt)
             await asyncio.sleep(delay_s)
 
     return call
 
 
-def pristine(value: Any) -> Any:
-    """Return a value for one attempt, which may change what it is given: the next one must find it as it was.
+def fresh(value: Any) -> Any:
+    """Return a copy of a mutable argument, so that a failed attempt does not change the arguments of the next one.
 
     >>> row = {"x": [1]}
-    >>> pristine(row)["x"].append(2)
+    >>> fresh(row)["x"].append(2)
     >>> row
     {'x': [1]}
     """
     if isinstance(value, dict):
-        return {name: pristine(each) for name, each in value.items()}
+        return {name: fresh(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [pristine(each) for each in value]
+        return [fresh(each) for each in value]
     if isinstance(value, np.ndarray):
         return value.copy() if value.flags.writeable else value
     if type(value).__module__.partition(".")[0] in ("pandas", "torch") and hasattr(value, "__deepcopy__"):
@@ -127,14 +125,14 @@ def pristine(value: Any) -> Any:
     return value
 
 
-def timed(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
-    """Return a function that raises TimeoutError in the middle of a call that takes too long; for the main thread.
+def _timed(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
+    """Return a function that raises TimeoutError during a call that takes too long. Works in the main thread only.
 
-    A signal interrupts Python code and whatever waits for the system, but not a long computation in C.
+    A signal interrupts Python code and system calls, but not a long computation in C.
     """
 
     def expire(*_: Any) -> None:
-        raise _late(timeout_s)
+        raise _timeout_error(timeout_s)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -149,8 +147,7 @@ def timed(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
     return call
 
 
-def timed_async(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
-    """Return an async function that raises TimeoutError where a call takes too long."""
+def _timed_async(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
     import asyncio
 
     @functools.wraps(function)
@@ -161,19 +158,22 @@ def timed_async(function: Callable[..., Any], timeout_s: float) -> Callable[...,
         except TimeoutError as exc:
             if not limit.expired():
                 raise
-            raise _late(timeout_s) from exc
+            raise _timeout_error(timeout_s) from exc
 
     return call
 
 
-def _late(timeout_s: float) -> TimeoutError:
+def _timeout_error(timeout_s: float) -> TimeoutError:
     return TimeoutError(f"no result within {timeout_s:g} s, which is the function's timeout")
 
 
-def _wait(seconds: float, is_cancelled: Callable[[], bool]) -> None:
-    """Wait, but not for a query that was stopped."""
+def _sleep(seconds: float, is_cancelled: IsCancelled) -> None:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        if is_cancelled():
-            raise QueryCancelledError("the query was stopped")
+        check_not_cancelled(is_cancelled)
         time.sleep(min(left, CANCEL_CHECK_S))
+
+
+def check_not_cancelled(is_cancelled: IsCancelled) -> None:
+    if is_cancelled():
+        raise QueryCancelledError("the query was stopped")

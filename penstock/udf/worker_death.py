@@ -1,41 +1,40 @@
-"""What a row gives that ends every worker process it is given to: an error, null, or nothing, as ``on_error`` says.
+"""The result of a row that ends every worker process: an error, null, or no row, depending on ``on_error``.
 
-Called in the user's process, with a batch of that one row: no worker that sees it can tell.
+Called in the user's process with a batch of that one row.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import WorkerDiedError
 from penstock.plan.stages import CallBatch, CallUdf
-from penstock.udf import batches
 from penstock.udf.arguments import Arguments
-from penstock.udf.call import ApplySteps, Failures, Record, row_failure, with_column
+from penstock.udf.batches import row_values
+from penstock.udf.call import ApplySteps
+from penstock.udf.failures import Failures, Record
+from penstock.udf.results import with_column
 
 
-class LostCall:
-    """For ``func``, ``cls`` and their methods: the row stays, its result is null."""
+class DeadlyRow:
+    """Handle a row that ends its worker. ``func`` and ``cls`` give null for it; ``map_batches`` and others drop it."""
 
-    def __init__(self, work: CallUdf, steps: ApplySteps) -> None:
+    def __init__(self, work: CallUdf | CallBatch, steps: ApplySteps) -> None:
         self._work = work
         self._steps = steps
 
-    def __call__(self, row: pa.RecordBatch, first_row: int, death: WorkerDiedError, record: Record) -> pa.RecordBatch:
-        spec, arguments = self._work.call.udf, Arguments(self._work.call)
-        if spec.policy.on_error == "raise":
-            raise WorkerDiedError(row_failure(spec, arguments.at(row, 0), death)) from death
-        Failures(spec, arguments, record).note(row, 0, first_row, death)
-        return self._steps(with_column(row, self._work, pa.nulls(1, spec.return_dtype.arrow)), first_row)
-
-
-class LostBatch:
-    """For ``map_batches`` and its kind: the row is left out."""
-
-    def __init__(self, work: CallBatch) -> None:
-        self._spec = work.spec
-
-    def __call__(self, row: pa.RecordBatch, first_row: int, death: WorkerDiedError, record: Record) -> None:
-        if self._spec.policy.on_error == "raise":
-            raise WorkerDiedError(batches.batch_failure(self._spec, row, death)) from death
-        batches.note_failure(self._spec, row, first_row, death, record)
+    def __call__(
+        self, row: pa.RecordBatch, first_row: int, death: WorkerDiedError, record: Record
+    ) -> pa.RecordBatch | None:
+        work: Any = self._work
+        spec = work.spec
+        values = Arguments(work.call).row_values if isinstance(work, CallUdf) else row_values
+        failures = Failures(spec, values, record)
+        if not failures.is_tolerant:
+            raise WorkerDiedError(failures.message(row, 0, death)) from death
+        failures.record(row, 0, first_row, death)
+        if isinstance(work, CallBatch):
+            return None
+        return self._steps(with_column(row, work, pa.nulls(1, spec.return_dtype.arrow)), first_row)

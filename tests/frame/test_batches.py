@@ -318,11 +318,11 @@ def test_flat_map_takes_a_generator() -> None:
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda df: df.map(lambda row: None), r"map\(<lambda>\) gave a row of type NoneType; give a dict"),
-        (lambda df: df.map(lambda row: [row]), "gave a row of type list"),
+        (lambda df: df.map(lambda row: None), r"map\(<lambda>\) returned a row of type NoneType; return a dict"),
+        (lambda df: df.map(lambda row: [row]), "returned a row of type list"),
         (lambda df: df.flat_map(lambda row: row), r"flat_map\(<lambda>\) returned dict; return a list of dicts"),
         (lambda df: df.flat_map(lambda row: 3), "returned int; return a list of dicts"),
-        (lambda df: df.flat_map(lambda row: [3]), "gave a row of type int"),
+        (lambda df: df.flat_map(lambda row: [3]), "returned a row of type int"),
     ],
 )
 def test_refused_rows(numbers: ps.DataFrame, run: Callable[[ps.DataFrame], ps.DataFrame], message: str) -> None:

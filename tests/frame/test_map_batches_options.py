@@ -191,7 +191,7 @@ def test_what_is_no_batch_is_named(fn: Any, message: str) -> None:
         ({"concurrency": (1, 2, 3)}, "got (1, 2, 3)"),
         ({"concurrency": 2, "compute": TaskPoolStrategy()}, "give compute= or concurrency=, not both"),
         ({"compute": 4}, "compute is an ActorPoolStrategy or a TaskPoolStrategy; got 4"),
-        ({"zero_copy_batch": "no"}, "zero_copy_batch is True, False or None; got 'no'"),
+        ({"zero_copy_batch": "no"}, "zero_copy_batch must be True or False; got 'no'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:

@@ -408,7 +408,7 @@ def test_a_single_row_that_is_too_much_follows_on_error() -> None:
         return batch
 
     df = ps.range(40)
-    with pytest.raises(UdfError, match=r"failed on the row \{'id': 7\}: TooMuchError: row 7"):
+    with pytest.raises(UdfError, match=r"failed on the row id=7: TooMuchError: row 7"):
         df.map_batches(refuse, split_on=TooMuchError).collect()
     tolerant = df.map_batches(refuse, split_on=TooMuchError, on_error="ignore").collect()
     assert tolerant.to_pydict()["id"] == [x for x in range(40) if x != 7]
@@ -460,11 +460,11 @@ def test_what_the_failed_call_held_is_let_go() -> None:
     assert len(alive) == 6
 
 
-def test_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="penstock.udf"):
         ps.range(64).map_batches(fail_above(4, Seen()), batch_size=64, split_on=TooMuchError, concurrency=1).collect()
     (record,) = caplog.records
-    assert "a batch of 64 rows was too much (TooMuchError: 64 rows are too many)" in record.message
+    assert "a batch of 64 rows was too large (TooMuchError: 64 rows are too many)" in record.message
 
 
 # --- options ---
@@ -475,12 +475,12 @@ def test_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     [
         ({"max_batch_bytes": "much"}, "'much' is not a size"),
         ({"max_batch_bytes": 0}, "max_batch_bytes must be a whole number of 1 or more"),
-        ({"max_batch_bytes": True}, "max_batch_bytes is a number of bytes or '64MB'; got True"),
-        ({"max_batch_bytes": 1.5}, "max_batch_bytes is a number of bytes or '64MB'; got 1.5"),
+        ({"max_batch_bytes": True}, "max_batch_bytes must be a number of bytes or '64MB'; got True"),
+        ({"max_batch_bytes": 1.5}, "max_batch_bytes must be a number of bytes or '64MB'; got 1.5"),
         ({"max_batch_tokens": 0}, "max_batch_tokens must be a whole number of 1 or more; got 0"),
         ({"max_batch_tokens": "8k"}, "max_batch_tokens must be a whole number"),
-        ({"batch_weight": len}, "give max_batch_tokens= to bound it"),
-        ({"max_batch_tokens": 5, "batch_weight": 3}, "batch_weight is a function of what"),
+        ({"batch_weight": len}, "set max_batch_tokens= to limit it"),
+        ({"max_batch_tokens": 5, "batch_weight": 3}, "batch_weight must be a function"),
         ({"split_on": "TooMuchError"}, "split_on takes exception classes; got 'TooMuchError'"),
         ({"split_on": (TooMuchError, 3)}, "split_on takes exception classes; got 3"),
     ],

@@ -90,7 +90,7 @@ def test_each_bad_row_is_logged_once_with_its_values(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING, logger="penstock"):
         ps.range(10).map_batches(over_batch, on_error="log", concurrency=1).collect()
     assert [record.getMessage() for record in caplog.records] == [
-        f"map_batches(over_batch) failed on the row {{'id': {x}}}: ValueError: bad row" for x in sorted(BAD)
+        f"map_batches(over_batch) failed on the row id={x}: ValueError: bad row" for x in sorted(BAD)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Calls that wait at once: bounded together, in order, and none left behind."""
+"""CallGroup that wait at once: bounded together, in order, and none left behind."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock.udf.callers import CALLS_A_TURN, Callers, Calls
+from penstock.udf.callers import CALLS_PER_TURN, CallerPool, CallGroup
 
 
-def calls(function: Callable[[Any], Awaitable[Any]], values: Iterable[Any], on_error: Any = None) -> Calls:
+def calls(function: Callable[[Any], Awaitable[Any]], values: Iterable[Any], on_error: Any = None) -> CallGroup:
     def fail(number: int, exc: BaseException) -> None:
         raise exc
 
     values = list(values)
-    return Calls(map(function, values), len(values), on_error or fail)
+    return CallGroup(map(function, values), len(values), on_error or fail)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -43,7 +43,7 @@ def test_a_slow_call_delays_its_own_batch_only_and_all_batches_share_the_bound()
         return value
 
     async def work() -> None:
-        callers = Callers(3)
+        callers = CallerPool(3)
         slow = asyncio.create_task(callers.run(calls(call, range(10))))
         quick = [asyncio.create_task(callers.run(calls(call, range(k, k + 10)))) for k in (10, 20, 30)]
         assert await asyncio.gather(*quick) == [list(range(k, k + 10)) for k in (10, 20, 30)]
@@ -57,7 +57,7 @@ def test_a_slow_call_delays_its_own_batch_only_and_all_batches_share_the_bound()
 
 def test_no_calls() -> None:
     async def work() -> list[Any]:
-        return await Callers(2).run(calls(asyncio.sleep, []))
+        return await CallerPool(2).run(calls(asyncio.sleep, []))
 
     assert run(work()) == []
 
@@ -78,7 +78,7 @@ def test_a_failure_ends_its_own_calls_and_no_others() -> None:
             raise
 
     async def work() -> None:
-        callers = Callers(3)
+        callers = CallerPool(3)
         failing = asyncio.create_task(callers.run(calls(fail_or_wait, range(100))))
         other = asyncio.create_task(callers.run(calls(lambda value: asyncio.sleep(0, value), range(50))))
         with pytest.raises(KeyError):
@@ -100,7 +100,7 @@ def test_a_failure_that_is_tolerated_is_one_missing_result(error: type[BaseExcep
         return value
 
     async def work() -> list[Any]:
-        return await Callers(4).run(calls(call, range(10), lambda number, exc: failed.append(number)))
+        return await CallerPool(4).run(calls(call, range(10), lambda number, exc: failed.append(number)))
 
     assert run(work()) == [None, 1, 2, None, 4, 5, None, 7, 8, None]
     assert sorted(failed) == [0, 3, 6, 9]
@@ -112,7 +112,7 @@ def test_an_interrupt_is_never_tolerated() -> None:
 
     async def work() -> None:
         with pytest.raises(KeyboardInterrupt):
-            await Callers(2).run(calls(interrupt, range(5), lambda number, exc: None))
+            await CallerPool(2).run(calls(interrupt, range(5), lambda number, exc: None))
 
     run(work())
 
@@ -126,7 +126,7 @@ def test_calls_that_cancel_their_own_task_lose_nothing() -> None:
         return value
 
     async def work() -> None:
-        callers = Callers(2)
+        callers = CallerPool(2)
         both = [callers.run(calls(call, range(3), lambda number, exc: None)) for _ in range(3)]
         assert await asyncio.gather(*both) == [[None] * 3] * 3
 
@@ -146,7 +146,7 @@ def test_cancelling_a_batch_ends_its_calls(is_stubborn: bool) -> None:
                 raise
 
     async def work() -> None:
-        callers = Callers(2)
+        callers = CallerPool(2)
         waiting = asyncio.create_task(callers.run(calls(wait, range(10))))
         other = asyncio.create_task(callers.run(calls(lambda value: asyncio.sleep(0, value), range(3))))
         while len(made) < 2:
@@ -168,10 +168,10 @@ def test_calls_that_never_wait_let_others_run() -> None:
         num_made += 1
 
     async def work() -> None:
-        waiting = asyncio.create_task(Callers(1).run(calls(call, range(10 * CALLS_A_TURN))))
+        waiting = asyncio.create_task(CallerPool(1).run(calls(call, range(10 * CALLS_PER_TURN))))
         while not num_made:
             await asyncio.sleep(0)
-        assert num_made == CALLS_A_TURN
+        assert num_made == CALLS_PER_TURN
         await waiting
 
     run(work())
@@ -179,14 +179,14 @@ def test_calls_that_never_wait_let_others_run() -> None:
 
 def test_calls_of_the_first_rows_are_made_first() -> None:
     async def run() -> list[int]:
-        callers, made, gate = Callers(1), list[int](), asyncio.Event()
+        callers, made, gate = CallerPool(1), list[int](), asyncio.Event()
 
         async def call(number: int) -> None:
             made.append(number)
             await gate.wait()
 
-        def calls(order: int) -> Calls:
-            return Calls((call(order) for _ in range(2)), 2, fail, order)
+        def calls(order: int) -> CallGroup:
+            return CallGroup((call(order) for _ in range(2)), 2, fail, order)
 
         running = [asyncio.create_task(callers.run(calls(order))) for order in (5, 9, 7)]
         await asyncio.sleep(0)

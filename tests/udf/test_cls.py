@@ -265,7 +265,7 @@ def test_instances_and_methods_can_be_pickled() -> None:
         (lambda: Adder(1)(col("a"), 2), InvalidArgumentError, "Adder: too many positional arguments"),
         (lambda: Adder(1).plain(col("a"), 2), InvalidArgumentError, "Adder.plain: too many positional arguments"),
         (lambda: Adder(1).txt(col("a")), AttributeError, "Adder has no method 'txt'; it has: .* Did you mean 'text'"),
-        (lambda: Adder(1).amount, AttributeError, "What __init__ sets is there in the workers only"),
+        (lambda: Adder(1).amount, AttributeError, "Attributes that __init__ sets exist only in workers"),
         (
             lambda: Adder(1).untyped(col("a")),
             InvalidArgumentError,

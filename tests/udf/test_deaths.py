@@ -72,7 +72,7 @@ def test_raise_of_map_batches_names_the_row_too() -> None:
             exit_at_once()
         return batch
 
-    with pytest.raises(WorkerDiedError, match=r"map_batches\(fn\) failed on the row {'id': 13}: .*exit code 3"):
+    with pytest.raises(WorkerDiedError, match=r"map_batches\(fn\) failed on the row id=13: .*exit code 3"):
         ps.range(20).map_batches(fn, use_process=True).collect()
 
 
@@ -84,7 +84,7 @@ def test_the_row_that_kills_is_null_and_the_others_keep_theirs(
     with caplog.at_level(logging.WARNING, logger="penstock"):
         rows = ps.range(20).select("id", x=double(col("id"))).to_pydict()
     assert rows == {"id": list(range(20)), "x": [None if x == KILLER else 2 * x for x in range(20)]}
-    assert "UDF 'double' failed, its result is null: WorkerDiedError" in caplog.text
+    assert "UDF 'double' failed on the row id=13: WorkerDiedError" in caplog.text
 
 
 def test_batch_functions_and_generators() -> None:

@@ -63,7 +63,7 @@ def test_one_value_serves_every_row(df: ps.DataFrame) -> None:
         (7, "returned int; return a Series"),
         ("abc", "returned str; return a Series"),
         ({"a": [1, 2, 3]}, "returned dict; return a Series"),
-        (["x", "y", "z"], "batch UDF 'give': has 'x' of type str at row 0, expected int64"),
+        (["x", "y", "z"], "Batch UDF 'give': has 'x' of type str at row 0, expected int64"),
     ],
 )
 def test_refused_results(df: ps.DataFrame, result: Any, message: str) -> None:

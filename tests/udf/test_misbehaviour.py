@@ -331,7 +331,7 @@ def test_a_time_limit_is_for_all_that_a_generator_gives() -> None:
 
 @pytest.mark.parametrize("value", ["yes", 1])
 def test_use_process_is_checked(value: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="use_process is True, False or None"):
+    with pytest.raises(InvalidArgumentError, match="use_process must be True or False"):
         ps.range(3).map_batches(lambda batch: batch, use_process=value)
-    with pytest.raises(InvalidArgumentError, match="use_process is True, False or None"):
+    with pytest.raises(InvalidArgumentError, match="use_process must be True or False"):
         ps.func(return_dtype=DataType.int64(), use_process=value)(abs)

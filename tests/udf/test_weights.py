@@ -12,8 +12,7 @@ from hypothesis import given, strategies as st
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import BatchLimits
 from penstock.types import DataType
-from penstock.udf.memory import FIRST_PATIENCE, SafeSize
-from penstock.udf.sizing import BatchSizes, Parts, cut
+from penstock.udf.sizing import FIRST_PATIENCE, BatchSizes, Parts, SafeSize, cut
 from penstock.udf.weights import row_nbytes, row_tokens
 
 NESTED = pa.list_(pa.struct([("role", pa.string()), ("n", pa.int32())]))
@@ -169,7 +168,7 @@ def test_nothing_is_learnt_from_rows_without_weight() -> None:
 def test_torch_is_not_imported_for_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    from penstock.udf.memory import out_of_memory_classes
+    from penstock.udf.sizing import out_of_memory_classes
 
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert out_of_memory_classes() == ()

@@ -1,11 +1,9 @@
-"""Make a DataFrame of files. Each format is loaded when it is first read, which keeps ``import penstock`` quick."""
+"""Make a DataFrame from files. A format is imported when it is first read, which keeps ``import penstock`` fast."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,32 +13,26 @@ from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.memory import from_table
 from penstock.plan.nodes import Scan
 from penstock.types import DataType, to_arrow_array
-from penstock.udf.options import check_known
+from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
     from penstock.io.file_format import FileFormat
     from penstock.io.files import Paths
 
 StorageOptions = Mapping[str, Any] | None
-Reader = TypeVar("Reader", bound=Callable[..., Any])
+CSV_OPTIONS = (
+    "has_headers", "delimiter", "double_quote", "quote", "escape_char", "comment", "null_values",
+    "allow_variable_columns",
+)  # fmt: skip
 
 
-def _refusing_unknown(reader: Reader) -> Reader:
-    """Make a reader say which options it has when it is given one that it has not."""
-    known = list(inspect.signature(reader).parameters)
+def read_file_format(format: FileFormat, path: Paths, **options: Any) -> DataFrame:
+    from penstock.io.file_source import FileSource
 
-    @functools.wraps(reader)
-    def read(*args: Any, **options: Any) -> Any:
-        check_known(reader.__name__, options, known)
-        return reader(*args, **options)
-
-    return cast(Reader, read)
+    return DataFrame(Scan(FileSource(format, path, **options)))
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-@_refusing_unknown
+@refusing_unknown("read_parquet")
 def read_parquet(
     path: Paths,
     *,
@@ -66,22 +58,13 @@ def read_parquet(
     >>> ps.read_parquet(path).to_pydict()
     {'a': [1, 2]}
     """
+    options = options_of(locals(), "path")
     from penstock.io.formats.parquet import ParquetFormat
 
-    return _read_files(
-        ParquetFormat(),
-        path,
-        columns=columns,
-        schema=schema,
-        infer_schema=infer_schema,
-        file_path_column=file_path_column,
-        hive_partitioning=hive_partitioning,
-        ignore_corrupt_files=ignore_corrupt_files,
-        storage_options=storage_options,
-    )
+    return read_file_format(ParquetFormat(), path, **options)
 
 
-@_refusing_unknown
+@refusing_unknown("read_csv")
 def read_csv(
     path: Paths,
     *,
@@ -113,6 +96,7 @@ def read_csv(
     >>> ps.read_csv(path).to_pydict()
     {'a': [1, 2], 'b': ['x', None]}
     """
+    options = options_of(locals(), "path", *CSV_OPTIONS)
     from penstock.io.formats.csv import CsvFormat
 
     format = CsvFormat(
@@ -126,20 +110,10 @@ def read_csv(
         allow_variable_columns=allow_variable_columns,
         column_names=None if has_headers or infer_schema else tuple(schema or ()),
     )
-    return _read_files(
-        format,
-        path,
-        columns=columns,
-        schema=schema,
-        infer_schema=infer_schema,
-        file_path_column=file_path_column,
-        hive_partitioning=hive_partitioning,
-        ignore_corrupt_files=ignore_corrupt_files,
-        storage_options=storage_options,
-    )
+    return read_file_format(format, path, **options)
 
 
-@_refusing_unknown
+@refusing_unknown("read_json")
 def read_json(
     path: Paths,
     *,
@@ -161,22 +135,13 @@ def read_json(
     >>> ps.read_json(path).to_pydict()
     {'a': [1, 2], 'b': [None, [3]]}
     """
+    options = options_of(locals(), "path")
     from penstock.io.formats.json import JsonFormat
 
-    return _read_files(
-        JsonFormat(),
-        path,
-        columns=columns,
-        schema=schema,
-        infer_schema=infer_schema,
-        file_path_column=file_path_column,
-        hive_partitioning=hive_partitioning,
-        ignore_corrupt_files=ignore_corrupt_files,
-        storage_options=storage_options,
-    )
+    return read_file_format(JsonFormat(), path, **options)
 
 
-@_refusing_unknown
+@refusing_unknown("read_text")
 def read_text(
     path: Paths,
     *,
@@ -195,19 +160,13 @@ def read_text(
     >>> ps.read_text(path).to_pydict()
     {'text': ['Roses are red,', 'violets are blue.']}
     """
+    options = options_of(locals(), "path", "encoding", "skip_blank_lines", "whole_text")
     from penstock.io.formats.text import TextFormat
 
-    return _read_files(
-        TextFormat(encoding, skip_blank_lines, whole_text),
-        path,
-        file_path_column=file_path_column,
-        hive_partitioning=hive_partitioning,
-        ignore_corrupt_files=ignore_corrupt_files,
-        storage_options=storage_options,
-    )
+    return read_file_format(TextFormat(encoding, skip_blank_lines, whole_text), path, **options)
 
 
-@_refusing_unknown
+@refusing_unknown("read_images")
 def read_images(
     path: Paths,
     *,
@@ -231,24 +190,15 @@ def read_images(
     >>> ps.read_images(folder, size=(8, 8)).schema["image"].dtype
     image[RGB; 8x8]
     """
+    options = options_of(locals(), "path", "size", "mode", "scaled")
     from penstock.io.formats.images import ImageSource
     from penstock.media.images.decoder import checked_decoder
 
     decoder = checked_decoder("read_images", mode, size, is_scaled=scaled)
-    return DataFrame(
-        Scan(
-            ImageSource(
-                path,
-                decoder,
-                include_paths=include_paths,
-                ignore_corrupt_files=ignore_corrupt_files,
-                storage_options=storage_options,
-            )
-        )
-    )
+    return DataFrame(Scan(ImageSource(path, decoder, **options)))
 
 
-@_refusing_unknown
+@refusing_unknown("from_glob_path")
 def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
     """List files: the columns are ``path``, ``size`` in bytes, and ``num_rows``, which is null.
 
@@ -272,7 +222,7 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
     return from_table(pa.table(columns, names=["path", "size", "num_rows"]), "from_glob_path", files)
 
 
-@_refusing_unknown
+@refusing_unknown("from_files")
 def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
     """List files as ``ps.File`` values in the column ``file``: one path, a list, a pattern or a folder. None is read.
 
@@ -293,7 +243,7 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
     return from_table(pa.table([files], names=["file"]), "from_files", found)
 
 
-@_refusing_unknown
+@refusing_unknown("read_binary_files")
 def read_binary_files(
     path: Paths,
     *,
@@ -325,9 +275,3 @@ def read_binary_files(
     content = download(col(name), max_connections, on_error, allow="any", storage_options=storage_options)
     columns = [content.alias("bytes"), *([col(name)] if include_paths or file_path_column else [])]
     return listing.select(*columns)
-
-
-def _read_files(format: FileFormat, path: Paths, **options: Any) -> DataFrame:
-    from penstock.io.file_source import FileSource
-
-    return DataFrame(Scan(FileSource(format, path, **options)))

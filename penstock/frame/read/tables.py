@@ -1,6 +1,6 @@
 """Make a DataFrame from tables: databases, Lance, Delta Lake, Iceberg, Hugging Face, WebDataset, NumPy, torch, Ray.
 
-Each store is loaded when it is first read, which keeps ``import penstock`` quick.
+A store is imported when it is first read, which keeps ``import penstock`` fast.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.read.files import read_file_format
 from penstock.plan.nodes import Scan
-from penstock.udf.options import refusing_unknown
+from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
     import os
@@ -43,13 +44,10 @@ def read_sql(
     >>> ps.read_sql("SELECT * FROM words WHERE id > 1", url).to_pydict()
     {'id': [2], 'word': ['be']}
     """
+    options = options_of(locals(), "sql", "conn")
     from penstock.io.tables.sql.source import sql_source
 
-    source = sql_source(
-        sql, conn, partition_col=partition_col, num_partitions=num_partitions, schema=schema,
-        infer_schema=infer_schema, disable_pushdowns_to_sql=disable_pushdowns_to_sql,
-    )  # fmt: skip
-    return DataFrame(Scan(source))
+    return DataFrame(Scan(sql_source(sql, conn, **options)))
 
 
 @refusing_unknown("read_lance")
@@ -76,15 +74,10 @@ def read_lance(
     >>> ps.read_lance(path).where(ps.col("id") > 1).to_pydict()
     {'id': [2], 'word': ['be']}
     """
+    options = options_of(locals(), "uri")
     from penstock.io.tables.lance import lance_source
 
-    source = lance_source(
-        uri, version=version, asof=asof, block_size=block_size, index_cache_size=index_cache_size,
-        metadata_cache_size_bytes=metadata_cache_size_bytes, default_scan_options=default_scan_options,
-        fragment_group_size=fragment_group_size, include_fragment_id=include_fragment_id,
-        storage_options=storage_options,
-    )  # fmt: skip
-    return DataFrame(Scan(source))
+    return DataFrame(Scan(lance_source(uri, **options)))
 
 
 @refusing_unknown("read_deltalake")
@@ -118,10 +111,10 @@ def read_iceberg(
     Files whose partition or statistics rule out the filter are not opened. ``storage_options`` are PyIceberg's
     properties of the file system, for a path.
     """
+    options = options_of(locals(), "table")
     from penstock.io.tables.iceberg import iceberg_source
 
-    source = iceberg_source(table, snapshot_id=snapshot_id, branch=branch, tag=tag, storage_options=storage_options)
-    return DataFrame(Scan(source))
+    return DataFrame(Scan(iceberg_source(table, **options)))
 
 
 @refusing_unknown("read_webdataset")
@@ -155,17 +148,15 @@ def read_webdataset(
     >>> ps.read_webdataset(path).to_pydict()
     {'__key__': ['1'], 'txt': ['one'], 'cls': [7]}
     """
-    from penstock.io.file_source import FileSource
     from penstock.io.formats.webdataset import shard_paths, webdataset_format
 
     format = webdataset_format(
         decoder=decoder, suffixes=suffixes, fileselect=fileselect, max_sample_bytes=max_sample_bytes
     )
-    source = FileSource(
+    return read_file_format(
         format, shard_paths(paths), schema=schema, file_path_column="path" if include_paths else None,
         ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
     )  # fmt: skip
-    return DataFrame(Scan(source))
 
 
 @refusing_unknown("read_numpy")
@@ -186,14 +177,12 @@ def read_numpy(
     >>> ps.read_numpy(path).to_pydict()
     {'data': [0, 1, 2]}
     """
-    from penstock.io.file_source import FileSource
     from penstock.io.formats.numpy import NumpyFormat
 
-    source = FileSource(
+    return read_file_format(
         NumpyFormat(), paths, file_path_column="path" if include_paths else None,
         ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
     )  # fmt: skip
-    return DataFrame(Scan(source))
 
 
 @refusing_unknown("read_huggingface")
@@ -218,10 +207,10 @@ def read_huggingface(
     >>> ps.read_huggingface(folder, split="train").to_pydict()
     {'a': [2], 'b': ['y']}
     """
+    options = options_of(locals(), "repo")
     from penstock.io.tables.huggingface import huggingface_source
 
-    source = huggingface_source(repo, split=split, format=format, revision=revision, storage_options=storage_options)
-    return DataFrame(Scan(source))
+    return DataFrame(Scan(huggingface_source(repo, **options)))
 
 
 def from_huggingface(dataset: Any) -> DataFrame:

@@ -1,0 +1,95 @@
+"""``Frame``, the base of ``DataFrame``: one plan node, how to run it, and the errors and stats of the last run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Self
+
+import pyarrow as pa
+
+from penstock.config import get_config
+from penstock.engine.runners import run
+from penstock.observe.errors import ErrorLog
+from penstock.observe.stats import Stats
+from penstock.plan import nodes
+from penstock.plan.nodes import Plan
+from penstock.protocols import Subscriber
+from penstock.types import Schema
+
+
+class ColumnNames(list[str]):
+    """A list of names that returns itself when called: Ray Data has ``columns()``, Daft has ``column_names``."""
+
+    def __call__(self) -> list[str]:
+        return self
+
+
+class Frame:
+    """A lazy table without verbs. The classes derived from it add them, one family each."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._schema: Schema | None = plan.schema
+        self._preview: pa.Table | None = None
+        self._errors: ErrorLog | None = None  # of the last run
+        self._stats: Stats | None = None  # of the last run
+        self._stats_owner: Frame | None = None  # receives errors() and stats() instead of this one
+
+    def _with(self, plan: Plan) -> Self:
+        return type(self)(plan)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns and their types. After ``map_batches`` and similar verbs this runs the query on one row."""
+        if self._schema is None:
+            first = next(self._with(nodes.Limit(self._plan, 1))._batches(), None)
+            self._schema = Schema([]) if first is None else Schema.from_arrow(first.schema)
+        return self._schema
+
+    @property
+    def columns(self) -> ColumnNames:
+        """The names of the columns.
+
+        >>> ps.range(1).columns
+        ['id']
+        """
+        return ColumnNames(self.schema.names)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns; the same as ``columns``."""
+        return self.columns
+
+    def _batches(
+        self, *, is_ordered: bool = True, subscribers: Iterable[Subscriber] = (), num_ahead: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        """Run the query and yield its rows."""
+        listening = [*progress_subscribers(), *self._new_log(), *subscribers]
+        return run(self._plan, is_ordered=is_ordered, subscribers=listening, num_ahead=num_ahead)
+
+    def _new_log(self) -> list[Subscriber]:
+        """Return the subscribers that record errors and stats of a new run. Rows in memory keep those they have."""
+        if isinstance(self._plan, nodes.Scan):
+            return []
+        owner = self if self._stats_owner is None else self._stats_owner
+        owner._errors, owner._stats = ErrorLog(), Stats()
+        return [owner._errors, owner._stats]
+
+    def _reporting_here(self, part: Self) -> Self:
+        """Return another DataFrame whose errors and stats go to this one."""
+        if not isinstance(self._plan, nodes.Scan):
+            part._stats_owner = self if self._stats_owner is None else self._stats_owner
+        return part
+
+    def _schema_of(self, table: pa.Table) -> Schema:
+        return self._schema or Schema.from_arrow(table.schema)
+
+
+def progress_subscribers() -> list[Subscriber]:
+    is_seen = "IPython" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())  # else rich is not loaded
+    if not (is_seen and get_config().progress):
+        return []
+    from penstock.observe.progress import Progress
+
+    return [Progress()]

@@ -1,0 +1,198 @@
+"""Verbs that add, remove and rename columns."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import Expression, col, lit
+from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, unalias
+from penstock.expr.resolve import expand
+from penstock.frame.base import Frame
+from penstock.plan import nodes
+from penstock.plan.nodes import Plan, check_columns
+
+ColumnInput = str | Expression
+
+
+class ColumnVerbs(Frame):
+    def select(self, *columns: ColumnInput, **named: ColumnInput) -> Self:
+        """Keep only these columns or expressions, in this order.
+
+        >>> ps.from_pydict({"a": [1], "b": [2]}).select("b", c=ps.col("a") + 1).to_pydict()
+        {'b': [2], 'c': [2]}
+        """
+        exprs = [to_node(column) for column in columns]
+        exprs += [Alias(to_node(value), name) for name, value in named.items()]
+        return self._projected(exprs)
+
+    def with_column(self, name: str, expr: Any) -> Self:
+        """Add a column, or replace one in its place.
+
+        >>> ps.from_pydict({"a": [1]}).with_column("b", ps.col("a") + 1).to_pydict()
+        {'a': [1], 'b': [2]}
+        """
+        return self.with_columns({name: expr})
+
+    def with_columns(self, columns: Mapping[str, Any]) -> Self:
+        """Add or replace several columns, each computed from the columns as they were.
+
+        >>> ps.from_pydict({"a": [1]}).with_columns({"a": ps.col("a") * 2, "b": ps.col("a")}).to_pydict()
+        {'a': [2], 'b': [1]}
+        """
+        schema = self._plan.schema
+        parts = expand(
+            [named_node(name, value) for name, value in checked_mapping("with_columns", columns).items()], schema
+        )
+        added = {part.name: part for part in parts if not isinstance(part, Unnest)}
+        if schema is None:  # a worker orders the columns once they are known
+            unnested = [part for part in parts if isinstance(part, Unnest)]
+            return self._projected([Star(tuple(added)), *added.values(), *unnested])
+        kept = [added.pop(existing, ColumnRef(existing)) for existing in schema.names]
+        return self._projected([*kept, *added.values()])
+
+    def with_column_renamed(self, existing: str, new: str) -> Self:
+        """Rename one column.
+
+        >>> ps.from_pydict({"a": [1]}).with_column_renamed("a", "b").columns
+        ['b']
+        """
+        return self.rename_columns({existing: new})
+
+    def with_columns_renamed(self, names: Mapping[str, str]) -> Self:
+        """Rename several columns."""
+        return self.rename_columns(names)
+
+    def rename_columns(self, names: Mapping[str, str]) -> Self:
+        """Rename several columns, given as old name to new.
+
+        >>> ps.from_pydict({"a": [1], "b": [2]}).rename_columns({"a": "x"}).columns
+        ['x', 'b']
+        """
+        schema = self._plan.schema
+        renamed = {
+            old: named_node(new, col(checked_name(old)))
+            for old, new in checked_mapping("rename_columns", names).items()
+        }
+        check_columns(schema, tuple(renamed), "rename_columns")
+        if schema is None:  # a worker orders the columns once they are known
+            return self._with(nodes.Project(self._plan, (Star(tuple(renamed)), *renamed.values())))
+        return self._with(nodes.Project(self._plan, tuple(renamed.get(name, ColumnRef(name)) for name in schema.names)))
+
+    def exclude(self, *names: str) -> Self:
+        """Remove columns.
+
+        >>> ps.from_pydict({"a": [1], "b": [2]}).exclude("a").to_pydict()
+        {'b': [2]}
+        """
+        check_columns(self._plan.schema, tuple(map(checked_name, names)), "exclude")
+        return self._with(nodes.Project(self._plan, (Star(names),)))
+
+    def drop_columns(self, *names: str | list[str]) -> Self:
+        """Remove columns, given one by one or as a list."""
+        flat = [n for name in names for n in (name if isinstance(name, list) else [name])]
+        return self.exclude(*flat)
+
+    def unpivot(
+        self,
+        ids: str | list[str],
+        values: str | list[str] | None = None,
+        variable_name: str = "variable",
+        value_name: str = "value",
+    ) -> Self:
+        """Turn each value column into a row with its name and its value.
+
+        >>> ps.from_pydict({"k": ["p"], "a": [1], "b": [2]}).unpivot("k").to_pydict()
+        {'k': ['p', 'p'], 'variable': ['a', 'b'], 'value': [1, 2]}
+        """
+        id_names = (ids,) if isinstance(ids, str) else tuple(ids)
+        if values is None:
+            values = [name for name in self.columns if name not in id_names]
+        value_names = (values,) if isinstance(values, str) else tuple(values)
+        check_columns(self._plan.schema, id_names + value_names, "unpivot")
+        return self._with(nodes.Unpivot(self._plan, id_names, value_names, variable_name, value_name))
+
+    def monotonically_increasing_id(self, column_name: str = "id") -> Self:
+        """Number the rows from 0, in input order, in a new first column.
+
+        >>> ps.from_pydict({"a": ["x", "y"]}).monotonically_increasing_id("n").to_pydict()
+        {'n': [0, 1], 'a': ['x', 'y']}
+        """
+        return self._with(nodes.MonotonicId(self._plan, checked_name(column_name)))
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a column, by name or number, as an expression; or with a list of names a narrower DataFrame.
+
+        >>> df = ps.from_pydict({"a": [1], "b": [2]})
+        >>> df.select(df["a"] + 1).to_pydict(), df[["b"]].columns
+        ({'a': [2]}, ['b'])
+        """
+        if isinstance(key, list):
+            return self.select(*key)
+        if isinstance(key, Expression):
+            raise InvalidArgumentError(f"df[...] takes the name of a column; use df.where({key!r}) to keep rows")
+        if isinstance(key, int) and not isinstance(key, bool):
+            if not -len(self.columns) <= key < len(self.columns):
+                raise InvalidArgumentError(f"There is no column number {key}; there are: {', '.join(self.columns)}")
+            return col(self.columns[key])
+        if key != "*":
+            check_columns(self._plan.schema, (checked_name(key),), "df[...]")
+        return col(key)
+
+    def __contains__(self, name: object) -> bool:
+        """Return True if there is a column of this name.
+
+        >>> "id" in ps.range(1)
+        True
+        """
+        return name in self.columns
+
+    def _projected(self, exprs: Iterable[Expr]) -> Self:
+        """Return a projection. Exploded expressions are computed as lists first, then turned into rows."""
+        exploded: dict[str, Expr] = {}
+        for expr in exprs:
+            match unalias(expr):
+                case Call("explode", (lists,)):
+                    exploded[expr.name] = Alias(lists, expr.name)
+        plan: Plan = nodes.Project(self._plan, tuple(exploded.get(expr.name, expr) for expr in exprs))
+        return self._with(nodes.Explode(plan, tuple(exploded)) if exploded else plan)
+
+
+def to_node(column: ColumnInput) -> Expr:
+    if isinstance(column, Expression):
+        return column._node
+    if isinstance(column, str):
+        return col(column)._node
+    raise InvalidArgumentError(f"A column is a name or an expression; got {column!r} of type {type(column).__name__}")
+
+
+def named_node(name: str, value: Any) -> Expr:
+    """Return a value or an expression as a column; the columns of an unnest are named after its fields instead."""
+    if isinstance(value, str):
+        raise InvalidArgumentError(
+            f"Column {checked_name(name)!r} is given the text {value!r}; write ps.col({value!r}) for that column, "
+            f"or ps.lit({value!r}) for the text itself"
+        )
+    node = lit(value)._node
+    return node if isinstance(node, Unnest) else Alias(node, checked_name(name))
+
+
+def checked_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"The name of a column is text; got {name!r} of type {type(name).__name__}")
+    return name
+
+
+def checked_mapping(verb: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"{verb} takes a dict by column name; got {given!r} of type {type(given).__name__}")
+    return given
+
+
+def checked_count(what: str, number: Any) -> int:
+    """Return a number of rows or batches as an int; NumPy integers are accepted."""
+    if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
+        raise InvalidArgumentError(f"{what} needs a whole number, 0 or more; got {number!r}")
+    return operator.index(number)

@@ -1,0 +1,198 @@
+"""Verbs that run the query and return its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from penstock.expr.udf import BatchFormat
+from penstock.frame.columns import checked_count
+from penstock.frame.combine import CombineVerbs
+from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.stats import Stats
+from penstock.plan import nodes
+from penstock.types import Schema, Series, unified
+from penstock.udf.formats import batch_in_format, checked_format, to_pandas
+from penstock.udf.options import refusing_unknown
+
+if TYPE_CHECKING:
+    import pandas
+    import torch
+
+SHOWN_ROWS = 8
+
+
+class ResultVerbs(CombineVerbs):
+    def collect(self) -> Self:
+        """Run the query and keep its rows in memory, so that later verbs do not run it again; returns itself.
+
+        >>> df = ps.range(2).collect()
+        >>> df.to_pydict()
+        {'id': [0, 1]}
+        """
+        from penstock.io.memory import MemorySource
+
+        table = self.to_arrow()
+        self._plan = nodes.Scan(MemorySource.from_table(table, name="collected"))
+        self._schema = self._plan.schema
+        self._preview = table.slice(0, SHOWN_ROWS)
+        return self
+
+    def materialize(self) -> Self:
+        """Run the query and keep its rows in memory; the same as ``collect``."""
+        return self.collect()
+
+    def to_arrow(self) -> pa.Table:
+        """Run the query and return its rows as a pyarrow Table.
+
+        >>> ps.range(2).to_arrow().num_rows
+        2
+        """
+        batches = list(self._batches())
+        if not batches:
+            return (self._plan.schema or Schema([])).to_arrow().empty_table()
+        return pa.Table.from_batches(unified(batches))
+
+    def to_pydict(self) -> dict[str, list[Any]]:
+        """Run the query and return its columns as lists.
+
+        >>> ps.range(2).to_pydict()
+        {'id': [0, 1]}
+        """
+        table = self.to_arrow()
+        return {name: Series(table.column(name)).to_pylist() for name in table.column_names}
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Run the query and return its rows as dicts.
+
+        >>> ps.range(2).to_pylist()
+        [{'id': 0}, {'id': 1}]
+        """
+        return list(self.iter_rows())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Run the query and return its rows as a pandas DataFrame, with ndarrays for embeddings, tensors and images."""
+        return to_pandas(self.to_arrow())
+
+    def count_rows(self) -> int:
+        """Run the query and return the number of its rows.
+
+        >>> ps.range(5).where(ps.col("id") > 2).count_rows()
+        2
+        """
+        return sum(batch.num_rows for batch in self._reporting_here(self.select())._batches(is_ordered=False))
+
+    def __len__(self) -> int:
+        """Return the number of rows in memory. Others have no length, as ``list(df)`` would run them twice."""
+        from penstock.io.memory import MemorySource
+
+        if not (isinstance(self._plan, nodes.Scan) and isinstance(self._plan.source, MemorySource)):
+            raise TypeError("The number of rows is not known before the query runs; use count_rows() or collect()")
+        return self.count_rows()
+
+    def __bool__(self) -> bool:
+        raise TypeError("A DataFrame has no truth value; use `is None`, or count_rows() to see whether it has rows")
+
+    def take(self, num: int = 20) -> list[dict[str, Any]]:
+        """Return the first rows as dicts.
+
+        >>> ps.range(100).take(2)
+        [{'id': 0}, {'id': 1}]
+        """
+        return self._reporting_here(self.limit(num)).to_pylist()
+
+    def take_all(self) -> list[dict[str, Any]]:
+        """Return all rows as dicts; the same as ``to_pylist``."""
+        return self.to_pylist()
+
+    def take_batch(self, batch_size: int = 20, batch_format: BatchFormat = "numpy") -> Any:
+        """Return the first rows as one batch.
+
+        >>> ps.range(100).take_batch(2, batch_format="pylist")
+        [{'id': 0}, {'id': 1}]
+        """
+        wanted = checked_format("take_batch", batch_format)
+        table = self._reporting_here(self.limit(batch_size)).to_arrow().combine_chunks()
+        batches = table.to_batches()
+        return batch_in_format(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema), wanted)
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield rows as dicts while the query runs; stopping early cancels the rest.
+
+        >>> next(ps.range(100).iter_rows())
+        {'id': 0}
+        """
+        for batch in self._batches():
+            yield from batch_in_format(batch, "pylist")
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.iter_rows()
+
+    @refusing_unknown("iter_batches")
+    def iter_batches(
+        self,
+        batch_size: int | None = 256,
+        batch_format: BatchFormat = "numpy",
+        prefetch: int = 1,
+        drop_last: bool = False,
+    ) -> Iterator[Any]:
+        """Yield batches while the query runs ahead by up to ``prefetch`` of them; stopping early cancels the rest.
+
+        >>> [batch["id"].tolist() for batch in ps.range(3).iter_batches(batch_size=2)]
+        [[0, 1], [2]]
+        """
+        wanted = checked_format("iter_batches", batch_format)
+        source = self if batch_size is None else self._reporting_here(self.into_batches(batch_size))
+        batches = source._batches(num_ahead=checked_count("prefetch", prefetch))
+        least = batch_size if drop_last and batch_size else 0
+        return (batch_in_format(batch, wanted) for batch in batches if batch.num_rows >= least)
+
+    @refusing_unknown("iter_torch_batches")
+    def iter_torch_batches(
+        self, batch_size: int | None = 256, prefetch: int = 1, drop_last: bool = False
+    ) -> Iterator[dict[str, torch.Tensor]]:
+        """Yield batches as dicts of torch tensors."""
+        return self.iter_batches(batch_size, "torch", prefetch, drop_last)
+
+    def iter_partitions(self) -> Iterator[pa.RecordBatch]:
+        """Yield Arrow record batches as the query makes them."""
+        return self._batches()
+
+    def errors(self) -> Self:
+        """Return the failed rows of this DataFrame's last run, if ``on_error`` tolerates failures.
+
+        ``operator`` is the name of the function, ``input`` its arguments as JSON; ``error_type``, ``message`` and
+        ``traceback`` describe the error. A write puts the same rows into the folder ``_errors`` of its output.
+
+        >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="ignore")
+        >>> df = ps.from_pydict({"a": [1, 0]}).select(half(ps.col("a"))).collect()
+        >>> df.errors().select("input", "error_type").to_pylist()
+        [{'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
+        """
+        from penstock.io.memory import MemorySource
+
+        return self._with(nodes.Scan(MemorySource((self._errors or ErrorLog()).parts(), SCHEMA, name="errors")))
+
+    def stats(self) -> str:
+        """Return rows, bytes, time and failed rows of each stage of this DataFrame's last run.
+
+        >>> ps.range(3).stats()
+        'No query has run.'
+        >>> "finished in" in ps.range(3).with_column("x", ps.col("id") + 1).collect().stats()
+        True
+        """
+        return str(self._stats or Stats())
+
+    def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:
+        """Return a torch dataset that runs the query in each iteration and yields rows as dicts."""
+        from penstock.frame.torch import iterable_dataset
+
+        return iterable_dataset(self)
+
+    def to_torch_map(self) -> torch.utils.data.Dataset[dict[str, Any]]:
+        """Run the query and return its rows as a torch dataset with length and index."""
+        from penstock.frame.torch import map_dataset
+
+        return map_dataset(self.to_arrow())

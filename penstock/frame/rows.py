@@ -1,0 +1,125 @@
+"""Verbs that keep, drop, repeat and regroup rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import Expression
+from penstock.expr.nodes import ColumnRef, Expr
+from penstock.frame.columns import ColumnInput, checked_count, to_node
+from penstock.frame.map import MapVerbs
+from penstock.plan import nodes
+from penstock.plan.nodes import check_columns
+
+
+class RowVerbs(MapVerbs):
+    def where(self, predicate: Expression | Callable[[dict[str, Any]], bool], **options: Any) -> Self:
+        """Keep the rows for which a condition holds, given as an expression or as a function of a row.
+
+        >>> df = ps.from_pydict({"a": [1, 2, 3]})
+        >>> df.where(ps.col("a") > 2).to_pydict(), df.where(lambda row: row["a"] < 2).to_pydict()
+        ({'a': [3]}, {'a': [1]})
+        """
+        if isinstance(predicate, Expression):
+            if options:
+                raise InvalidArgumentError(f"where takes {', '.join(options)} with a function only, not an expression")
+            return self._with(nodes.Filter(self._plan, predicate._node))
+        if not callable(predicate):
+            raise InvalidArgumentError(f"where takes an expression or a function of a row; got {predicate!r}")
+        return self._map("filter", predicate, options)
+
+    def filter(self, predicate: Expression | Callable[[dict[str, Any]], bool], **options: Any) -> Self:
+        """Keep the rows for which a condition holds; the same as ``where``."""
+        return self.where(predicate, **options)
+
+    def limit(self, num: int) -> Self:
+        """Keep the first rows. Work that they do not need is not done.
+
+        >>> ps.range(100).limit(2).to_pydict()
+        {'id': [0, 1]}
+        """
+        return self._with(nodes.Limit(self._plan, checked_count("limit", num)))
+
+    def offset(self, num: int) -> Self:
+        """Skip the first rows.
+
+        >>> ps.range(4).offset(2).to_pydict()
+        {'id': [2, 3]}
+        """
+        return self._with(nodes.Limit(self._plan, None, checked_count("offset", num)))
+
+    def sample(self, fraction: float, with_replacement: bool = False, seed: int | None = None) -> Self:
+        """Keep each row with a probability; with a seed, the same rows every time.
+
+        >>> ps.range(1000).sample(0.1, seed=1).count_rows() in range(60, 140)
+        True
+        """
+        given: tuple[Any, Any] = (fraction, seed)
+        if not isinstance(given[0], (int, float)) or not isinstance(given[1], (int, type(None))):
+            raise InvalidArgumentError(f"sample takes a fraction and a whole seed; got {fraction!r} and {seed!r}")
+        return self._with(nodes.Sample(self._plan, fraction, seed, with_replacement))
+
+    def explode(self, *columns: ColumnInput) -> Self:
+        """Turn each element of a list column into a row; several columns are exploded together.
+
+        >>> ps.from_pydict({"a": [1, 2], "b": [[10, 20], []]}).explode("b").to_pydict()
+        {'a': [1, 1, 2], 'b': [10, 20, None]}
+        """
+        if not columns:
+            raise InvalidArgumentError("explode needs at least one list column")
+        exprs = [to_node(column) for column in columns]
+        computed = {e.name: Expression(e) for e in exprs if not isinstance(e, ColumnRef)}
+        source = self.with_columns(computed) if computed else self
+        names = tuple(expr.name for expr in exprs)
+        check_columns(source._plan.schema, names, "explode")
+        return self._with(nodes.Explode(source._plan, names))
+
+    def drop_null(self, *columns: ColumnInput) -> Self:
+        """Drop rows with null in any of these columns, or in any column at all.
+
+        >>> ps.from_pydict({"a": [1, None]}).drop_null().to_pydict()
+        {'a': [1]}
+        """
+        return self._where_all([Expression(e).not_null() for e in self._chosen(columns)])
+
+    def drop_nan(self, *columns: ColumnInput) -> Self:
+        """Drop rows with NaN in any of these columns, or in any floating-point column; null stays.
+
+        >>> ps.from_pydict({"a": [1.0, float("nan")]}).drop_nan().to_pydict()
+        {'a': [1.0]}
+        """
+        exprs = self._chosen(columns)
+        if not columns:
+            exprs = [e for e in exprs if self.schema[e.name].dtype.is_float()]
+        return self._where_all([(~Expression(e).is_nan()).fill_null(True) for e in exprs])
+
+    def into_batches(self, batch_size: int) -> Self:
+        """Return the same rows in batches of exactly this size, except the last.
+
+        >>> [len(batch) for batch in ps.range(5).into_batches(2).iter_partitions()]
+        [2, 2, 1]
+        """
+        return self._with(nodes.IntoBatches(self._plan, batch_size))
+
+    def repartition(self, num: int) -> Self:
+        """Return the same rows in this many parts of equal size. Holds all rows in memory first.
+
+        >>> [len(part) for part in ps.range(6).repartition(3).iter_partitions()]
+        [2, 2, 2]
+        """
+        return self._with(nodes.Repartition(self._plan, num))
+
+    def into_partitions(self, num: int) -> Self:
+        """Return the same rows in this many parts; the same as ``repartition``."""
+        return self.repartition(num)
+
+    def _chosen(self, columns: tuple[ColumnInput, ...]) -> list[Expr]:
+        return [to_node(column) for column in columns] if columns else [ColumnRef(name) for name in self.columns]
+
+    def _where_all(self, conditions: list[Expression]) -> Self:
+        result = self
+        for condition in conditions:
+            result = result.where(condition)
+        return result

@@ -1,0 +1,181 @@
+"""From the results of user functions to Arrow columns."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import TypeMismatchError
+from penstock.expr.arrays import repeat
+from penstock.plan.stages import CallUdf
+from penstock.types import DataType, to_arrow_array
+from penstock.types.convert import is_pandas
+from penstock.udf.failures import Failures
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def with_column(
+    batch: pa.RecordBatch, work: CallUdf, column: pa.Array, parents: pa.Array | None = None
+) -> pa.RecordBatch:
+    """Return the columns that the call keeps and the computed one, which replaces a column of its name.
+
+    ``parents`` are the numbers of the rows that the values of a generator came from.
+    """
+    columns = {name: batch.column(name) for name in (batch.schema.names if work.keep is None else work.keep)}
+    if parents is not None:
+        columns = {name: array.take(parents) for name, array in columns.items()}
+    columns[work.column] = column
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def column_of_rows(
+    results: Sequence[Any],
+    dtype: DataType,
+    failures: Failures,
+    batch: pa.RecordBatch,
+    first_row: int,
+    parents: pa.Array | None = None,
+) -> pa.Array:
+    """Return the results of rows as a column. A row with a result of another type is a failed row."""
+    try:
+        return to_arrow_array(results, dtype, what=failures.what)
+    except TypeMismatchError:
+        if not failures.is_tolerant:
+            raise
+    columns = []
+    for number, value in enumerate(results):
+        try:
+            columns.append(to_arrow_array([value], dtype, what=failures.what))
+        except TypeMismatchError as exc:
+            row = number if parents is None else parents[number].as_py()
+            failures.record(batch, row, first_row + row, exc)
+            columns.append(pa.nulls(1, dtype.arrow))
+    return pa.concat_arrays(columns)
+
+
+def column_of_batch(result: Any, dtype: DataType, num_rows: int, what: str) -> pa.Array:
+    """Return the result of a batch function as a column; a single value is repeated."""
+    if isinstance(result, (str, bytes, dict)) or not hasattr(result, "__len__"):
+        raise TypeMismatchError(
+            f"{what} returned {type(result).__name__}; "
+            "return a Series, list, ndarray, torch tensor or pyarrow Array with one value for each row"
+        )
+    column = to_arrow_array(result, dtype, what=what)
+    if len(column) == num_rows:
+        return column
+    if len(column) == 1:
+        return repeat(column[0], num_rows)
+    raise TypeMismatchError(f"{what} returned {len(column)} values for a batch of {num_rows} rows")
+
+
+def flattened(results: Sequence[Iterable[Any] | None]) -> tuple[list[Any], pa.Array]:
+    """Return the values of all generators in one list, and the row of each value. A failed row gives one null."""
+    lists = [[None] if values is None else list(values) for values in results]
+    parents = np.repeat(np.arange(len(lists)), [len(values) for values in lists])
+    return [value for values in lists for value in values], pa.array(parents)
+
+
+# --- generators -------------------------------------------------------------------------------------------------------
+
+
+def drained(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a generator function that runs to its end within the call, so that errors occur there."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return iter(list(owned(result))) if isinstance(result, Iterator) else result
+
+    return call
+
+
+def drained_async(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the same for an async function or an async generator."""
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if inspect.isasyncgen(result):
+            return iter([owned(item) async for item in result])
+        result = await result
+        return iter(list(owned(result))) if isinstance(result, Iterator) else result
+
+    return call
+
+
+def started(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a generator function that runs to its first item within the call: errors until then occur there."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if not isinstance(result, Iterator):
+            return result
+        return _resumed(list(itertools.islice(result, 1)), result)
+
+    return call
+
+
+def _resumed(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from first
+        yield from rest
+    finally:
+        close = getattr(rest, "close", None)  # it may be a plain iterator
+        if callable(close):
+            close()
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def owned(result: Any, given: pa.RecordBatch | None = None) -> Any:
+    """Return a result with copies of all memory that the function may still change, such as a reused buffer.
+
+    Read-only arrays and columns of the ``given`` batch are not copied.
+
+    >>> buffer = np.zeros(2)
+    >>> result = owned({"x": buffer})
+    >>> buffer[0] = 1
+    >>> result["x"].tolist()
+    [0.0, 0.0]
+    """
+    match result:
+        case Iterator():
+            return map(owned, result, itertools.repeat(given))
+        case Mapping():
+            return {name: owned(value, given) for name, value in result.items()}
+        case np.ndarray():
+            return result.copy() if result.flags.writeable else result
+        case list():
+            return list(result)
+        case pa.Table() | pa.RecordBatch():
+            columns = [owned(column, given) for column in result.columns]
+            return type(result).from_arrays(columns, schema=result.schema)
+        case pa.Array() | pa.ChunkedArray():
+            return result if _addresses(result) <= _addresses(given) else _copied(result)
+    if is_pandas(result):
+        return result.copy(deep=True) if hasattr(result, "copy") else result
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(result, torch.Tensor) and result.device.type == "cpu":
+        return result.detach().clone()
+    return result
+
+
+def _copied(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a copy. ``concat_arrays`` of a single array does not copy, so an empty one is added."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.concat_arrays([*chunks, chunks[0][:0]]) if chunks else pa.array([], column.type)
+
+
+def _addresses(data: Any) -> set[int]:
+    if data is None:
+        return set()
+    if isinstance(data, pa.RecordBatch):
+        return set().union(*map(_addresses, data.columns))
+    chunks = data.chunks if isinstance(data, pa.ChunkedArray) else [data]
+    return {buffer.address for chunk in chunks for buffer in chunk.buffers() if buffer is not None}

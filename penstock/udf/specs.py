@@ -1,0 +1,265 @@
+"""From a user function and checked options to a spec."""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from penstock.config import parse_bytes
+from penstock.errors import InvalidArgumentError
+from penstock.expr.udf import BatchSpec, Resources, Target, UdfSpec
+from penstock.types import DataType
+from penstock.udf.formats import checked_format
+from penstock.udf.options import check_options, check_whole, make_limits, make_policy
+from penstock.udf.parameters import parameter_hints, pil_parameters
+
+_SEVERAL = (
+    collections.abc.Iterator,
+    collections.abc.Iterable,
+    collections.abc.Generator,
+    collections.abc.AsyncIterator,
+    collections.abc.AsyncIterable,
+    collections.abc.AsyncGenerator,
+)
+
+
+def check_signature(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise an error for arguments that do not fit the signature of ``function``; one written in C may have none."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as exc:
+        raise InvalidArgumentError(f"{name}: {exc}; it is defined as {name}{signature}") from None
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+# --- func, cls and method ---------------------------------------------------------------------------------------------
+
+
+class ClsObject:
+    """Base of the objects that ``cls`` makes, which ``map_batches`` does not take."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodOf:
+    """A method of a ``cls`` instance: its class and arguments, the name of the method, and the key of the instance."""
+
+    wrapped: type
+    init_args: tuple[Any, ...]
+    init_kwargs: dict[str, Any]
+    name: str
+    owner: str
+
+
+def make_spec(
+    function: Callable[..., Any], options: Mapping[str, Any], *, is_batch: bool = False, method: MethodOf | None = None
+) -> UdfSpec:
+    """Return the spec of a function, or of a method."""
+    name = getattr(function, "__name__", type(function).__name__)
+    if method is not None:
+        name = method.wrapped.__name__ if method.name == "__call__" else f"{method.wrapped.__name__}.{method.name}"
+    check_options(name, options)
+    hint = _return_hint(function)
+    is_async = _is_async(function)
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    if is_batch and is_generator:
+        raise InvalidArgumentError(f"{name}: a batch function returns one value a row and cannot be a generator")
+    if is_async and options.get("use_process"):
+        raise InvalidArgumentError(f"{name}: an async function runs on one event loop; use_process is not for it")
+    is_generator = is_generator or (not is_batch and get_origin(hint) in _SEVERAL)
+    how: dict[str, Any] = {
+        "is_batch": is_batch,
+        "is_async": is_async,
+        "is_generator": is_generator,
+        "pil_parameters": pil_parameters(parameter_hints(function, is_method=method is not None)),
+    }
+    if method is None:
+        target = Target(function, **how)
+    else:
+        init_kwargs = tuple(method.init_kwargs.items())
+        target = Target(method.wrapped, method.name, method.init_args, init_kwargs, method.owner, **how)
+    gpus = options.get("gpus") or 0
+    return UdfSpec(
+        name=name,
+        target=target,
+        return_dtype=_return_dtype(name, options.get("return_dtype"), hint, is_batch, is_generator),
+        batch_size=options.get("batch_size", "auto"),
+        limits=make_limits(name, options),
+        resources=Resources(
+            cpus=options.get("cpus"),
+            gpus=gpus,
+            max_workers=options.get("max_concurrency"),
+            use_process=options.get("use_process"),
+            ray_options=tuple((options.get("ray_options") or {}).items()),
+        ),
+        policy=make_policy(
+            name,
+            on_error=options.get("on_error") or "raise",
+            max_retries=options.get("max_retries") or 0,
+            retry_on=options.get("retry_on"),
+            max_errors=options.get("max_errors"),
+            timeout_s=options.get("timeout"),
+            can_stop=is_async or bool(options.get("use_process")) or gpus > 0,
+        ),
+        cache=bool(options.get("cache")),
+        version=options.get("version"),
+    )
+
+
+def _return_hint(function: Callable[..., Any]) -> Any:
+    try:
+        return typing.get_type_hints(function).get("return")
+    except (NameError, TypeError):  # a name that only a type checker knows
+        return getattr(function, "__annotations__", {}).get("return")
+
+
+def _return_dtype(name: str, given: Any, hint: Any, is_batch: bool, is_generator: bool) -> DataType:
+    if given is not None:
+        return DataType.of(given)
+    if is_batch or hint is None or isinstance(hint, str):
+        example = "return_dtype=ps.DataType.string()"
+        remedy = f"give {example}" if is_batch else f"annotate it (`-> str`) or give {example}"
+        raise InvalidArgumentError(f"{name}: the type of its results is not known; {remedy}")
+    if is_generator:
+        if not get_args(hint):
+            raise InvalidArgumentError(f"{name}: a generator must say what it yields, such as `-> Iterator[str]`")
+        hint = get_args(hint)[0]
+    return DataType.from_hint(hint)
+
+
+# --- map_batches and its kind -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ActorPoolStrategy:
+    """Workers that live for the whole query: ``size`` of them, or from ``min_size`` to ``max_size`` as needed."""
+
+    size: int | None = None
+    min_size: int = 1
+    max_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("size", "min_size", "max_size"):
+            if getattr(self, option) is not None:
+                check_whole("ActorPoolStrategy", option, getattr(self, option), 1)
+        if self.max_size is not None and self.max_size < self.min_size:
+            raise InvalidArgumentError("ActorPoolStrategy: max_size must not be less than min_size")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPoolStrategy:
+    """Stateless workers, at most ``size`` at once."""
+
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            check_whole("TaskPoolStrategy", "size", self.size, 1)
+
+
+Compute = ActorPoolStrategy | TaskPoolStrategy
+
+ROW_OPTIONS = [
+    "batch_size", "compute", "concurrency", "fn_args", "fn_kwargs", "fn_constructor_args", "fn_constructor_kwargs",
+    "num_cpus", "num_gpus", "memory", "max_retries", "on_error", "max_errors", "timeout", "use_process", "cache",
+]  # fmt: skip
+"""The options of ``map``, ``flat_map`` and ``filter``; ``map_batches`` has more."""
+
+
+def make_batch_spec(
+    verb: Literal["map_batches", "map", "flat_map", "filter"], fn: Any, options: Mapping[str, Any]
+) -> BatchSpec:
+    """Return the spec of a function, or a class, over batches or rows."""
+    name = getattr(fn, "__name__", type(fn).__name__)
+    check_options(verb, options)
+    args, kwargs = tuple(options.get("fn_args") or ()), dict(options.get("fn_kwargs") or {})
+    target = _batch_target(verb, fn, name, options, args, kwargs)
+    min_workers, max_workers = _worker_range(verb, options.get("compute"), options.get("concurrency"))
+    memory, gpus = options.get("memory"), options.get("num_gpus") or 0
+    return BatchSpec(
+        name=name,
+        verb=verb,
+        target=target,
+        args=args,
+        kwargs=tuple(kwargs.items()),
+        batch_size=options.get("batch_size", "auto"),
+        batch_format=checked_format(verb, options.get("batch_format", "default")),
+        zero_copy=options.get("zero_copy_batch"),
+        limits=make_limits(verb, options),
+        resources=Resources(
+            cpus=options.get("num_cpus"),
+            gpus=gpus,
+            memory_bytes=None if memory is None else parse_bytes(memory),
+            min_workers=min_workers,
+            max_workers=max_workers,
+            use_process=options.get("use_process"),
+        ),
+        policy=make_policy(
+            verb,
+            on_error=options.get("on_error") or "raise",
+            max_retries=options.get("max_retries") or 0,
+            max_errors=options.get("max_errors"),
+            timeout_s=options.get("timeout"),
+            can_stop=target.is_async or bool(options.get("use_process")) or gpus > 0,
+        ),
+        cache=bool(options.get("cache")),
+    )
+
+
+def _batch_target(
+    verb: str, fn: Any, name: str, options: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Target:
+    init_args = tuple(options.get("fn_constructor_args") or ())
+    init_kwargs = dict(options.get("fn_constructor_kwargs") or {})
+    if isinstance(fn, ClsObject):
+        raise InvalidArgumentError(
+            f"{verb} takes a plain class and builds it in its workers; {name!r} is made by cls, whose instances are "
+            "called with columns. Remove the decorator"
+        )
+    if not callable(fn):
+        raise InvalidArgumentError(f"{verb} takes a function or a class; got {fn!r}")
+    is_class = inspect.isclass(fn)
+    if is_class:
+        if not any("__call__" in vars(base) for base in fn.__mro__[:-1]):
+            raise InvalidArgumentError(f"{verb}: class {name!r} needs a __call__ method that takes a batch")
+        check_signature(fn, name, init_args, init_kwargs)
+        check_signature(fn.__call__, f"{name}.__call__", (None, None, *args), kwargs)
+    else:
+        if init_args or init_kwargs:
+            raise InvalidArgumentError(f"{verb}: {name!r} is a function; fn_constructor_args are for a class")
+        check_signature(fn, name, (None, *args), kwargs)
+    return Target(
+        fn,
+        method="__call__" if is_class else None,
+        init_args=init_args,
+        init_kwargs=tuple(init_kwargs.items()),
+        is_batch=verb == "map_batches",
+        is_async=_is_async(fn) or _is_async(fn.__call__),
+    )
+
+
+def _worker_range(verb: str, compute: Compute | None, concurrency: Any) -> tuple[int, int | None]:
+    if compute is not None and concurrency is not None:
+        raise InvalidArgumentError(f"{verb}: give compute= or concurrency=, not both")
+    if isinstance(compute, ActorPoolStrategy):
+        return (compute.size or compute.min_size), (compute.size or compute.max_size)
+    if isinstance(compute, TaskPoolStrategy):
+        return 1, compute.size
+    if compute is not None:
+        raise InvalidArgumentError(f"{verb}: compute is an ActorPoolStrategy or a TaskPoolStrategy; got {compute!r}")
+    if concurrency is None:
+        return 1, None
+    low, high = concurrency if isinstance(concurrency, (tuple, list)) and len(concurrency) == 2 else (concurrency,) * 2
+    if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
+        raise InvalidArgumentError(f"{verb}: concurrency is a number of 1 or more, or (min, max); got {concurrency!r}")
+    return low, high
