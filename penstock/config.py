@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -108,53 +108,65 @@ def parse_age(value: float | str) -> float:
     )
 
 
+def _parse_whole(value: Any) -> int:
+    if isinstance(value, bool) or not str(value).strip("-").isdecimal():
+        raise ValueError("is not a whole number")
+    return int(value)
+
+
+def _parse_seconds(value: Any) -> float:
+    with contextlib.suppress(TypeError, ValueError):
+        if 0 < (seconds := float(value)) < float("inf"):
+            return seconds
+    raise ValueError("is not a number of seconds above 0")
+
+
+def _parse_switch(value: Any) -> bool:
+    if str(value).lower() not in _SWITCH:
+        raise ValueError("is neither on nor off; use True or False")
+    return _SWITCH[str(value).lower()]
+
+
+def _parse_runner(value: Any) -> str:
+    if value not in ("local", "ray"):
+        raise ValueError("is not known; use 'local' or 'ray'")
+    return str(value)
+
+
+def _parse_path(value: Any) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError("is not a path")
+    return os.fspath(value)
+
+
+def _parse_prices(value: Any) -> str:
+    from penstock.cost.price_files import read_prices
+
+    if path := _parse_path(value):
+        read_prices(path)
+    return path
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("memory_limit", "cache_max_size"), parse_bytes),
+    "cache_max_age": parse_age,
+    **dict.fromkeys(("num_threads", "max_image_pixels"), _parse_whole),
+    "checkpoint_interval": _parse_seconds,
+    **dict.fromkeys(("progress", "allow_local_files", "allow_private_urls"), _parse_switch),
+    "runner": _parse_runner,
+    "prices": _parse_prices,
+    **dict.fromkeys(("cache_dir", "temp_dir"), _parse_path),
+}
+
+
 def _parsed(name: str, value: Any) -> Any:
     """Return ``value`` as the type of the setting ``name``; parse text, which comes from the environment."""
-    match name, value:
-        case "memory_limit" | "cache_max_size", _:
-            return parse_bytes(value)
-        case "cache_max_age", _:
-            return parse_age(value)
-        case "num_threads" | "max_image_pixels", int() | str() if _is_whole(value):
-            return int(value)
-        case "num_threads" | "max_image_pixels", _:
-            raise InvalidArgumentError(f"{name}={value!r} is not a whole number")
-        case "checkpoint_interval", _:
-            return _seconds(name, value)
-        case "progress" | "allow_local_files" | "allow_private_urls", bool():
-            return value
-        case "progress" | "allow_local_files" | "allow_private_urls", _:
-            if str(value).lower() not in _SWITCH:
-                raise InvalidArgumentError(f"{name}={value!r} is neither on nor off; use True or False")
-            return _SWITCH[str(value).lower()]
-        case "runner", _:
-            if value not in ("local", "ray"):
-                raise InvalidArgumentError(f"runner={value!r} is not known; use 'local' or 'ray'")
-            return value
-        case "prices", str() | os.PathLike():
-            if path := os.fspath(value):
-                from penstock.cost.price_files import read_prices
-
-                read_prices(path)
-            return path
-        case _, str() | os.PathLike():
-            return os.fspath(value)
-        case _:
-            raise InvalidArgumentError(f"{name}={value!r} is not a path")
-
-
-def _seconds(name: str, value: Any) -> float:
     try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if not 0 < seconds < float("inf"):
-        raise InvalidArgumentError(f"{name}={value!r} is not a number of seconds above 0")
-    return seconds
-
-
-def _is_whole(value: int | str) -> bool:
-    return not isinstance(value, bool) and str(value).strip("-").isdecimal()
+        return _PARSERS[name](value)
+    except InvalidArgumentError:
+        raise
+    except ValueError as exc:
+        raise InvalidArgumentError(f"{name}={value!r} {exc}") from None
 
 
 def updated(config: Config, settings: dict[str, Any]) -> Config:

@@ -12,8 +12,8 @@ from penstock.expr.column import when
 from penstock.functions.families import generated
 
 _MODULES = (
-    *("ai", "audio", "calendar", "chunks", "core", "files", "hashing", "image", "json", "lists", "nested", "numeric"),
-    *("patterns", "pdf", "real", "temporal", "text", "tokens", "url", "vector", "video"),
+    *("ai", "calendar", "chunks", "core", "files", "hashing", "image", "json", "lists", "media", "nested", "numeric"),
+    *("patterns", "real", "temporal", "text", "tokens", "url", "vector"),
 )
 
 

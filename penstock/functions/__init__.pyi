@@ -8,11 +8,6 @@ from penstock.functions.ai import (
     embed_text as embed_text,
     prompt as prompt,
 )
-from penstock.functions.audio import (
-    audio_metadata as audio_metadata,
-    decode_audio as decode_audio,
-    resample as resample,
-)
 from penstock.functions.chunks import chunk_text as chunk_text
 from penstock.functions.core import (
     between as between,
@@ -71,6 +66,15 @@ from penstock.functions.lists import (
     list_sort as list_sort,
     to_list as to_list,
 )
+from penstock.functions.media import (
+    audio_metadata as audio_metadata,
+    decode_audio as decode_audio,
+    pdf_pages as pdf_pages,
+    resample as resample,
+    video_frames as video_frames,
+    video_keyframes as video_keyframes,
+    video_metadata as video_metadata,
+)
 from penstock.functions.nested import (
     get as get,
     list_get as list_get,
@@ -120,7 +124,6 @@ from penstock.functions.patterns import (
     split as split,
     startswith as startswith,
 )
-from penstock.functions.pdf import pdf_pages as pdf_pages
 from penstock.functions.temporal import (
     convert_time_zone as convert_time_zone,
     date as date,
@@ -154,11 +157,6 @@ from penstock.functions.vector import (
     dot_product as dot_product,
     euclidean_distance as euclidean_distance,
     l2_normalize as l2_normalize,
-)
-from penstock.functions.video import (
-    video_frames as video_frames,
-    video_keyframes as video_keyframes,
-    video_metadata as video_metadata,
 )
 
 def abs(expr: Expression) -> Expression:

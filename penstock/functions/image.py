@@ -28,7 +28,7 @@ from penstock.media.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
 from penstock.types.arrays import ragged_rows
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
-from penstock.types.images import ImageRoom, image_shapes, image_views
+from penstock.types.images import ImageRoom, image_column, image_shapes, image_views
 from penstock.types.plain import arrow_array, arrow_flags, arrow_numbers
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
@@ -202,16 +202,7 @@ def _cropped(images: pa.Array, boxes: list[Any], dtype: DataType) -> pa.Array:
         None if view is None or box is None else cropped(view, box)
         for view, box in zip(image_views(images), boxes, strict=True)
     ]
-    return _filled([None if view is None or not view.size else view for view in views], dtype)
-
-
-def _filled(views: list[Any], dtype: DataType) -> pa.Array:
-    """Return images as a column."""
-    room = ImageRoom([None if view is None else view.shape for view in views], dtype)
-    for row, view in enumerate(views):
-        if view is not None:
-            room[row][:] = view
-    return room.column()
+    return image_column([None if view is None or not view.size else view for view in views], dtype)
 
 
 @method
@@ -237,7 +228,7 @@ def _converted_type(dtype: DataType, *, mode: str) -> DataType:
 @on_arrays
 def _convert_image(images: pa.Array, *, mode: str) -> pa.Array:
     views = [None if view is None else converted(view, IMAGE_CHANNELS[mode]) for view in image_views(images)]
-    return _filled(views, _converted_type(DataType(images.type), mode=mode))
+    return image_column(views, _converted_type(DataType(images.type), mode=mode))
 
 
 # --- attributes --------------------------------------------------------------------------------------------

@@ -88,14 +88,16 @@ def _fitter(dtype: DataType) -> Callable[[Any], Any]:
     """Return a function that converts a parsed JSON value to one that ``dtype`` holds, or raises."""
     if dtype.is_struct():
         fitters = {name: _fitter(inner) for name, inner in dtype.fields.items()}
-        return _nullable(lambda value: {name: fit(_mapping(value).get(name)) for name, fit in fitters.items()})
+        return _nullable(
+            lambda value: {name: fit(_checked(value, dict, "an object").get(name)) for name, fit in fitters.items()}
+        )
     if dtype.is_list() or dtype.is_embedding():
         fit = _fitter(dtype.inner)
         size = None if dtype.is_list() and not dtype.is_fixed_size_list() else dtype.size
-        return _nullable(lambda value: _sized([fit(item) for item in _sequence(value)], size))
+        return _nullable(lambda value: _sized([fit(item) for item in _checked(value, list, "an array")], size))
     if dtype.is_map():
         fit = _fitter(dtype.value)
-        return _nullable(lambda value: {key: fit(item) for key, item in _mapping(value).items()})
+        return _nullable(lambda value: {key: fit(item) for key, item in _checked(value, dict, "an object").items()})
     return _leaf_fitter(dtype)
 
 
@@ -123,15 +125,9 @@ def _leaf_fitter(dtype: DataType) -> Callable[[Any], Any]:
     return fit
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"expected an object, got {value!r}")
-    return value
-
-
-def _sequence(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"expected an array, got {value!r}")
+def _checked(value: Any, kind: type, name: str) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {name}, got {value!r}")
     return value
 
 

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageType, TensorType
-from penstock.types.plain import arrow_flags, arrow_numbers
+from penstock.types.plain import arrow_numbers
 
 NDArray = np.ndarray[Any, Any]
 
@@ -208,21 +208,6 @@ def ragged_rows(
     return pa.ExtensionArray.from_storage(dtype.arrow, storage)
 
 
-def image_structs(images: Sequence[NDArray | None], dtype: DataType) -> pa.Array:
-    """Return an image column of unknown size from ``(height, width, channels)`` arrays of uint8."""
-    fields = list(dtype.arrow.storage_type)
-    # Arrow reads contiguous buffers as bytes, which saves a copy of each image.
-    pixels = [None if image is None else np.ascontiguousarray(image).data.cast("B") for image in images]
-    sizes = zip(*((None, None, None) if image is None else image.shape for image in images), strict=True)
-    columns = [pixels, *(sizes if images else ([], [], []))]
-    storage = pa.StructArray.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)],
-        fields=fields,
-        mask=arrow_flags(np.fromiter((image is None for image in images), np.bool_, len(images))),
-    )
-    return pa.ExtensionArray.from_storage(dtype.arrow, storage)
-
-
 def as_image(value: NDArray, dtype: DataType) -> NDArray:
     """Return one image as ``(height, width, channels)``, or raise ValueError if it does not fit ``dtype``."""
     image = value[:, :, np.newaxis] if value.ndim == 2 else value
@@ -290,7 +275,11 @@ def _image_rows(values: NDArray, dtype: DataType, what: str) -> pa.Array:
         raise TypeMismatchError(f"{what}: has an array of shape {values.shape}, expected {dtype}: {exc}.") from exc
     if dtype.shape is not None:
         return fixed_rows(_flat(images, what), dtype.arrow)
-    return image_structs(list(images), dtype)
+    # Arrow reads contiguous buffers as bytes, which saves a copy of each image.
+    pixels = pa.array([np.ascontiguousarray(image).data.cast("B") for image in images], pa.large_binary())
+    fields = list(dtype.arrow.storage_type)
+    sizes = [pa.repeat(pa.scalar(n, f.type), len(images)) for n, f in zip(images.shape[1:], fields[1:], strict=True)]
+    return pa.ExtensionArray.from_storage(dtype.arrow, pa.StructArray.from_arrays([pixels, *sizes], fields=fields))
 
 
 def offsets_of(sizes: Sequence[int]) -> pa.Array:

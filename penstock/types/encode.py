@@ -26,6 +26,7 @@ from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.hints import is_address, is_named_tuple, record_fields
+from penstock.types.images import image_column
 from penstock.types.plain import arrow_array, arrow_flags
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
@@ -63,17 +64,20 @@ def pickled(values: Sequence[Any]) -> pa.Array:
 
 def _encode_leaf(values: Sequence[Any], dtype: DataType) -> pa.Array:
     try:
-        return _whole(_arrow_leaf(values, dtype))
+        return _by_arrow(values, dtype)
     except REFUSALS:
         return _whole(pa.array([_plain(value, dtype) for value in values], dtype.arrow))
 
 
-def _arrow_leaf(values: Sequence[Any], dtype: DataType) -> pa.Array:
-    if not dtype.is_integer():
-        return arrow_array(values, dtype.arrow)
+def _by_arrow(values: Sequence[Any], dtype: DataType) -> pa.Array:
+    """Encode leaves, or lists of leaves, by pyarrow."""
+    leaf = dtype.inner if dtype.is_list() else dtype
+    if not leaf.is_integer():
+        return _whole(arrow_array(values, dtype.arrow))
     # Given an integer type, pyarrow silently truncates 1.5 to 1; without a type it reports what it found.
-    inferred = arrow_array(values)
-    if not (pa.types.is_integer(inferred.type) or pa.types.is_null(inferred.type)):
+    inferred = _whole(arrow_array(values))
+    found = inferred.type.value_type if pa.types.is_list(inferred.type) else inferred.type
+    if not (pa.types.is_integer(found) or pa.types.is_null(found)):
         raise TypeError(f"{inferred.type} values")
     return inferred.cast(dtype.arrow)
 
@@ -107,9 +111,7 @@ def _plain(value: Any, dtype: DataType) -> Any:
         return float(value)
     if dtype.is_decimal() and isinstance(value, int | float):
         return decimal.Decimal(str(value))
-    if dtype.is_string() and isinstance(value, uuid.UUID):
-        return str(value)
-    if dtype.is_string() and is_address(type(value)):
+    if dtype.is_string() and (isinstance(value, uuid.UUID) or is_address(type(value))):
         return str(value)
     if dtype.is_string() and isinstance(value, os.PathLike):
         return os.fspath(value)
@@ -127,7 +129,7 @@ def _encode_list(values: Sequence[Any], dtype: DataType) -> pa.Array:
     is_plain = set(map(type, values)) <= {list, tuple, np.ndarray, NoneType}
     if is_plain and not (inner.is_nested() or inner.is_extension()):
         try:
-            return _whole(_arrow_list(values, dtype))
+            return _by_arrow(values, dtype)
         except REFUSALS:
             pass  # some value needs _plain: encode the elements
     rows = [None if value is None else _elements(value) for value in values]
@@ -142,16 +144,6 @@ def _encode_list(values: Sequence[Any], dtype: DataType) -> pa.Array:
     filler = [None] * dtype.size
     flat = list(chain.from_iterable(filler if row is None else row for row in rows))
     return pa.FixedSizeListArray.from_arrays(encode(flat, inner), dtype.size, mask=mask)
-
-
-def _arrow_list(values: Sequence[Any], dtype: DataType) -> pa.Array:
-    if not dtype.inner.is_integer():
-        return pa.array(values, dtype.arrow)
-    inferred = arrow_array(values)
-    inner = inferred.type.value_type if pa.types.is_list(inferred.type) else inferred.type
-    if not (pa.types.is_integer(inner) or pa.types.is_null(inner)):
-        raise TypeError(f"{inferred.type} values")
-    return inferred.cast(dtype.arrow)
 
 
 def _elements(value: Any) -> Sequence[Any]:
@@ -238,10 +230,7 @@ def _encode_ragged(values: Sequence[Any], dtype: DataType) -> pa.Array:
 
 def _encode_image(values: Sequence[Any], dtype: DataType) -> pa.Array:
     images = [None if value is None else arrays.as_image(_pixels(value, dtype.mode), dtype) for value in values]
-    if dtype.shape is None:
-        return arrays.image_structs(images, dtype)
-    rows = np.asarray([image for image in images if image is not None], np.uint8)
-    return arrays.fixed_rows(pa.array(_spread(rows, values, dtype.shape).reshape(-1)), dtype.arrow, _mask(values))
+    return image_column(images, dtype)
 
 
 def _pixels(value: Any, mode: str | None) -> arrays.NDArray:

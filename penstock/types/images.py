@@ -93,3 +93,12 @@ class ImageRoom:
         np.cumsum(sizes, out=self._offsets[1:])
         for row in np.flatnonzero(self._is_null):
             self._shapes[row] = (0, 0, 0)
+
+
+def image_column(images: Sequence[NDArray | None], dtype: DataType) -> pa.Array:
+    """Return ``(height, width, channels)`` arrays of uint8 as a column of ``dtype``, None as null."""
+    room = ImageRoom([None if image is None else (*image.shape,) for image in images], dtype)
+    for row, image in enumerate(images):
+        if image is not None:
+            room[row][:] = image
+    return room.column()

@@ -122,7 +122,7 @@ def read_pdf(
     >>> ps.read_pdf(getfixture("booklet"), use_process=False).select("page_number", "text").to_pydict()
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
     """
-    from penstock.functions.pdf import page_ranges, pages_call
+    from penstock.functions.media import page_ranges, pages_call
     from penstock.io.files import find_files
     from penstock.io.memory import MemorySource
     from penstock.media.opening import Reach, require
