@@ -31,7 +31,7 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/architecture/test_layers.py tests/architecture/test_import.py tests/architecture/test_protocols.py
+	$(BIN)/python -m pytest -q tests/architecture/test_layers.py tests/architecture/test_house.py tests/architecture/test_import.py tests/architecture/test_protocols.py
 
 test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
 	$(BIN)/python -m pytest -q -m ray tests/engine tests/udf tests/llm tests/seeds

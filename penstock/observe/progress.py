@@ -11,23 +11,15 @@ import os
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from penstock.config import get_config
 from penstock.errors import QueryCancelledError
-from penstock.observe.events import (
-    BundleProduced,
-    Event,
-    QueryFinished,
-    QueryStarted,
-    RowsFailed,
-    StageFinished,
-    StageInfo,
-)
+from penstock.observe.events import Event, QueryFinished, QueryStarted
 from penstock.observe.screens import Screen, is_notebook, open_screen
+from penstock.observe.stats import StageStats, Stats
 from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
 if TYPE_CHECKING:
@@ -44,24 +36,17 @@ Part = tuple[str, str]  # text and its style
 _screen_lock = threading.Lock()  # held by the one query on the screen: a query inside a query stays silent
 
 
-@dataclass(slots=True)
-class StageCount:
-    """Counters of a stage. Written by the driver's thread, read by the thread that draws."""
+class RecentRate:
+    """Rows per second of one stage over the last drawings."""
 
-    info: StageInfo
-    num_rows: int = 0
-    nbytes: int = 0
-    num_failed: int = 0
-    is_finished: bool = False
-    recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
+    def __init__(self) -> None:
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW)
 
-    def rate(self, now_s: float, elapsed_s: float) -> float:
-        """Return the rows per second of the last drawings, or since the start if none came during those."""
-        self.recent.append((now_s, self.num_rows))
-        then_s, then_rows = self.recent[0]
-        if self.is_finished or self.num_rows == then_rows or now_s <= then_s:
-            return 0.0 if self.is_finished or elapsed_s <= 0 else self.num_rows / elapsed_s
-        return (self.num_rows - then_rows) / (now_s - then_s)
+    def update(self, now_s: float, num_rows: int) -> float | None:
+        """Record the rows so far; return None if none came during the last drawings."""
+        self._recent.append((now_s, num_rows))
+        then_s, then_rows = self._recent[0]
+        return (num_rows - then_rows) / (now_s - then_s) if num_rows > then_rows and now_s > then_s else None
 
 
 class Progress:
@@ -103,37 +88,28 @@ class Progress:
 
     def _take(self, event: Event) -> None:
         query = self._query
-        match event:
-            case BundleProduced():
-                if query is not None:
-                    count = query.stages[event.stage]
-                    count.num_rows += event.num_rows
-                    count.nbytes += event.nbytes
-            case RowsFailed():
-                if query is not None:
-                    query.stages[event.stage].num_failed += len(event.errors)
-            case StageFinished():
-                if query is not None:
-                    query.stages[event.stage].is_finished = True
-            case QueryStarted():
-                if query is not None:
-                    query.finish("")
-                self._query = QueryDisplay(event.stages, self._stream, self._clock, self._delay_s)
-                if self._interval_s is not None:
-                    self._query.start(self._interval_s)
-            case QueryFinished():
+        if isinstance(event, QueryStarted):
+            if query is not None:
+                query.finish("")
+            self._query = query = QueryDisplay(self._stream, self._clock, self._delay_s)
+            if self._interval_s is not None:
+                query.start(self._interval_s)
+        if query is not None:
+            query.stats.on_event(event)
+            if isinstance(event, QueryFinished):
                 self._query = None
-                if query is not None:
-                    query.finish(query.summary(event.error))
+                query.finish(query.summary(event.error))
 
 
 class QueryDisplay:
-    """The display of one query. After ``start`` only its thread touches the screen."""
+    """The display of one query. After ``start`` only its thread touches the screen.
 
-    def __init__(
-        self, stages: tuple[StageInfo, ...], stream: TextIO, clock: Callable[[], float], delay_s: float
-    ) -> None:
-        self.stages = [StageCount(info) for info in stages]
+    The driver's thread updates ``stats``; the display only reads them.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float], delay_s: float) -> None:
+        self.stats = Stats()
+        self._rates: defaultdict[int, RecentRate] = defaultdict(RecentRate)
         self._stream = stream
         self._clock = clock
         self._delay_s = delay_s
@@ -172,7 +148,11 @@ class QueryDisplay:
                 _screen_lock.release()
                 raise
         elapsed_s = now_s - self._started_s
-        self._screen.draw(lambda width: stage_lines(self.stages, now_s, elapsed_s, width))
+        rates = [
+            0.0 if stage.wall_s is not None else self._rates[index].update(now_s, stage.num_rows)
+            for index, stage in enumerate(self.stats.stages)
+        ]
+        self._screen.draw(lambda width: stage_lines(self.stats.stages, rates, elapsed_s, width))
 
     def finish(self, summary: str) -> None:
         """Replace the display, if there is one, by ``summary``."""
@@ -194,13 +174,8 @@ class QueryDisplay:
     def summary(self, error: BaseException | None) -> str:
         """Return the line that stays."""
         elapsed_s = self._clock() - self._started_s
-        last = self.stages[-1] if self.stages else None
-        if last is not None and last.info.writes is not None:
-            last = self.stages[last.info.writes]
-        num_rows, nbytes = (last.num_rows, last.nbytes) if last is not None else (0, 0)
-        rows = format_count(num_rows, "row")
-        num_failed = sum(stage.num_failed for stage in self.stages)
-        failed = f"; {format_count(num_failed, 'row')} failed, see errors()" if num_failed else ""
+        num_rows, nbytes = self.stats.result_size()
+        rows, failed = format_count(num_rows, "row"), self.stats.failed_text()
         if error is None:
             rate = format_rate(num_rows / elapsed_s) if elapsed_s else "-"
             return f"✓ {rows} in {format_seconds(elapsed_s)} ({rate}, {format_bytes(nbytes)}){failed}"
@@ -208,15 +183,19 @@ class QueryDisplay:
         return f"✗ {ending} after {format_seconds(elapsed_s)} ({rows}){failed}"
 
 
-def stage_lines(stages: list[StageCount], now_s: float, elapsed_s: float, width: int) -> Text:
+def stage_lines(stages: list[StageStats], rates: list[float | None], elapsed_s: float, width: int) -> Text:
     """Return one line per stage, and below them the elapsed time, in ``width`` cells.
 
-    A narrow screen drops the bytes first, then the rate; numbers are never cut.
+    ``rates`` are rows per second; None means the average since the start. A narrow screen drops the bytes first, then
+    the rate; numbers are never cut.
     """
     from rich.text import Text
 
-    names = [visible_text(stage.info.name) for stage in stages]
-    rates = [stage.rate(now_s, elapsed_s) for stage in stages]
+    names = [visible_text(stage.stage) for stage in stages]
+    rates = [
+        stage.num_rows / max(elapsed_s, 1e-9) if rate is None else rate
+        for stage, rate in zip(stages, rates, strict=True)
+    ]
     columns = {
         "rows": [[(f"{stage.num_rows:,}", ""), (" rows", "dim")] for stage in stages],
         "failed": [[(f"{stage.num_failed:,} failed", "red")] if stage.num_failed else [] for stage in stages],
@@ -236,7 +215,9 @@ def stage_lines(stages: list[StageCount], now_s: float, elapsed_s: float, width:
     text = Text(no_wrap=True, overflow="ellipsis")
     for row, stage in enumerate(stages):
         name = fit(names[row], name_width)
-        text.append(*(("✓ ", "green") if stage.is_finished else ("● ", "cyan") if stage.num_rows else ("○ ", "dim")))
+        text.append(
+            *(("✓ ", "green") if stage.wall_s is not None else ("● ", "cyan") if stage.num_rows else ("○ ", "dim"))
+        )
         text.append(name + " " * (name_width - cell_width(name)))
         for kind in kinds:
             if widths[kind]:

@@ -39,6 +39,7 @@ class StageStats:
     busy_s: float = 0.0
     wall_s: float | None = None
     batch_rows: int | None = None
+    writes: int | None = None  # the stage whose rows a write counts
 
 
 class Stats:
@@ -82,7 +83,7 @@ class Stats:
                 self.stages[stage].wall_s = time_s - self._started_s
                 self.stages[stage].batch_rows = batch_rows
             case QueryStarted(stages, time_s):
-                self.stages = [StageStats(info.name) for info in stages]
+                self.stages = [StageStats(info.name, writes=info.writes) for info in stages]
                 self.elapsed_s, self.error, self._started_s = None, None, time_s
             case QueryFinished(error, time_s):
                 self.error = error
@@ -112,8 +113,19 @@ class Stats:
         busiest = max(self.stages, key=lambda stats: stats.busy_s)
         ending = f"failed ({type(self.error).__name__}) after" if self.error is not None else "finished in"
         share = f"; most work in {_name(busiest)} ({busiest.busy_s / total_busy_s:.0%})" if total_busy_s else ""
-        failed = f"; {format_count(self._num_failed, 'row')} failed, see errors()" if self._num_failed else ""
-        return f"{ending} {format_seconds(self.elapsed_s)}{share}{failed}"
+        return f"{ending} {format_seconds(self.elapsed_s)}{share}{self.failed_text()}"
+
+    def result_size(self) -> tuple[int, int]:
+        """Return the rows and bytes of the result, or those that were written."""
+        if not self.stages:
+            return 0, 0
+        last = self.stages[-1]
+        result = last if last.writes is None else self.stages[last.writes]
+        return result.num_rows, result.nbytes
+
+    def failed_text(self) -> str:
+        """Return the number of failed rows as the end of a summary."""
+        return f"; {format_count(self._num_failed, 'row')} failed, see errors()" if self._num_failed else ""
 
     @property
     def _num_failed(self) -> int:

@@ -22,7 +22,7 @@ POLICIES = st.one_of(
     st.just(Paced()),
     st.builds(Measured, st.integers(1, 100)),
 )
-thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def steady(duration_s: float) -> Callable[[random.Random], float]:
@@ -264,7 +264,7 @@ PIPELINES = st.tuples(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(PIPELINES, st.integers(0, 2**16))
 def test_the_bottleneck_is_busy(pipeline: tuple[int, list[tuple[int, float]], bool], seed: int) -> None:
     """Whatever is slowest works more than nine tenths of the time, from its first full load to its last task."""
@@ -288,14 +288,17 @@ def test_the_bottleneck_is_busy(pipeline: tuple[int, list[tuple[int, float]], bo
     assert pool.busy_share(starts[2 * pool.capacity], starts[-1]) > 0.9
 
 
-@pytest.mark.parametrize("is_ordered", [False, True], ids=["any order", "in order"])
-@pytest.mark.parametrize("durations", [steady(1.0), jittered(1.0), skewed(1.0)], ids=["steady", "jittered", "skewed"])
+@pytest.mark.parametrize(
+    ("durations", "is_ordered"),
+    [(steady(1.0), False), (jittered(1.0), True), (skewed(1.0), True)],
+    ids=["steady, any order", "jittered, in order", "skewed, in order"],
+)
 def test_a_thousand_workers_are_kept_busy(durations: Callable[[random.Random], float], is_ordered: bool) -> None:
     """One-second tasks on a thousand workers: more than nine tenths of their time is spent on tasks."""
     read = Load(capacity=100, nbytes_per_row=1_000_000, duration_s=jittered(0.05), is_ordered=is_ordered)
     work = Load(capacity=1_000, nbytes_per_row=10_000, duration_s=durations, is_ordered=is_ordered)
-    world = World([1] * 12_000, [read, work], memory_bytes=64 * 10**9)
-    assert len(world.run()) == 12_000
+    world = World([1] * 6_000, [read, work], memory_bytes=64 * 10**9)
+    assert len(world.run()) == 6_000
     starts = [start for start, _ in world.pools[1].started]
     assert world.pools[1].busy_share(starts[1_000], starts[-1]) > 0.9
     assert world.most_held <= 64 * 10**9

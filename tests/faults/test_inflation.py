@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("pipeline", "num_rows"),
     [
-        pytest.param("threads", 800, id="40 GB through batch functions"),
+        pytest.param("threads", 240, id="12 GB through batch functions"),
         pytest.param("rows", 84, id="row functions"),
         pytest.param("processes", 84, id="worker processes"),
         pytest.param("expressions", 84, id="explode"),

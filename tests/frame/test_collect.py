@@ -70,7 +70,7 @@ class Liar:
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (pa.record_batch({"a": ["x"]}), "'liar' gave string in column 'a', where its schema says int64"),
+        (pa.record_batch({"a": ["x"]}), "'liar' gave string in column 'a', but its schema says int64"),
         (pa.record_batch({"b": [1]}), "'liar' gave no column 'a'"),
     ],
 )

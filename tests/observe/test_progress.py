@@ -36,7 +36,8 @@ from penstock.observe.events import (
     StageFinished,
     StageInfo,
 )
-from penstock.observe.progress import Progress, StageCount, stage_lines
+from penstock.observe.progress import Progress, RecentRate, stage_lines
+from penstock.observe.stats import StageStats
 
 STAGES = (StageInfo(0, "Scan"), StageInfo(1, "Map(Predictor)"))
 STARTED = QueryStarted(STAGES, time_s=0.0)
@@ -293,11 +294,11 @@ def test_a_query_inside_a_query_stays_silent(terminal: FakeTerminal, clock: Cloc
 @pytest.mark.parametrize("width", [20, 40, 60, 200])
 def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
     stages = [
-        StageCount(StageInfo(0, "read_parquet(s3://bucket/a/long/path/*.parquet)"), 123_456, 10**9),
-        StageCount(StageInfo(1, "漢字" * 30), 99, 10),
-        StageCount(StageInfo(2, "Write"), 0, 0),
+        StageStats("read_parquet(s3://bucket/a/long/path/*.parquet)", 123_456, 10**9),
+        StageStats("漢字" * 30, 99, 10),
+        StageStats("Write", 0, 0),
     ]
-    lines = stage_lines(stages, 10.0, 10.0, width).plain.splitlines()
+    lines = stage_lines(stages, [None, 3.0, 0.0], 10.0, width).plain.splitlines()
     assert len(lines) == 4
     assert len({cell_len(line) for line in lines[:3]}) == 1
     if width >= 40:
@@ -307,14 +308,12 @@ def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
 
 
 def test_the_rate_is_that_of_late_and_falls_back_to_the_mean() -> None:
-    stage = StageCount(StageInfo(0, "a"))
-    stage.num_rows = 1000
-    assert stage.rate(10.0, 10.0) == 100
-    stage.num_rows = 1500
-    assert stage.rate(12.0, 12.0) == 250
+    rate = RecentRate()
+    assert rate.update(10.0, 1000) is None
+    assert rate.update(12.0, 1500) == 250
     for second in range(100):
-        stage.rate(13.0 + second, 13.0 + second)
-    assert stage.rate(150.0, 150.0) == 10
+        rate.update(13.0 + second, 1500)
+    assert rate.update(150.0, 1500) is None
 
 
 def test_stage_names_cannot_command_the_terminal(terminal: FakeTerminal, clock: Clock) -> None:

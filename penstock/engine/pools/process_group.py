@@ -77,8 +77,8 @@ class WorkerProcess:
 
     def call(
         self, request: tuple[Any, ...], batch: pa.RecordBatch | None, is_cancelled: Callable[[], bool]
-    ) -> tuple[str, tuple[RowError, ...], pa.RecordBatch | None]:
-        """Return the answer: a word, the failed rows, and an output or None. Raise the exception of the handler."""
+    ) -> tuple[bool, tuple[RowError, ...], pa.RecordBatch | None]:
+        """Return whether the task is done, its failed rows, and its output. Raise the exception of the handler."""
         with self._turn:
             if is_cancelled():
                 raise QueryCancelledError("the query was stopped")
@@ -86,17 +86,17 @@ class WorkerProcess:
                 raise WorkerGoneError("The worker process has ended.")
             try:
                 send(self._sock, request, batch)
-                (verb, given), output = receive(self._sock)
+                (is_done, given), output = receive(self._sock)
             except PeerClosedError as exc:
                 self._is_dead = True
                 if is_cancelled():
                     raise QueryCancelledError("the query was stopped") from exc
                 raise WorkerDiedError(self._death_message(is_starting=request[0] == "open")) from exc
-        if verb == "error":
+        if is_done is None:
             error, cause, note = pickle.loads(given)
             error.add_note(note)
             raise error from cause
-        return verb, given, output
+        return is_done, given, output
 
     def kill(self) -> None:
         """Kill the process and its children; may be called from any thread."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.process_group import ProcessGroup
-from penstock.engine.pools.threads import OpenHandler
 from penstock.engine.pools.worker_restart import RestartingHandler, RestartPolicy
 from penstock.errors import PenstockError
 from penstock.protocols import WorkerContext
@@ -56,8 +56,8 @@ class RemoteHandler:
         if not self.is_open:
             self._call("open", self._packed_open, sys.path)
             self.is_open = True
-        verb, output = self._call("process", first_row, batch=item)
-        return output if verb == "only" else self._outputs(output)
+        is_done, output = self._call("process", first_row, batch=item)
+        return output if is_done and output is not None else self._outputs(output)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         if self.is_open:
@@ -82,8 +82,8 @@ class RemoteHandler:
             yield output
             _, output = self._call("next")
 
-    def _call(self, verb: str, *args: Any, batch: pa.RecordBatch | None = None) -> tuple[str, pa.RecordBatch | None]:
-        word, errors, output = self._process.call((verb, self._key, *args), batch, self._context.is_cancelled)
+    def _call(self, verb: str, *args: Any, batch: pa.RecordBatch | None = None) -> tuple[bool, pa.RecordBatch | None]:
+        is_done, errors, output = self._process.call((verb, self._key, *args), batch, self._context.is_cancelled)
         for error in errors:
             self._context.record(error)
-        return word, output
+        return is_done, output

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
@@ -17,37 +17,22 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.pools.handler_slot import HandlerSlot, OpenHandler
 from penstock.errors import QueryCancelledError
-from penstock.observe.events import RowError
 from penstock.protocols import Bundle, Emit, Handler, Interruptible, Report, Task, WorkerContext
 from penstock.types import unified
 
-OpenHandler = Callable[[WorkerContext], Handler]
 
+class ThreadSlot(HandlerSlot):
+    """A slot that threads take in turn. The user of a slot holds ``lock``."""
 
-class Slot:
-    """One worker: its handler and, during a task, the outputs still to come. The user of a slot holds ``lock``."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self, open_handler: OpenHandler, is_cancelled: Callable[[], bool], worker: int) -> None:
+        super().__init__(open_handler, is_cancelled, worker)
         self.lock = threading.Lock()
-        self.handler: Handler | None = None
-        self.outputs: Iterator[pa.RecordBatch] | None = None
-        self.errors: list[RowError] = []
-
-    def take_errors(self) -> tuple[RowError, ...]:
-        """Return the failed rows since the last call."""
-        if not self.errors:
-            return ()
-        taken = tuple(self.errors)
-        self.errors.clear()
-        return taken
 
     def close(self) -> None:
         with self.lock:
-            handler, self.handler, self.outputs = self.handler, None, None
-        if handler is not None:
-            handler.close()
+            super().close()
 
 
 class Threads:
@@ -128,13 +113,12 @@ class ThreadPool:
     ) -> None:
         self.capacity = capacity
         self._cpu_clock = cpu_clock
-        self._open_handler = open_handler
         self._threads = threads
         self._emit = emit
         self._cancelled = threading.Event()
-        self._free = [Slot(index) for index in reversed(range(capacity))]
+        self._free = [ThreadSlot(open_handler, self._cancelled.is_set, i) for i in reversed(range(capacity))]
         self._slots = tuple(self._free)
-        self._busy: dict[Task, Slot] = {}
+        self._busy: dict[Task, ThreadSlot] = {}
         self._finishing = threading.Lock()
 
     def submit(self, task: Task) -> None:
@@ -165,43 +149,40 @@ class ThreadPool:
             if isinstance(slot.handler, Interruptible):
                 slot.handler.interrupt(is_busy=slot.lock.locked())
 
-    def _advance(self, slot: Slot, task: Task) -> None:
+    def _advance(self, slot: ThreadSlot, task: Task) -> None:
         """Run the task to its next output."""
         with slot.lock:
             report = None if self._cancelled.is_set() else self._advanced(slot, task)
         if report is not None:  # after the lock: a worker whose task is done is not busy
             self._emit(report)
 
-    def _advanced(self, slot: Slot, task: Task) -> Report:
+    def _advanced(self, slot: ThreadSlot, task: Task) -> Report:
         started, cpu_started = time.perf_counter(), self._cpu_clock()
-        is_one = False
         try:
-            if slot.outputs is None:
-                given = self._handler(slot).process(input_of(task), task.first_row)
-                slot.outputs = iter((given,)) if (is_one := isinstance(given, pa.RecordBatch)) else given
-            batch = next(slot.outputs, None)
+            batch, is_done = slot.next() if slot.is_resting else slot.start(input_of(task), task.first_row)
             busy_s = time.perf_counter() - started
             output = None if batch is None else local_bundle(batch)
             wanted_cpu_s = self._cpu_clock() - cpu_started
         except BaseException as exc:
             self._give_back(slot, task)
             return Report(task, None, is_done=True, error=exc)
-        is_done = is_one or batch is None
         errors = slot.take_errors()
         if is_done:
             self._give_back(slot, task)
         return Report(task, output, is_done, busy_s, errors=errors, wanted_cpu_s=wanted_cpu_s)
 
-    def _give_back(self, slot: Slot, task: Task) -> None:
-        slot.outputs = None
+    def _give_back(self, slot: ThreadSlot, task: Task) -> None:
+        slot.end_task()
         del self._busy[task]
         self._free.append(slot)
 
-    def _finish(self, slot: Slot, unfinished: set[Slot]) -> None:
+    def _finish(self, slot: ThreadSlot, unfinished: set[ThreadSlot]) -> None:
         try:
             with slot.lock:
-                for batch in slot.handler.finish() if slot.handler is not None else ():
+                batch, _ = slot.finish()
+                while batch is not None:
                     self._emit(Report(None, local_bundle(batch), is_done=False))
+                    batch, _ = slot.next()
         except BaseException as exc:
             self._emit(Report(None, None, is_done=True, error=exc))
             return
@@ -210,12 +191,6 @@ class ThreadPool:
             is_last = not unfinished
         if is_last:
             self._emit(Report(None, None, is_done=True))
-
-    def _handler(self, slot: Slot) -> Handler:
-        if slot.handler is None:
-            context = WorkerContext(self._cancelled.is_set, slot.errors.append, slot.index)
-            slot.handler = self._open_handler(context)
-        return slot.handler
 
 
 def input_of(task: Task) -> Any:

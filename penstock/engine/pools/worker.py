@@ -14,15 +14,14 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.pools.handler_slot import HandlerSlot
 from penstock.engine.pools.transport import PeerClosedError, receive, send
 from penstock.observe.events import RowError
-from penstock.protocols import Handler, WorkerContext
 
 
 def main(socket_fd: int, lifeline_fd: int) -> None:
@@ -43,9 +42,7 @@ class HandlerServer:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._handlers: dict[int, Handler] = {}
-        self._outputs: dict[int, Iterator[pa.RecordBatch]] = {}
-        self._errors: list[RowError] = []  # failed rows since the last answer
+        self._slots: dict[int, HandlerSlot] = {}
 
     def serve(self) -> None:
         """Serve calls until ``end`` comes."""
@@ -55,41 +52,38 @@ class HandlerServer:
     def _serve_one(self) -> bool:
         (verb, *args), batch = receive(self._sock)
         if verb == "end":
-            for handler in self._handlers.values():
-                handler.close()
+            for slot in self._slots.values():
+                slot.close()
             return False
         try:
-            word, output = self._answer(verb, *args, batch=batch)
-            errors = tuple(self._errors)
-            self._errors.clear()
-            send(self._sock, (word, errors), output)
+            is_done, errors, output = self._answer(verb, *args, batch=batch)
+            send(self._sock, (is_done, errors), output)
         except PeerClosedError:
             raise
         except BaseException as exc:
-            send(self._sock, ("error", packed_error(exc)))
+            send(self._sock, (None, packed_error(exc)))
         return True
 
     def _answer(
         self, verb: str, key: int, *args: Any, batch: pa.RecordBatch | None
-    ) -> tuple[str, pa.RecordBatch | None]:
+    ) -> tuple[bool, tuple[RowError, ...], pa.RecordBatch | None]:
+        if verb == "open":
+            packed, sys.path[:] = args
+            self._slots[key] = HandlerSlot(pickle.loads(packed))
+            self._slots[key].open()
+            return True, (), None
+        if verb == "close":
+            self._slots.pop(key).close()
+            return True, (), None
+        slot = self._slots[key]
         match verb:
-            case "open":
-                packed, sys.path[:] = args
-                self._handlers[key] = pickle.loads(packed)(WorkerContext(lambda: False, self._errors.append))
-                return "done", None
-            case "close":
-                self._outputs.pop(key, None)
-                self._handlers.pop(key).close()
-                return "done", None
             case "process":
-                given = self._handlers[key].process(batch, *args)
-                if isinstance(given, pa.RecordBatch):
-                    return "only", given
-                self._outputs[key] = given
+                output, is_done = slot.start(batch, *args)
             case "finish":
-                self._outputs[key] = self._handlers[key].finish()
-        output = next(self._outputs[key], None)
-        return ("done" if output is None else "output"), output
+                output, is_done = slot.finish()
+            case _:
+                output, is_done = slot.next()
+        return is_done, slot.take_errors(), output
 
 
 def keep_from_children(*fds: int) -> None:

@@ -12,7 +12,7 @@ from penstock.cache.ledger.open_ledgers import inherit_job_folder, job_folder
 from penstock.config import get_config, set_config
 from penstock.cost.accounts import AccountTerms, inherit_account
 from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler
-from penstock.engine.pools.threads import OpenHandler
+from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
 from penstock.engine.steps import Steps
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut

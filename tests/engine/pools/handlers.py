@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.process_group import ProcessGroup
 from penstock.engine.pools.processes import pack, process_opener
-from penstock.engine.pools.threads import OpenHandler, ThreadPool, Threads
+from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.errors import QueryCancelledError
 from penstock.observe.events import RowError
 from penstock.protocols import Bundle, Emit, Report, Task, WorkerContext

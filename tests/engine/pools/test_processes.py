@@ -17,7 +17,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from penstock.engine.pools.threads import OpenHandler, Threads
+from penstock.engine.pools.handler_slot import OpenHandler
+from penstock.engine.pools.threads import Threads
 from penstock.errors import WorkerDiedError
 from penstock.protocols import Bundle, Task
 from tests.engine.pools.handlers import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from penstock.ai.remote.limits.sharing import offered_limits
 from penstock.cost.accounts import Entries, taken_entries
+from penstock.engine.pools.handler_slot import HandlerSlot, Output
 from penstock.engine.pools.row_errors import record, recording
 from penstock.engine.pools.threads import joined
 from penstock.engine.pools.worker import packed_error
 from penstock.observe.events import RowError
-from penstock.protocols import Handler, WorkerContext
+from penstock.protocols import WorkerContext
 from penstock.types.ipc import from_ipc, to_ipc
 
 if TYPE_CHECKING:
@@ -57,54 +58,40 @@ class Worker:
     """An actor with one handler, opened with the first task, that works on one task at a time."""
 
     def __init__(self, packed_open: bytes) -> None:
-        self._packed_open = packed_open
-        self._handler: Handler | None = None
-        self._outputs: Iterator[pa.RecordBatch] | None = None
-        self._errors: list[RowError] = []  # failed rows since the last report
+        self.assign(packed_open)
 
     def assign(self, packed_open: bytes) -> None:
         """Set the handler to open with the next task."""
-        self._packed_open = packed_open
+        self._slot = HandlerSlot(lambda context: pickle.loads(packed_open)(context))
 
     def start(self, first_row: int, slices: Slices | None, *items: Any) -> Reply:
         """Start a task and return its first output."""
-        started = time.perf_counter()
-        try:
-            if self._handler is None:
-                self._handler = pickle.loads(self._packed_open)(WorkerContext(lambda: False, self._errors.append))
-            given = self._handler.process(input_from(slices, items), first_row)
-            if isinstance(given, pa.RecordBatch):
-                return reply(given, started, self._errors, is_done=True)
-            self._outputs = given
-        except BaseException as exc:
-            return failed(exc)
-        return self._next(started)
+        return self._reply(lambda: self._slot.start(input_from(slices, items), first_row))
 
     def resume(self) -> Reply:
         """Return the next output of the task."""
-        return self._next(time.perf_counter())
+        return self._reply(self._slot.next)
 
     def finish(self) -> Reply:
         """Return everything that the handler still holds as one batch."""
-        started = time.perf_counter()
-        try:
-            rest = [] if self._handler is None else list(self._handler.finish())
-            return reply(joined(rest) if rest else None, started, self._errors, is_done=True)
-        except BaseException as exc:
-            return failed(exc)
+        return self._reply(self._rest)
 
     def close(self) -> None:
         """Close the handler. Another one may be assigned then."""
-        handler, self._handler, self._outputs = self._handler, None, None
-        self._errors.clear()
-        if handler is not None:
-            handler.close()
+        self._slot.close()
 
-    def _next(self, started: float) -> Reply:
-        assert self._outputs is not None
+    def _rest(self) -> Output:
+        rest, (batch, _) = list[pa.RecordBatch](), self._slot.finish()
+        while batch is not None:
+            rest.append(batch)
+            batch, _ = self._slot.next()
+        return (joined(rest) if rest else None), True
+
+    def _reply(self, advance: Callable[[], Output]) -> Reply:
+        started = time.perf_counter()
         try:
-            batch = next(self._outputs, None)
-            return reply(batch, started, self._errors, is_done=batch is None)
+            batch, is_done = advance()
+            return reply(batch, started, self._slot.take_errors(), is_done=is_done)
         except BaseException as exc:
             return failed(exc)
 
@@ -128,7 +115,7 @@ class AsyncWorker:
                     await self._heartbeat.first()
             with recording() as errors:
                 batch = await self._run(stage, handler.process(input_from(slices, items), first_row))
-            return reply(batch, started, errors, is_done=True)
+            return reply(batch, started, tuple(errors), is_done=True)
         except (Exception, asyncio.CancelledError) as exc:
             return failed(exc)
 
@@ -172,10 +159,7 @@ def input_from(slices: Slices | None, items: tuple[Any, ...]) -> Any:
     return batches[0] if len(batches) == 1 else joined(batches)
 
 
-def reply(batch: pa.RecordBatch | None, started: float, failed_rows: list[RowError], *, is_done: bool) -> Reply:
-    """Return a report with the failed rows since the last one, and clear those."""
-    errors = tuple(failed_rows)
-    failed_rows.clear()
+def reply(batch: pa.RecordBatch | None, started: float, errors: tuple[RowError, ...], *, is_done: bool) -> Reply:
     if batch is None:
         return None, ActorReport(busy_s=time.perf_counter() - started, errors=errors, spent=taken_entries())
     packed = to_ipc(batch)

@@ -192,7 +192,7 @@ class OddSource:
 
 def test_whatever_goes_wrong_with_an_answer_ends_the_query(on_ray: None) -> None:
     assert ps.read_source(OddSource("table")).to_pydict() == {"a": [1]}
-    with pytest.raises(ReadError, match=r"Source 'odd': the read.. of a task yielded builtins.dict"):
+    with pytest.raises(ReadError, match=r"Source 'odd': read.. of a task yielded builtins.dict"):
         ps.read_source(OddSource("dict")).collect()
     with pytest.raises(RuntimeError, match="this error stays at home"):
         ps.read_source(OddSource("error")).collect()

@@ -1,0 +1,73 @@
+"""One handler in a worker: opened on first use, with the outputs of its task drawn one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.observe.events import RowError
+from penstock.protocols import Handler, WorkerContext
+
+OpenHandler = Callable[[WorkerContext], Handler]
+Output = tuple[pa.RecordBatch | None, bool]  # the next output of a task, and whether it is the last
+
+
+class HandlerSlot:
+    """Drives a handler on one task at a time. Used by one thread at a time."""
+
+    def __init__(
+        self, open_handler: OpenHandler, is_cancelled: Callable[[], bool] = lambda: False, worker: int = 0
+    ) -> None:
+        self._open_handler = open_handler
+        self._errors: list[RowError] = []  # since they were last taken
+        self._context = WorkerContext(is_cancelled, self._errors.append, worker)
+        self._outputs: Iterator[pa.RecordBatch] | None = None
+        self.handler: Handler | None = None
+
+    def open(self) -> Handler:
+        if self.handler is None:
+            self.handler = self._open_handler(self._context)
+        return self.handler
+
+    def start(self, item: Any, first_row: int) -> Output:
+        """Start a task and return its first output."""
+        given = self.open().process(item, first_row)
+        if isinstance(given, pa.RecordBatch):
+            return given, True
+        self._outputs = given
+        return self.next()
+
+    def next(self) -> Output:
+        """Return the next output of the task."""
+        assert self._outputs is not None
+        batch = next(self._outputs, None)
+        return batch, batch is None
+
+    def finish(self) -> Output:
+        """Return the first output that the handler still holds; ``next`` returns the others."""
+        self._outputs = iter(()) if self.handler is None else self.handler.finish()
+        return self.next()
+
+    @property
+    def is_resting(self) -> bool:
+        """A task has more outputs."""
+        return self._outputs is not None
+
+    def end_task(self) -> None:
+        self._outputs = None
+
+    def take_errors(self) -> tuple[RowError, ...]:
+        """Return the failed rows since the last call."""
+        if not self._errors:
+            return ()
+        taken = tuple(self._errors)
+        self._errors.clear()
+        return taken
+
+    def close(self) -> None:
+        handler, self.handler, self._outputs = self.handler, None, None
+        self._errors.clear()
+        if handler is not None:
+            handler.close()
