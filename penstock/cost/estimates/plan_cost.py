@@ -7,22 +7,16 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock.config import get_config
 from penstock.cost.accounts import Account, accounting
 from penstock.cost.estimates.estimate import PER_ROWS, CostEstimate
-from penstock.cost.estimates.projection import NOTHING, Interval, ModelEstimate, project_calls
-from penstock.cost.estimates.sample import RowSample, free_parts, sampled
+from penstock.cost.estimates.projection import Interval, ModelEstimate, project_calls
+from penstock.cost.estimates.sample import RowSample, sampled
 from penstock.cost.prices import prices_date
 from penstock.engine.runners import run
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.nodes import Plan, SetOperation, called_functions, has_async_call, walk_plan
 from penstock.protocols import Priced
-
-MIN_MEASURED_S = 0.25
-"""A run must take this much longer than that of a single row to measure the time of rows."""
-
-MAX_ROWS = 1_000_000
 
 
 def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
@@ -32,17 +26,23 @@ def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
     part = sampled(plan, int(sample))
     num_rows = PER_ROWS if part.total_rows is None else part.total_rows
     account = Account(is_sample=True)
+    started = time.perf_counter()
     with accounting(account):
-        if has_async_call(part.plan):
-            _drain(part.plan)
+        for _ in run(part.plan):
+            pass
     models = project_calls(account.calls, part.num_rows, num_rows)
-    work = sum((working_time(each, int(sample), num_rows) for each in free_parts(plan)), NOTHING)
-    seconds = _longest([work, *(model.seconds for model in models)])
+    seconds = _longest([_work(time.perf_counter() - started, part, num_rows), *(model.seconds for model in models)])
     unseen = 0.0
     if not models and any(map(_is_model_call, called_functions(part.plan))) and 0 < part.num_rows < num_rows:
         unseen = min(1.0, 3 / part.num_rows) * num_rows  # "rule of three": the 95 % bound of a share never seen
     notes = _notes(part, account, models, unseen)
     return CostEstimate.of(part.total_rows, part.num_rows, models, seconds, account.dollars, notes, unseen)
+
+
+def _work(sample_s: float, part: RowSample, num_rows: int) -> Interval:
+    """Return the rough time for all rows without a model: between that of the sample and as much for each row."""
+    each_s = 0.0 if has_async_call(part.plan) else sample_s * num_rows / max(part.num_rows, 1)
+    return Interval(math.sqrt(sample_s * max(each_s, sample_s)), sample_s, max(each_s, sample_s))
 
 
 def _is_model_call(spec: UdfSpec | BatchSpec) -> bool:
@@ -54,36 +54,6 @@ def _longest(times: Iterable[Interval | None]) -> Interval | None:
     known = list(times)
     ends = [(each.middle, each.low, each.high) for each in known if each is not None]
     return None if None in known else Interval(*map(max, zip(*ends, strict=True)))
-
-
-def working_time(plan: Plan, sample: int, num_rows: int) -> Interval:
-    """Return the rough time that this machine works on rows, by running more and more of them until it is measurable.
-
-    The start-up time, such as that of loading a model, is measured with a single row.
-    """
-    one = sampled(plan, 1)
-    if not one.num_rows:
-        return NOTHING
-    start_s = _drain(one.plan)
-    if start_s < MIN_MEASURED_S:
-        start_s = _drain(one.plan)  # now that everything is imported
-    while True:
-        part = sampled(plan, sample)
-        rows_s = max(0.0, _drain(part.plan) - start_s)
-        if rows_s >= MIN_MEASURED_S or part.num_rows < sample or sample >= MAX_ROWS:
-            break
-        sample *= 8
-    high = rows_s / part.num_rows * num_rows
-    low = high / get_config().thread_count
-    return Interval(start_s + math.sqrt(low * high), start_s + low, start_s + high)
-
-
-def _drain(plan: Plan) -> float:
-    """Run a plan to its end; return the seconds that it took."""
-    started = time.perf_counter()
-    for _ in run(plan):
-        pass
-    return time.perf_counter() - started
 
 
 def _notes(part: RowSample, account: Account, models: Sequence[ModelEstimate], unseen: float) -> tuple[str, ...]:
