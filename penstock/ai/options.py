@@ -1,4 +1,4 @@
-"""The options of AI functions: those of the engine taken out and checked, the rest left for the provider."""
+"""Options of AI functions: check those of the engine, and leave the rest to the provider."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from penstock.udf.options import check_whole, make_policy
 
 ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
 
-OF_REQUESTS = ("timeout", "requests_per_minute", "tokens_per_minute", "price")
-OF_SINGLE_REQUESTS = ("max_concurrency", "requests_per_minute", "tokens_per_minute")
+REMOTE_ONLY = ("timeout", "requests_per_minute", "tokens_per_minute", "price")
+NOT_FOR_BATCHES = ("max_concurrency", "requests_per_minute", "tokens_per_minute")
 
 
 @dataclass(frozen=True)
 class AiOptions:
-    """What a call says about its calls: when they fail, how many at once, and what is for the provider to read."""
+    """The options of one AI function: error policy, call settings, and those of the provider."""
 
     policy: Policy
     settings: CallSettings
     rest: Mapping[str, Any]
-    of_requests: tuple[str, ...] = ()  # those that were given and mean something for remote models alone
+    remote_only: tuple[str, ...] = ()  # given options that apply only to remote models
 
     @staticmethod
     def of(function: str, options: Mapping[str, Any]) -> AiOptions:
-        """Take out what is the engine's; what is None counts as not given."""
+        """Split and check options. None counts as not given."""
         given = {name: value for name, value in options.items() if value is not None}
         taken = {name: given.pop(name) for name in CALL_OPTIONS if name in given}
         for name, least in (("max_retries", 0), ("max_concurrency", 1), ("batch_max_requests", 1)):
@@ -74,32 +74,33 @@ class AiOptions:
             price,
             _batch_settings(function, taken),
         )
-        return AiOptions(policy, settings, given, tuple(name for name in OF_REQUESTS if name in taken))
+        return AiOptions(policy, settings, given, tuple(name for name in REMOTE_ONLY if name in taken))
 
     def check_provider(self, function: str, provider: Provider) -> None:
-        """Refuse ``batch_api`` where the provider has none."""
+        """Refuse ``batch_api`` if the provider has none."""
         if self.settings.batch is not None and not provider.has_batch_api:
             raise InvalidArgumentError(
                 f"{function}: batch_api=True is for providers with a batch API, 'openai' and 'anthropic'; "
-                f"{provider.name!r} has none. Leave it out, and rows are asked one by one, many at once."
+                f"{provider.name!r} has none. Leave it out to send requests one by one."
             )
 
     def check_local(self, function: str, model: str) -> None:
-        """Refuse what would do nothing for a model that sends no requests."""
-        for name in self.of_requests:
+        """Refuse options that have no effect on a model that sends no requests."""
+        for name in self.remote_only:
             raise InvalidArgumentError(
-                f"{function}: {name} is for requests to remote models, and {model} sends none: it is given batches in "
-                "workers of its own; leave it out."
+                f"{function}: {name} is for remote models, and {model} runs on this machine; leave it out."
             )
 
 
 def check_labels(function: str, labels: Any) -> tuple[str, ...]:
-    """Return labels as a tuple: at least one, texts, none twice."""
+    """Return labels as a tuple. Refuse none at all, other values than texts, and duplicates."""
     given = [labels] if isinstance(labels, str) else labels
     if not isinstance(given, Sequence) or not given or not all(isinstance(label, str) for label in given):
-        raise InvalidArgumentError(f"{function}: labels is a list of texts such as ['cat', 'dog']; got {labels!r}.")
+        raise InvalidArgumentError(
+            f"{function}: labels must be a list of texts such as ['cat', 'dog']; got {labels!r}."
+        )
     if len(set(given)) < len(given):
-        raise InvalidArgumentError(f"{function}: a label stands twice in {list(given)!r}.")
+        raise InvalidArgumentError(f"{function}: a label occurs twice in {list(given)!r}.")
     return tuple(given)
 
 
@@ -111,14 +112,14 @@ def _check_positive(function: str, name: str, value: Any) -> None:
 
 
 def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | None:
-    """Return how batches are made, None where calls are made one by one."""
+    """Return the settings of the batch API, None without it."""
     is_batch = taken.get("batch_api", False)
     if not isinstance(is_batch, bool):
-        raise InvalidArgumentError(f"{function}: batch_api={is_batch!r} is neither True nor False.")
-    for name in OF_SINGLE_REQUESTS if is_batch else ("batch_poll_interval", "batch_max_requests"):
+        raise InvalidArgumentError(f"{function}: batch_api={is_batch!r} must be True or False.")
+    for name in NOT_FOR_BATCHES if is_batch else ("batch_poll_interval", "batch_max_requests"):
         if name in taken:
             raise InvalidArgumentError(
-                f"{function}: {name} means nothing {'with' if is_batch else 'without'} batch_api=True; leave it out."
+                f"{function}: {name} has no effect {'with' if is_batch else 'without'} batch_api=True; leave it out."
             )
     if not is_batch:
         return None
@@ -127,4 +128,4 @@ def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | 
 
 def _check_cache(function: str, cache: Any) -> None:
     if cache is not None and not isinstance(cache, bool):
-        raise InvalidArgumentError(f"{function}: cache={cache!r} is neither True nor False.")
+        raise InvalidArgumentError(f"{function}: cache={cache!r} must be True or False.")

@@ -1,4 +1,4 @@
-"""Which provider a name means, and which one is meant where nobody says."""
+"""Providers by name, and the default provider."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from penstock.ai.provider import Provider
 from penstock.errors import InvalidArgumentError, did_you_mean
 
-# Where each provider is, loaded when it is named.
+# Modules and classes, imported when they are needed.
 KNOWN: Mapping[str, tuple[str, str]] = {
     "openai": ("penstock.ai.remote.openai", "OpenAIProvider"),
     "anthropic": ("penstock.ai.remote.wires.anthropic", "AnthropicProvider"),
@@ -19,11 +19,11 @@ KNOWN: Mapping[str, tuple[str, str]] = {
     "lm_studio": ("penstock.ai.remote.openai", "LmStudioProvider"),
     "ollama": ("penstock.ai.remote.openai", "OllamaProvider"),
     "transformers": ("penstock.ai.local.transformers", "TransformersProvider"),
-    "vllm": ("penstock.ai.remote.vllm", "VllmProvider"),
-    "vllm-prefix-caching": ("penstock.ai.remote.vllm", "PrefixCachingProvider"),
+    "vllm": ("penstock.ai.remote.openai", "VllmProvider"),
+    "vllm-prefix-caching": ("penstock.ai.remote.openai", "PrefixCachingProvider"),
 }
 
-# Prompts go to the cloud where nobody says otherwise; what runs on a laptop's processor does so.
+# By default prompts go to the cloud, and models small enough for a laptop run on this machine.
 DEFAULTS = {"prompt": "openai"}
 LOCAL = "transformers"
 
@@ -32,11 +32,11 @@ _chosen: list[Provider] = []  # by set_provider, the last one
 
 
 def set_provider(provider: str | Provider, **options: Any) -> None:
-    """Choose the provider of the AI functions that name none, and how it is reached.
+    """Set the default provider of the AI functions, and its options.
 
-    ``options`` are the provider's own, such as ``api_key`` and ``base_url``; a later ``provider="openai"`` in a call
-    means the provider with these options too. Without a word, ``prompt`` means ``openai`` and the others mean
-    ``transformers``, unless PENSTOCK_PROVIDER names one.
+    ``options`` are those of the provider, such as ``api_key`` and ``base_url``. A later ``provider="openai"`` in a call
+    uses them too. The initial default is ``openai`` for ``prompt`` and ``transformers`` for the others, unless
+    PENSTOCK_PROVIDER names one.
 
     >>> ps.set_provider("openai", base_url="http://localhost:8000/v1", api_key="none")
     """
@@ -46,7 +46,7 @@ def set_provider(provider: str | Provider, **options: Any) -> None:
 
 
 def attach_provider(provider: str | Provider, name: str | None = None, **options: Any) -> None:
-    """Make a provider known by its name, or by another: ``prompt(..., provider=name)`` then means it.
+    """Register a provider under its name, or another one, for ``prompt(..., provider=name)``.
 
     >>> ps.attach_provider("openai", "vllm-a", base_url="http://localhost:8000/v1", api_key="none")
     """
@@ -55,7 +55,7 @@ def attach_provider(provider: str | Provider, name: str | None = None, **options
     elif not isinstance(provider, Provider):
         raise InvalidArgumentError(f"attach_provider takes a ps.Provider or its name; got {type(provider).__name__}.")
     elif options:
-        raise InvalidArgumentError("Options are for a provider given by name; this one is made already.")
+        raise InvalidArgumentError("Options are for a provider given by name, not for an object.")
     known_as = name or getattr(provider, "name", None)
     if not known_as or not isinstance(known_as, str):
         raise InvalidArgumentError(
@@ -65,13 +65,13 @@ def attach_provider(provider: str | Provider, name: str | None = None, **options
 
 
 def detach_providers() -> None:
-    """Forget all that was set and attached."""
+    """Remove all registered providers and the default."""
     _attached.clear()
     _chosen.clear()
 
 
 def find_provider(given: str | Provider | None, function: str) -> Provider:
-    """Return the provider that a call means."""
+    """Return the provider for a call."""
     if isinstance(given, Provider):
         return given
     if given is None and _chosen:
@@ -83,16 +83,18 @@ def find_provider(given: str | Provider | None, function: str) -> Provider:
 
 
 def make_provider(name: str, options: Mapping[str, Any]) -> Provider:
-    """Return a provider by name, with options that are checked against what it takes."""
+    """Return a provider by name, with checked options."""
     if name in _attached and name not in KNOWN:
         if options:
-            raise InvalidArgumentError(f"Provider {name!r} was attached as it is; make another to give it options.")
+            raise InvalidArgumentError(
+                f"Provider {name!r} was attached as an object; create another one with these options."
+            )
         return _attached[name]
     if name not in KNOWN:
         names = sorted({*KNOWN, *_attached})
         raise InvalidArgumentError(
             f"Provider {name!r} is not known; known are: {', '.join(names)}.{did_you_mean(name, names)} "
-            "One of your own is made known by ps.attach_provider(...)."
+            "Register your own with ps.attach_provider(...)."
         )
     module, class_name = KNOWN[name]
     cls = getattr(importlib.import_module(module), class_name)
@@ -104,6 +106,6 @@ def make_provider(name: str, options: Mapping[str, Any]) -> Provider:
                 f"{did_you_mean(option, taken)}"
             )
     if options.get("api_key", "") is None:
-        raise InvalidArgumentError("api_key is None: the variable that it was taken from is not set.")
+        raise InvalidArgumentError("api_key is None; is its environment variable set?")
     provider: Provider = cls(**options)
     return provider

@@ -12,8 +12,7 @@ from penstock.ai.exchange import PromptSettings
 from penstock.ai.options import ON_ERROR, AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.registry import find_provider, make_provider
-from penstock.ai.remote.openai import OpenAIProvider
-from penstock.ai.remote.vllm import VllmProvider
+from penstock.ai.remote.openai import OpenAIProvider, VllmProvider
 from penstock.ai.remote.wires import chat as chat_wire
 from penstock.ai.remote.wires.wire import Endpoint
 from penstock.errors import InvalidArgumentError

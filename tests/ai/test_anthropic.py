@@ -107,7 +107,9 @@ def test_sampling_is_for_models_that_know_it_by_the_version_of_the_api_that_know
     assert (sent["temperature"], sent["top_p"], wire.api_version) == (0, 0.9, "2023-06-01")
     assert MessagesWire("claude-sonnet-4-6").api_version == "2026-10-21"
     for model in ("claude-opus-4-7", "claude-opus-5", HAIKU):
-        with pytest.raises(InvalidArgumentError, match=f"'{model}' takes no temperature: Claude has not since 4.7"):
+        with pytest.raises(
+            InvalidArgumentError, match=f"'{model}' takes no temperature, like all Claude models since 4.7"
+        ):
             MessagesWire(model, {"temperature": 0})
 
 
@@ -115,13 +117,13 @@ def test_sampling_is_for_models_that_know_it_by_the_version_of_the_api_that_know
     ("options", "error"),
     [
         ({"temprature": 0}, "does not take 'temprature'.*Did you mean 'temperature'"),
-        ({"seed": 1}, "cannot honour 'seed': the Messages API has none"),
+        ({"seed": 1}, "does not support 'seed': the Messages API has none"),
         ({"use_chat_completions": True}, "that is OpenAI's API"),
         ({"max_tokens": 0}, "1 or more; got 0"),
         ({"reasoning": "low"}, "takes a dict with effort"),
         ({"reasoning": {"effort": "huge"}}, "'huge' is not known; use one of none, minimal, low"),
-        ({"reasoning": {"budget_tokens": 2000}}, "has no budget for thoughts"),
-        ({"tools": [add]}, "Python functions go into tool_functions="),
+        ({"reasoning": {"budget_tokens": 2000}}, "takes no reasoning budget"),
+        ({"tools": [add]}, "Pass Python functions as tool_functions="),
     ],
 )
 def test_options_are_checked_when_the_wire_is_built(options: dict[str, Any], error: str) -> None:
@@ -150,9 +152,9 @@ def test_reasoning_by_generation(model: str, reasoning: Any, thinking: Any, effo
 
 def test_thoughts_do_not_take_the_room_of_the_answer() -> None:
     assert body(model=OLD, options={"reasoning": {"effort": "high"}})["max_tokens"] == 2 * 16_384
-    with pytest.raises(InvalidArgumentError, match="leaves no room for an answer after thoughts of 16384"):
+    with pytest.raises(InvalidArgumentError, match="leaves no room for an answer after 16384 reasoning tokens"):
         MessagesWire(OLD, {"reasoning": {"effort": "high"}, "max_tokens": 1000})
-    with pytest.raises(InvalidArgumentError, match="always thinks"):
+    with pytest.raises(InvalidArgumentError, match="always reasons"):
         MessagesWire("claude-opus-5-5", {"reasoning": {"effort": "none"}})
 
 

@@ -26,10 +26,9 @@ from penstock.ai.conversation import (
 from penstock.ai.provider import ImageEmbedding
 from penstock.ai.remote.wires.google import (
     GenerateWire,
+    GoogleEmbeddings,
     GoogleProvider,
-    embed_call,
     embedding_dimensions,
-    read_embeddings,
 )
 from penstock.ai.structured.formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
@@ -115,7 +114,7 @@ def test_options_by_their_names() -> None:
     [
         ({"temprature": 0}, "'google' does not take 'temprature'.*Did you mean 'temperature'"),
         ({"use_chat_completions": True}, "use provider 'openai' with base_url="),
-        ({"reasoning": {"effort": "none"}}, "'gemini-3.8-flash' always thinks"),
+        ({"reasoning": {"effort": "none"}}, "'gemini-3.8-flash' always reasons"),
         ({"reasoning": {"depth": 3}}, "takes a dict with effort"),
         ({"reasoning": {"effort": "low", "max_tokens": 3}}, "not both"),
         ({"tools": "google_search"}, "takes the provider's own tools as dicts"),
@@ -225,7 +224,7 @@ def test_the_tokens_of_several_answers_are_counted_once() -> None:
     first, second = answers(candidate({"text": "a"}), candidate({"text": "b"}, index=1))
     assert (first.text, second.text) == ("a", "b")
     assert (first.input_tokens, first.output_tokens) == (12, 25)
-    assert (second.input_tokens, second.output_tokens, second.cached_tokens) == (0, 0, 0)
+    assert (second.input_tokens, second.output_tokens, second.cached_tokens) == (None, None, None)
 
 
 def test_function_calls_go_back_unchanged() -> None:
@@ -276,7 +275,7 @@ def test_a_missing_field_is_named(broken: dict[str, Any], named: str) -> None:
 
 
 def test_embeddings() -> None:
-    call = embed_call(["a", "b"], "gemini-embedding-2", 2)
+    call = GoogleEmbeddings("gemini-embedding-2", 2).call(["a", "b"])
     assert call.path == "/v1beta/models/gemini-embedding-2:batchEmbedContents"
     assert call.body == {
         "requests": [
@@ -288,8 +287,10 @@ def test_embeddings() -> None:
             for text in "ab"
         ]
     }
-    assert "outputDimensionality" not in embed_call(["a"], "gemini-embedding-2", None).body["requests"][0]
-    vectors = read_embeddings({"embeddings": [{"values": [0.5, 1]}, {"values": [2, 3], "shape": [2]}]})
+    assert "outputDimensionality" not in GoogleEmbeddings("gemini-embedding-2", None).call(["a"]).body["requests"][0]
+    vectors = GoogleEmbeddings("gemini-embedding-2", None).read(
+        {"embeddings": [{"values": [0.5, 1]}, {"values": [2, 3], "shape": [2]}]}
+    )
     assert vectors.dtype == np.float32
     assert vectors.tolist() == [[0.5, 1], [2, 3]]
 
@@ -304,7 +305,7 @@ def test_embeddings() -> None:
 )
 def test_a_broken_embedding_is_named(broken: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidAnswerError, match=named):
-        read_embeddings(broken)
+        GoogleEmbeddings("gemini-embedding-2", None).read(broken)
 
 
 def test_dimensions_are_known_beforehand() -> None:

@@ -120,7 +120,7 @@ def test_a_refused_key_ends_the_query(server: ModelServer, status: int) -> None:
 
 def test_an_empty_account_ends_the_query(server: ModelServer) -> None:
     server.change(faults=[faults.RateLimited(code="insufficient_quota", message="You exceeded your quota")])
-    with pytest.raises(QuotaExceededError, match="add credit"):
+    with pytest.raises(QuotaExceededError, match="Add credit"):
         asked(on_error="null").collect()
 
 

@@ -42,9 +42,9 @@ def test_vectors_go_to_their_texts(raw_server: RawServer, indices: list[Any]) ->
 
 
 @pytest.mark.parametrize("indices", [[0, 0, 1], [1, 2, 3], [0, None, 2], ["0", "2", "1"], [-1, 0, 1]], ids=str)
-def test_vectors_of_nobody_knows_whom(raw_server: RawServer, indices: list[Any]) -> None:
+def test_vectors_with_wrong_numbers(raw_server: RawServer, indices: list[Any]) -> None:
     raw_server.say({"data": [{"index": i, "embedding": [1, 0]} for i in indices]})
-    with pytest.raises(UdfError, match="whose is whose"):
+    with pytest.raises(UdfError, match="does not identify their texts"):
         embedded(["a", "b", "c"], max_retries=1)
     assert len(raw_server.requests) == 2
 

@@ -380,9 +380,9 @@ def test_a_write_leaves_failed_rows_beside_it(server: ModelServer, tmp_path: Pat
         ({"system_message": 5}, r"system_message"),
         ({"return_format": 5}, r"return_format"),
         ({"max_errors": 5}, r"on_error"),
-        ({"batch_api": "yes"}, r"neither True nor False"),
-        ({"batch_api": True, "max_concurrency": 5}, r"max_concurrency means nothing with batch_api"),
-        ({"batch_poll_interval": 5}, r"batch_poll_interval means nothing without batch_api"),
+        ({"batch_api": "yes"}, r"must be True or False"),
+        ({"batch_api": True, "max_concurrency": 5}, r"max_concurrency has no effect with batch_api"),
+        ({"batch_poll_interval": 5}, r"batch_poll_interval has no effect without batch_api"),
         ({"batch_api": True, "batch_poll_interval": 0}, r"batch_poll_interval=0"),
         ({"batch_api": True, "batch_max_requests": 0}, r"batch_max_requests"),
     ],
@@ -396,7 +396,7 @@ def test_columns_that_nobody_can_read(server: ModelServer) -> None:
     df = ps.from_pydict({"v": np.zeros((2, 8), np.float32)}).select(
         ps.col("v").cast(ps.DataType.embedding(ps.DataType.float32(), 8))
     )
-    with pytest.raises(TypeMismatchError, match="mean nothing to a language model"):
+    with pytest.raises(TypeMismatchError, match="a language model cannot read"):
         df.select(prompt(ps.col("v"), model="gpt-5"))
 
 

@@ -183,7 +183,7 @@ def test_a_refused_key_ends_embedding_too(server: ModelServer) -> None:
     with pytest.raises(AuthenticationError, match=r"api_key="):
         df.collect()
     server.change(faults=[faults.RateLimited(code="insufficient_quota")])
-    with pytest.raises(QuotaExceededError, match=r"add credit"):
+    with pytest.raises(QuotaExceededError, match=r"Add credit"):
         df.collect()
 
 
@@ -391,19 +391,19 @@ def test_a_saved_plan_takes_its_key_from_the_environment(server: ModelServer, mo
         ({"api_key": " \n"}, "api_key is empty"),
         ({"api_key": "sk-abc "}, "spaces at its ends"),
         ({"api_key": "sk-\nabc"}, "control characters"),
-        ({"api_key": "ключ"}, "not ASCII"),
-        ({"api_key": 5}, "api_key is a text or a Secret; got int"),
+        ({"api_key": "ключ"}, "non-ASCII"),
+        ({"api_key": 5}, "api_key must be a text or a Secret; got int"),
         ({"api_key": Secret("sk-\tabc")}, "control characters"),
-        ({"base_url": 5}, "base_url is a text such as 'https://host/v1'; got int"),
+        ({"base_url": 5}, "base_url must be a text such as 'https://host/v1'; got int"),
         ({"base_url": None}, "got NoneType"),
-        ({"base_url": "localhost:8000/v1"}, "does not begin with http://"),
-        ({"base_url": "htp://x/v1"}, "does not begin with http://"),
-        ({"base_url": "http://"}, "does not begin with http://"),
-        ({"base_url": "http://x:99999"}, "does not begin with http://"),
+        ({"base_url": "localhost:8000/v1"}, "must start with http://"),
+        ({"base_url": "htp://x/v1"}, "must start with http://"),
+        ({"base_url": "http://"}, "must start with http://"),
+        ({"base_url": "http://x:99999"}, "must start with http://"),
         ({"base_url": "http://joe:hunter2@host/v1"}, "api_key="),
         ({"base_url": "joe:hunter2@host/v1"}, "api_key="),
-        ({"headers": ["a"]}, "headers is a dict"),
-        ({"headers": "a"}, "headers is a dict"),
+        ({"headers": ["a"]}, "headers must be a dict"),
+        ({"headers": "a"}, "headers must be a dict"),
         ({"headers": {"X-A": "a\nb"}}, "control characters"),
     ],
     ids=str,
@@ -425,5 +425,5 @@ def test_what_the_environment_says_is_checked_too(model_server: ModelServer, mon
         prompt(ps.col("q"), model="m")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://host")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\x01")
-    with pytest.raises(InvalidArgumentError, match="OPENAI_API_KEY is no key"):
+    with pytest.raises(InvalidArgumentError, match="OPENAI_API_KEY is not a key"):
         prompt(ps.col("q"), model="m")

@@ -163,9 +163,9 @@ def test_options_that_make_no_sense(options: dict[str, Any], message: str, llama
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"timeout": 600}, "timeout is for requests to remote models"),
-        ({"requests_per_minute": 60}, "requests_per_minute is for requests to remote models"),
-        ({"tokens_per_minute": 60}, "tokens_per_minute is for requests to remote models"),
+        ({"timeout": 600}, "timeout is for remote models"),
+        ({"requests_per_minute": 60}, "requests_per_minute is for remote models"),
+        ({"tokens_per_minute": 60}, "tokens_per_minute is for remote models"),
         ({"tool_functions": [weather]}, "tool_functions are for models that call tools"),
     ],
 )

@@ -342,7 +342,7 @@ def test_models_with_the_same_options_for_all_rows_say_so(local: EchoProvider) -
             "either kept .* or left out",
         ),
         (lambda: OpenAIProcessorConfig(model="m", sampling_params={"n": 0}), "n must be a whole number of 1 or more"),
-        (lambda: HttpRequestProcessorConfig(url="ftp://x"), "does not begin with http://"),
+        (lambda: HttpRequestProcessorConfig(url="ftp://x"), "must start with http://"),
         (lambda: HttpRequestProcessorConfig(url="http://x", qps=0), "qps must be a number above 0"),
         (lambda: HttpRequestProcessorConfig(url="http://x", session_factory=print), "session_factory is not taken"),
         (lambda: build_processor({"model": "m"}), "takes a config of penstock.llm; got dict"),

@@ -18,7 +18,7 @@ from penstock.ai.local import chat
 from penstock.ai.local.checkpoint import OPTIONS, Checkpoint, batch_size_of, resources_of
 from penstock.ai.local.length_batches import batches_by_length, padded
 from penstock.ai.provider import Prompter, Prompting
-from penstock.ai.remote.wires.wire import check_row_options
+from penstock.ai.remote.wires.bodies import check_row_options
 from penstock.errors import InvalidArgumentError, PenstockError, RequestRefusedError
 
 PROMPT_OPTIONS = (

@@ -1,4 +1,4 @@
-"""Where servers are: addresses checked before anything is sent and shown without secrets, and the proxy on the way."""
+"""Addresses of servers: check them, join paths, hide secrets in them, and find proxies."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from penstock.storage.secret import hidden
 
 
 def checked_address(url: Any, what: str = "base_url") -> str:
-    """Return an address of a server, or say what is wrong with it. A password in it is refused and never printed.
+    """Check the address of a server. A password in it is refused and never printed.
 
     >>> checked_address("http://localhost:8000/v1")
     'http://localhost:8000/v1'
     """
     if not isinstance(url, str):
-        raise InvalidArgumentError(f"{what} is a text such as 'https://host/v1'; got {type(url).__name__}.")
+        raise InvalidArgumentError(f"{what} must be a text such as 'https://host/v1'; got {type(url).__name__}.")
     address: str = url.strip()
     before_query = address.partition("?")[0]
     if "@" in (before_query.partition("//")[2].partition("/")[0] if "//" in address else before_query):
         raise InvalidArgumentError(
-            f"{what} has a user name or a password before '@'. Addresses are shown in errors and logs: give a key by "
-            "api_key=, other credentials by headers=."
+            f"{what} has a user name or a password before '@', and addresses appear in errors and logs. Pass a key as "
+            "api_key=, other credentials as headers=."
         )
     try:
         parts = urlsplit(address)
@@ -34,14 +34,14 @@ def checked_address(url: Any, what: str = "base_url") -> str:
         is_complete = False
     if not is_complete or not address.isprintable() or " " in address:
         raise InvalidArgumentError(
-            f"{what}={hidden(before_query)!r} does not begin with http:// or https:// and a host, as "
-            "'http://localhost:8000/v1' does."
+            f"{what}={hidden(before_query)!r} must start with http:// or https:// and a host, as in "
+            "'http://localhost:8000/v1'."
         )
     return address
 
 
 def without_end(url: str, end: str) -> str:
-    """Return an address without an end of its path, which the paths of calls begin with.
+    """Return an address without the end of its path, as the paths of calls begin with it.
 
     >>> without_end("https://host/v1/?a=1", "/v1")
     'https://host?a=1'
@@ -51,7 +51,7 @@ def without_end(url: str, end: str) -> str:
 
 
 def joined(url: str, path: str) -> str:
-    """Return the address of a path below another; a query, such as Azure's version of the API, goes with every call.
+    """Return an address with a path added. Its query, such as Azure's API version, is part of every call.
 
     >>> joined("https://host/v1/?api-version=1", "/responses")
     'https://host/v1/responses?api-version=1'
@@ -61,7 +61,7 @@ def joined(url: str, path: str) -> str:
 
 
 def shown(url: str, base: str = "") -> str:
-    """Return an address, seen from ``base``, as it may be printed: without user, password and query.
+    """Return an address, relative to ``base``, for messages: without user, password and query.
 
     >>> shown("/v2?key=abc", "http://joe:pw@host/v1"), shown("http://joe:pw@host:81/x")
     ('http://host/v2', 'http://host:81/x')
@@ -75,14 +75,14 @@ def shown(url: str, base: str = "") -> str:
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy; ``authorization`` is the header that says who we are to it."""
+    """A proxy, with its Proxy-Authorization header."""
 
     url: str
     authorization: str | None = field(default=None, repr=False)
 
 
 def proxy_for(url: str) -> Proxy | None:
-    """Return the proxy that the environment names for an address: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, not NO_PROXY."""
+    """Return the proxy for an address from the environment: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY."""
     parts = urlsplit(url)
     proxies = urllib.request.getproxies()
     found = proxies.get(parts.scheme) or proxies.get("all")
@@ -92,7 +92,7 @@ def proxy_for(url: str) -> Proxy | None:
     if proxy.scheme not in ("http", "https") or not proxy.hostname:
         raise UnreachableError(
             f"The environment names the proxy {shown(found)} for {shown(url)}; only http:// and https:// proxies are "
-            f"taken. Set {parts.scheme.upper()}_PROXY to one, or NO_PROXY={parts.hostname} to go without."
+            f"supported. Set {parts.scheme.upper()}_PROXY to one, or NO_PROXY={parts.hostname} to connect directly."
         )
     address = proxy._replace(netloc=proxy.netloc.rpartition("@")[2]).geturl()
     if proxy.username is None:

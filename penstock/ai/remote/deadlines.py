@@ -1,4 +1,4 @@
-"""Time limits of thousands of requests with one timer between them: a timer each costs a tenth of a request."""
+"""Timeouts of thousands of requests with one shared timer: a timer for each costs a tenth of a request."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LONGEST_TICK_S = 1.0
-TICKS_A_LIMIT = 10  # a request is given up at most a tenth of its limit too late
+MAX_TICK_S = 1.0
+TICKS_A_LIMIT = 10  # a request is cancelled at most a tenth of its limit too late
 
 
 class Deadlines:
-    """The requests of one event loop that must end in time. One that does not is cancelled, and is told why."""
+    """Deadlines of the requests of one event loop. A late request is cancelled and raises TimeoutError."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._until: dict[asyncio.Task[object], float] = {}
         self._late: set[asyncio.Task[object]] = set()
-        self._tick_s = LONGEST_TICK_S
+        self._tick_s = MAX_TICK_S
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Raise TimeoutError in the body, which awaits, once it has taken so long; not to be nested in a task."""
+        """Raise TimeoutError in the body after some seconds. Must not be nested in a task."""
         task = asyncio.current_task()
         assert task is not None
         self._until[task] = self._loop.time() + seconds
         if self._timer is None or seconds / TICKS_A_LIMIT < self._tick_s:
-            self._start(min(seconds / TICKS_A_LIMIT, LONGEST_TICK_S))
+            self._start(min(seconds / TICKS_A_LIMIT, MAX_TICK_S))
         try:
             yield
         except asyncio.CancelledError:
-            # Somebody else may have cancelled it as well, and then it is cancelled.
+            # If something else cancelled the task too, it stays cancelled.
             if task in self._late and not task.uncancel():
                 raise TimeoutError from None
             raise
@@ -47,9 +47,9 @@ class Deadlines:
     def _start(self, tick_s: float) -> None:
         self.close()
         self._tick_s = tick_s
-        self._timer = self._loop.call_later(tick_s, self._look)
+        self._timer = self._loop.call_later(tick_s, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         now = self._loop.time()
         for task, until in self._until.items():
@@ -59,4 +59,4 @@ class Deadlines:
         if self._until:
             self._start(self._tick_s)
         else:
-            self._tick_s = LONGEST_TICK_S
+            self._tick_s = MAX_TICK_S

@@ -1,10 +1,10 @@
-"""OpenAI, and everything that speaks its protocols: prompts by Responses or Chat Completions, embeddings."""
+"""OpenAI, and servers with its API: LM Studio, Ollama, vLLM and others."""
 
 from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,17 +26,17 @@ from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wires.bodies import batch_size_of, extra_body_of
-from penstock.ai.remote.wires.chat import ChatWire
+from penstock.ai.remote.wires.chat import ChatWire, CompletionsWire
 from penstock.ai.remote.wires.responses import ResponsesWire
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint, field_of
-from penstock.errors import InvalidAnswerError
+from penstock.errors import InvalidAnswerError, InvalidArgumentError
 
 BASE_URL = "https://api.openai.com/v1"
 
 DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 MAX_ITEMS, MAX_REQUEST_TOKENS, MAX_INPUT_TOKENS = 2048, 300_000, 8191
 ITEMS_A_CALL = 256
-"""Texts sent together where nobody says how many. More would save little, and wait longer for the slowest."""
+"""Default number of texts in a call. More would save little, and wait longer for the slowest."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class OpenAIProvider(RemoteProvider):
                 return super().model(task)
 
     def endpoint(self) -> Endpoint:
-        """Return the server; without a key there is none, where one is needed."""
+        """Return the server. Raise an error if it needs a key and there is none."""
         address = checked_address(self._base_url())
         return Endpoint(self.name, address, self.key(), headers=self.headers, if_unreachable=self.if_unreachable)
 
@@ -71,8 +71,7 @@ class OpenAIProvider(RemoteProvider):
         name = task.model or self.default_models.get("prompt") or self.model_name(task)
         options = dict(task.options)
         is_chat = options.pop("use_chat_completions", self.use_chat_completions)
-        make: Callable[..., Any] = ChatWire.of if is_chat else ResponsesWire.of
-        wire = make(task, self.name, name, options)
+        wire = (ChatWire if is_chat else ResponsesWire).of(task, self.name, name, options)
         return ApiPrompter(self.endpoint(), wire, name, task.settings, OpenAIBatches())
 
     def _embedder(self, task: TextEmbedding) -> ApiEmbedder:
@@ -104,7 +103,7 @@ class LmStudioProvider(OpenAIProvider):
 
 @dataclass(frozen=True)
 class OllamaProvider(OpenAIProvider):
-    """Ollama on this machine, or where OLLAMA_HOST says."""
+    """Ollama on this machine, or at OLLAMA_HOST."""
 
     use_chat_completions: bool = True
     name: str = "ollama"
@@ -119,9 +118,53 @@ class OllamaProvider(OpenAIProvider):
         return self.base_url or f"{host.rstrip('/')}/v1"
 
 
+VLLM_VARIABLE = "PENSTOCK_VLLM_BASE_URL"
+
+
+@dataclass(frozen=True)
+class VllmProvider(OpenAIProvider):
+    """A vLLM server at ``base_url`` or PENSTOCK_VLLM_BASE_URL.
+
+    With ``use_completions`` the model continues the prompt without its chat template.
+    """
+
+    use_chat_completions: bool = True
+    use_completions: bool = False
+    name: str = "vllm"
+    key_variables: ClassVar[tuple[str, ...]] = ()
+    if_unreachable: ClassVar[str] = "Start it with `vllm serve MODEL`, or give base_url=."
+    default_models: ClassVar[Mapping[str, str]] = {}
+    has_batch_api: ClassVar[bool] = False
+
+    def model(self, task: ModelTask) -> Model:
+        if not self._base_url():
+            raise InvalidArgumentError(
+                f"{task.function} with provider {self.name!r} cannot run the engine in this process yet; serve the "
+                f"model (`vllm serve MODEL`) and give its address by base_url= or {VLLM_VARIABLE}."
+            )
+        return super().model(task)
+
+    def _prompter(self, task: ModelTask) -> ApiPrompter:
+        if not self.use_completions:
+            return super()._prompter(task)
+        name = self.model_name(task)
+        wire = CompletionsWire.of(task, self.name, name, task.options)
+        return ApiPrompter(self.endpoint(), wire, name, task.settings)
+
+    def _base_url(self) -> str:
+        return self.base_url or os.environ.get(VLLM_VARIABLE) or ""
+
+
+@dataclass(frozen=True)
+class PrefixCachingProvider(VllmProvider):
+    """vLLM under the name that Daft has for it: vLLM caches prefixes by itself."""
+
+    name: str = "vllm-prefix-caching"
+
+
 @dataclass(frozen=True)
 class OpenAIEmbeddings:
-    """The embeddings API. Vectors come as base64, a third of the bytes of decimal numbers and no work to read."""
+    """``POST /embeddings``. Vectors are sent as base64: a third of the bytes of decimal numbers, and fast to read."""
 
     model: str
     dimensions: int | None
@@ -147,7 +190,7 @@ class OpenAIEmbeddings:
 
 
 def _places(indices: Sequence[Any]) -> Sequence[int]:
-    """Return where the vector of each text stands. Servers that do not number them, or all alike, send them in order.
+    """Return the position of the vector of each text. Servers that do not number vectors send them in order.
 
     >>> _places([1, 0]), _places([None, None]), _places([0, 0])
     ([1, 0], range(0, 2), range(0, 2))
@@ -156,7 +199,7 @@ def _places(indices: Sequence[Any]) -> Sequence[int]:
         return range(len(indices))
     if not all(type(index) is int for index in indices) or sorted(indices) != list(range(len(indices))):
         raise InvalidAnswerError(
-            f"the answer numbers its {len(indices)} vectors in a way that leaves open whose is whose"
+            f"the answer numbers its {len(indices)} vectors in a way that does not identify their texts"
         )
     return sorted(range(len(indices)), key=indices.__getitem__)
 
@@ -169,5 +212,5 @@ def _vector(given: str | list[float]) -> NDArray:
     except ValueError as exc:
         raise InvalidAnswerError(f"the answer has an 'embedding' that cannot be read: {exc}") from exc
     if vector.ndim != 1 or vector.dtype.kind not in "iuf":
-        raise InvalidAnswerError("the answer has an 'embedding' that is no list of numbers")
+        raise InvalidAnswerError("the answer has an 'embedding' that is not a list of numbers")
     return vector.astype(np.float32)

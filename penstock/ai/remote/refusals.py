@@ -1,4 +1,4 @@
-"""What servers mean by answers that are none: by their status, or by an error in the body of a 200."""
+"""Errors of servers by HTTP status, or by the error in a body with status 200."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.errors import (
 )
 from penstock.storage.secret import hidden
 
-MAX_TOLD = 500  # characters of a server's own words in an error
+MAX_MESSAGE = 500  # characters of a server's message in an error
 
 STATUSES = {
     **dict.fromkeys(("invalid_request_error", "invalid_argument", "badrequesterror", "bad_request_error"), 400),
@@ -33,33 +33,33 @@ STATUSES = {
     **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "resource_exhausted"), 429),
     **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached"), 429),
 }
-"""What the kinds of errors mean that providers name, for those that come without a status."""
+"""HTTP statuses of error codes and types, for errors without a status."""
 
 
 def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: str, base_url: str) -> ProviderError:
-    """Return what an answer that is not 200 means."""
-    message, code = _told(raw)
-    told = f"{name}, {status}: {message}"
+    """Return the error for a status and body."""
+    text, code = _message_and_code(raw)
+    message = f"{name}, {status}: {text}"
     if status in (401, 403) or code in ("API_KEY_INVALID", "invalid_api_key"):
         return AuthenticationError(
-            f"{told}\n{base_url} does not accept the API key. Give another by api_key=... or its environment variable."
+            f"{message}\n{base_url} does not accept the API key. Set another in api_key= or its environment variable."
         )
     if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
-        return QuotaExceededError(f"{told}\nNothing is lost: add credit, and run again.")
+        return QuotaExceededError(f"{message}\nAdd credit and run again; finished calls are not lost.")
     if status in (408, 409, 429) or status >= 500:
-        error = RateLimitedError(told) if status == 429 else ProviderUnavailableError(told)
+        error = RateLimitedError(message) if status == 429 else ProviderUnavailableError(message)
         hints = read_hints(headers, time.time())
         error.retry_after_s = hints.wait_s("refused" if status == 429 else "unavailable")
         return error
-    refused = RequestRefusedError(told)
+    refused = RequestRefusedError(message)
     refused.status = status
     return refused
 
 
 def status_meant(error: Any) -> int:
-    """Return the status that an error in the body of a 200 should have had: by its code, else by its kind.
+    """Return the status for an error in a body with status 200, by its code or type.
 
-    What says neither may pass, as a model that is being loaded does.
+    Errors with neither count as temporary, such as a model that is still loading.
 
     >>> status_meant({"code": "400"}), status_meant({"type": "authentication_error"}), status_meant("loading")
     (400, 401, 502)
@@ -71,8 +71,8 @@ def status_meant(error: Any) -> int:
     return next((STATUSES[word.lower()] for word in words if str(word).lower() in STATUSES), 502)
 
 
-def _told(raw: bytes) -> tuple[str, str | None]:
-    """Return the message and the code of an error, in whichever of the usual forms it comes."""
+def _message_and_code(raw: bytes) -> tuple[str, str | None]:
+    """Return the message and the code of an error in any of the usual formats."""
     try:
         error: Any = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -89,6 +89,6 @@ def _told(raw: bytes) -> tuple[str, str | None]:
 
 
 def shortened(words: bytes | str) -> str:
-    """Return the beginning of what a server says. Keys are hidden before it is cut, as half a key is not recognised."""
+    """Return the beginning of a message, with keys hidden first: a part of a key is not recognised."""
     text = words if isinstance(words, str) else words.decode("utf-8", "replace")
-    return hidden(text.strip())[:MAX_TOLD]
+    return hidden(text.strip())[:MAX_MESSAGE]

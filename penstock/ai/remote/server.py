@@ -1,4 +1,4 @@
-"""What providers behind an address have in common: where they are, the key, and headers, of which some are keys too."""
+"""Remote providers: address, key and headers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from penstock.errors import AuthenticationError, InvalidArgumentError
 from penstock.storage.secret import Secret
 
 SECRET_WORDS = ("key", "token", "secret", "authorization", "cookie", "password", "credential")
-"""In the name of a header whose value nobody shall see."""
+"""Words in the names of headers whose values are secret."""
 
 
 @dataclass(frozen=True)
 class RemoteProvider(Provider):
-    """A provider at ``base_url``. ``headers`` go with every request.
+    """A provider at ``base_url``. Every request has ``headers``.
 
-    Without ``api_key`` the first of ``key_variables`` that is set has it; a provider that has none needs no key.
+    Without ``api_key`` the key is the first of ``key_variables`` that is set. A provider without these needs no key.
     """
 
     base_url: str = ""
-    api_key: Any = None  # a text or a Secret; a Secret from then on
-    headers: Any = ()  # a mapping; pairs from then on, with a Secret where the name says so
+    api_key: Any = None  # a text or a Secret; stored as a Secret
+    headers: Any = ()  # a mapping; stored as pairs, with Secrets as values of secret headers
     name: str = ""
     key_variables: ClassVar[tuple[str, ...]] = ()
 
@@ -37,7 +37,7 @@ class RemoteProvider(Provider):
             object.__setattr__(self, "base_url", checked_address(self.base_url))
 
     def key(self) -> Secret | None:
-        """Return the key, or say where to put one."""
+        """Return the key, None if the provider needs none, or raise an error."""
         if self.api_key is not None or not self.key_variables:
             key: Secret | None = self.api_key
             return key
@@ -46,26 +46,26 @@ class RemoteProvider(Provider):
                 return checked_key(value, variable, what=variable)
         raise AuthenticationError(
             f"Provider {self.name!r} has no API key; set {' or '.join(self.key_variables)}, or "
-            f"ps.set_provider({self.name!r}, api_key=...). A server that takes none gets api_key='none'."
+            f"ps.set_provider({self.name!r}, api_key=...). For a server without keys set api_key='none'."
         )
 
 
 def checked_key(given: Any, variable: str | None = None, what: str = "api_key") -> Secret | None:
-    """Return a key as a Secret that a saved plan finds again in ``variable``, or say what is wrong with it.
+    """Check a key and return it as a Secret. A saved plan reads it again from ``variable``.
 
-    A line break at its end, as files have, is taken off.
+    A line break at its end, as in files, is removed.
     """
     if given is None:
         return None
     if not isinstance(given, str | Secret):
-        raise InvalidArgumentError(f"{what} is a text or a Secret; got {type(given).__name__}.")
+        raise InvalidArgumentError(f"{what} must be a text or a Secret; got {type(given).__name__}.")
     text = given.reveal() if isinstance(given, Secret) else given
     key = text.rstrip("\r\n")
     if not key.strip():
-        raise InvalidArgumentError(f"{what} is empty. Leave it out, or give 'none' to a server that takes no key.")
+        raise InvalidArgumentError(f"{what} is empty. Leave it out, or set 'none' for a server without keys.")
     if key != key.strip() or not key.isascii() or not key.isprintable():
         raise InvalidArgumentError(
-            f"{what} is no key: it has spaces at its ends, control characters, or letters that are not ASCII."
+            f"{what} is not a key: it has spaces at its ends, control characters, or non-ASCII characters."
         )
     if isinstance(given, Secret) and key == text and (given.variable or variable is None):
         return given
@@ -73,10 +73,10 @@ def checked_key(given: Any, variable: str | None = None, what: str = "api_key") 
 
 
 def checked_headers(given: Any) -> tuple[tuple[str, str | Secret], ...]:
-    """Return headers as pairs, with a Secret for each value whose name says that it is one."""
+    """Check headers and return them as pairs, with Secrets as values of secret headers."""
     pairs = given.items() if isinstance(given, Mapping) else given
     if not isinstance(given, Mapping | tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise InvalidArgumentError(f"headers is a dict from names to texts; got {type(given).__name__}.")
+        raise InvalidArgumentError(f"headers must be a dict of names and texts; got {type(given).__name__}.")
     return tuple((str(name), _header_value(str(name), value)) for name, value in pairs)
 
 
@@ -88,5 +88,5 @@ def _header_value(name: str, value: Any) -> str | Secret:
         raise InvalidArgumentError(f"headers: {name!r} has control characters in its name or value.")
     if not any(word in name.lower() for word in SECRET_WORDS):
         return text
-    Secret(text.rpartition(" ")[2])  # without "Bearer": a server may quote the key alone
+    Secret(text.rpartition(" ")[2])  # hide the key without "Bearer" too: a server may quote it alone
     return Secret(text)

@@ -1,8 +1,8 @@
 """Anthropic: the Messages API.
 
-What a model takes depends on its generation, which is read from its name: thinking is asked for by effort since 4.6 and
-by a budget of tokens before, and since 4.7 there is no temperature. The form of an answer is asked for by
-``output_config.format``, as the newest models cannot be made to call a tool.
+The options of a model depend on the version in its name: reasoning takes an effort since 4.6 and a token budget before,
+and there is no temperature since 4.7. Structured output uses ``output_config.format``, since the newest models cannot
+be forced to call a tool.
 """
 
 from __future__ import annotations
@@ -35,42 +35,29 @@ from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.batch.anthropic import AnthropicBatches
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wires.bodies import (
-    base64_of,
-    cannot_read,
-    check_prompt_options,
-    extra_body_of,
-    max_tokens_of,
-    merged,
-    object_of,
-    reasoning_of,
-    schema_as_words,
-    stops_of,
-    tools_of,
-    version_of,
-)
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint, count_of, field_of
+from penstock.ai.remote.wires import bodies
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint, field_of
 from penstock.errors import InvalidArgumentError
 
 BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2026-10-21"
 SAMPLING_VERSION = "2023-06-01"
-"""The last version of the API that knows temperature, top_p and top_k, for the models that still do."""
+"""The last version of the API with temperature, top_p and top_k, for models that still take them."""
 
 MAX_TOKENS = 16_384
-"""The API wants a limit. This one leaves room for thoughts, and an answer as long comes within the usual time-outs."""
+"""The API requires a limit. This one leaves room for reasoning, and such an answer arrives within usual time-outs."""
 
 BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 4_096, "high": 16_384, "xhigh": 32_768, "max": 32_768}
-"""Tokens for thoughts, by effort, of models before 4.6."""
+"""Reasoning tokens by effort, for models before 4.6."""
 
 SAMPLING = ("temperature", "top_p", "top_k")
 KNOWN = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *SAMPLING)
-REFUSED = {
-    "seed": "the Messages API has none, and gives no two answers that are sure to be equal",
-    "use_chat_completions": "that is OpenAI's API; Anthropic has one, the Messages API",
+UNSUPPORTED = {
+    "seed": "the Messages API has none, and its answers are never certain to be equal",
+    "use_chat_completions": "that is OpenAI's API; Anthropic has the Messages API",
     "frequency_penalty": "the Messages API has none",
     "presence_penalty": "the Messages API has none",
-    "logprobs": "the Messages API gives none",
+    "logprobs": "the Messages API has none",
 }
 FINISH_REASONS = {
     "end_turn": "stop",
@@ -81,12 +68,12 @@ FINISH_REASONS = {
     "refusal": "content_filter",
 }
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
-_KEYWORDS = ("title", "description", "required", "enum", "const", "$ref")  # that stay as they are
+_KEYWORDS = ("title", "description", "required", "enum", "const", "$ref")  # supported
 
 
 @dataclass(frozen=True)
 class AnthropicProvider(RemoteProvider):
-    """Claude models. Without ``api_key`` and ``base_url``, ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL say them."""
+    """Claude models. ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL are defaults for ``api_key`` and ``base_url``."""
 
     name: str = "anthropic"
     key_variables: ClassVar[tuple[str, ...]] = ("ANTHROPIC_API_KEY",)
@@ -103,7 +90,7 @@ class AnthropicProvider(RemoteProvider):
                 return super().model(task)
 
     def endpoint(self, wire: MessagesWire) -> Endpoint:
-        """Return where a wire's calls go, and what each of them carries."""
+        """Return the server for the calls of a wire."""
         base_url = self.base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL
         headers = {"anthropic-version": wire.api_version, **dict(self.headers)}
         return Endpoint(
@@ -124,10 +111,10 @@ class MessagesWire:
     takes_options: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_prompt_options("anthropic", self.model, self.options, KNOWN, REFUSED)
-        tools_of(self.options)
-        extra_body_of(self.options)
-        _ = self._fields  # what is wrong with the options is said now
+        bodies.check_prompt_options("anthropic", self.model, self.options, KNOWN, UNSUPPORTED)
+        bodies.tools_of(self.options)
+        bodies.extra_body_of(self.options)
+        _ = self._fields  # raises errors about options when the plan is built
 
     @property
     def api_version(self) -> str:
@@ -143,30 +130,22 @@ class MessagesWire:
                     "format": {"type": "json_schema", "schema": schema},
                 }
             else:
-                system = "\n\n".join(filter(None, (system, schema_as_words(request.output))))
+                system = "\n\n".join(filter(None, (system, bodies.schema_as_words(request.output))))
         if system:
             body["system"] = system
-        functions = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
-        ]
-        if tools := [*tools_of(self.options), *functions]:
+        functions = [bodies.declaration(tool, "input_schema") for tool in request.tools]
+        if tools := [*bodies.tools_of(self.options), *functions]:
             body["tools"] = tools
-        return ApiCall("/v1/messages", merged(body, extra_body_of(self.options)))
+        return ApiCall("/v1/messages", bodies.merged(body, bodies.extra_body_of(self.options)))
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         blocks = field_of(body, "content", list, "Anthropic's answer")
         reason = body.get("stop_reason")
-        usage = body.get("usage") or {}
-        cached = count_of(usage, "cache_read_input_tokens") or 0
-        given = count_of(usage, "input_tokens")
-        fresh = (given or 0) + (count_of(usage, "cache_creation_input_tokens") or 0)
         return [
             Generation(
                 text="".join(_texts(blocks, "text", "text")),
                 model=body.get("model") or self.model,
-                input_tokens=None if given is None else fresh + cached,
-                output_tokens=count_of(usage, "output_tokens"),
-                cached_tokens=cached if usage else None,
+                **bodies.tokens_in(body),
                 finish_reason=FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None,
                 tool_calls=tuple(_tool_calls(blocks)),
                 reasoning="\n\n".join(filter(None, _texts(blocks, "thinking", "thinking"))) or None,
@@ -176,7 +155,7 @@ class MessagesWire:
         ]
 
     def _schema(self, output: ReturnFormat) -> Any:
-        """Return the schema that a format is sent as. All rows have the same one, so the last is kept."""
+        """Return the schema to send for a format. Cached, since all rows have the same format."""
         known = self.__dict__.get("_known")
         if known is None or known[0] is not output:
             known = self.__dict__["_known"] = (output, _schema_of(output.strict_schema()))
@@ -184,23 +163,23 @@ class MessagesWire:
 
     @cached_property
     def _fields(self) -> dict[str, Any]:
-        """Return the fields that every request of this wire has."""
-        options, version = self.options, version_of(self.model)
+        """The fields that all requests of this wire share."""
+        options, version = self.options, bodies.version_of(self.model)
         fields: dict[str, Any] = {name: options[name] for name in SAMPLING if options.get(name) is not None}
         if fields and version is not None and version >= (4, 7):
             raise InvalidArgumentError(
-                f"Model {self.model!r} takes no {', '.join(fields)}: Claude has not since 4.7. Leave it out, or say "
-                "how much the model thinks with reasoning={'effort': 'low'}."
+                f"Model {self.model!r} takes no {', '.join(fields)}, like all Claude models since 4.7. Leave it out, "
+                "or set reasoning={'effort': 'low'} for less reasoning."
             )
-        given = max_tokens_of(options)
+        given = bodies.max_tokens_of(options)
         thinking, effort, budget = _thinking(self.model, version, options)
         if budget and given is not None and given <= budget:
             raise InvalidArgumentError(
-                f"max_output_tokens={given} leaves no room for an answer after thoughts of {budget} tokens; raise it, "
-                "or lower reasoning=."
+                f"max_output_tokens={given} leaves no room for an answer after {budget} reasoning tokens; raise it, or "
+                "lower reasoning=."
             )
         fields["max_tokens"] = given if given is not None else MAX_TOKENS + (budget or 0)
-        if stops := stops_of(options):
+        if stops := bodies.stops_of(options):
             fields["stop_sequences"] = stops
         if thinking:
             fields["thinking"] = thinking
@@ -212,22 +191,22 @@ class MessagesWire:
 def _thinking(
     model: str, version: tuple[int, int] | None, options: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, str | None, int | None]:
-    """Return the fields ``thinking`` and ``output_config.effort``, and how many tokens thoughts may take."""
-    effort, budget, is_shown = reasoning_of(options)
+    """Return the fields ``thinking`` and ``output_config.effort``, and the maximum number of reasoning tokens."""
+    effort, budget, is_shown = bodies.reasoning_of(options)
     shown = {"display": "summarized"} if is_shown else {}
     is_adaptive = version is None or version >= (4, 6)
     if effort == "none":
         return _no_thinking(model, version), None, None
     if budget is not None and is_adaptive and version != (4, 6):
         raise InvalidArgumentError(
-            f"Model {model!r} has no budget for thoughts: Claude has not since 4.7. "
+            f"Model {model!r} takes no reasoning budget, like all Claude models since 4.7. "
             "Use reasoning={'effort': 'low'}, up to 'max'."
         )
     if effort is not None and not is_adaptive:
         budget = BUDGETS[effort]
     if budget is not None:
         if budget < 1_024:
-            raise InvalidArgumentError(f"Claude thinks with a budget of 1024 tokens or more; got {budget}.")
+            raise InvalidArgumentError(f"The reasoning budget of Claude is 1024 tokens or more; got {budget}.")
         return {"type": "enabled", "budget_tokens": budget, **shown}, None, budget
     if effort is None and not is_shown:
         return None, None, None
@@ -238,12 +217,10 @@ def _thinking(
 
 def _no_thinking(model: str, version: tuple[int, int] | None) -> dict[str, Any] | None:
     if version is not None and version < (5, 0):
-        return None  # there it only thinks when asked to
+        return None  # these models reason only if asked to
     is_new = version is None or version >= (5, 5)
     if "fable" in model or "mythos" in model or ("opus" in model and is_new):
-        raise InvalidArgumentError(
-            f"Model {model!r} always thinks; use reasoning={{'effort': 'low'}} for the least of it."
-        )
+        raise InvalidArgumentError(f"Model {model!r} always reasons; use reasoning={{'effort': 'low'}} for the least.")
     return {"type": "between_tools" if "sonnet" in model and is_new else "disabled"}
 
 
@@ -259,14 +236,14 @@ def _messages(turns: tuple[Turn, ...]) -> list[dict[str, Any]]:
             case UserTurn(parts):
                 messages.append({"role": "user", "content": _blocks(parts)})
             case ModelTurn():
-                messages.append({"role": "assistant", "content": _said(turn)})
+                messages.append({"role": "assistant", "content": _model_content(turn)})
             case ToolTurn(results):
                 messages.append({"role": "user", "content": [_result(result) for result in results]})
     return messages
 
 
 def _blocks(parts: tuple[Part, ...]) -> list[dict[str, Any]]:
-    # Empty texts are an error there.
+    # The API refuses empty texts.
     return [_block(part) for part in parts if not (isinstance(part, Text) and not part.text)]
 
 
@@ -279,34 +256,34 @@ def _block(part: Part) -> dict[str, Any]:
         case Document(mime_type="application/pdf"):
             return {"type": "document", "source": _source(part), "title": part.name}
         case Document() | Audio():
-            raise cannot_read("anthropic", part, "text, images (PNG, JPEG, WebP, GIF) and PDF")
+            raise bodies.cannot_read("anthropic", part, "text, images (PNG, JPEG, WebP, GIF) and PDF")
 
 
 def _source(part: Image | Document) -> dict[str, Any]:
-    return {"type": "base64", "media_type": part.mime_type, "data": base64_of(part)}
+    return {"type": "base64", "media_type": part.mime_type, "data": bodies.base64_of(part)}
 
 
-def _said(turn: ModelTurn) -> Any:
-    """Return a turn of the model; its own blocks unchanged where there are any, as thoughts are signed."""
+def _model_content(turn: ModelTurn) -> Any:
+    """Return a turn of the model, with its own blocks unchanged if there are any: reasoning is signed."""
     if turn.raw is not None:
         return turn.raw
     if not turn.tool_calls:
         return turn.text
     text = [{"type": "text", "text": turn.text}] if turn.text else []
     calls = [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": object_of(call.arguments)}
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": bodies.object_of(call.arguments)}
         for call in turn.tool_calls
     ]
     return [*text, *calls]
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
-    told = {"type": "tool_result", "tool_use_id": result.call.id, "content": result.content}
-    return {**told, "is_error": True} if result.is_error else told
+    block = {"type": "tool_result", "tool_use_id": result.call.id, "content": result.content}
+    return {**block, "is_error": True} if result.is_error else block
 
 
 def _schema_of(schema: Any) -> Any:
-    """Return a strict schema in the keywords that this API takes; others are told to the model in the description.
+    """Return a strict schema with the keywords that this API supports. The description holds the others.
 
     >>> _schema_of({"type": ["integer", "null"], "minimum": 1})
     {'anyOf': [{'type': 'integer', 'description': '(minimum: 1)'}, {'type': 'null'}]}
@@ -364,5 +341,5 @@ def _tool_calls(blocks: list[Any]) -> list[ToolCall]:
 
 def _refusal(body: Mapping[str, Any]) -> str:
     details = body.get("stop_details") or {}
-    told = details.get("explanation") or details.get("category")
-    return f"Claude declined to answer: {told}" if told else "Claude declined to answer."
+    reason = details.get("explanation") or details.get("category")
+    return f"Claude declined to answer: {reason}" if reason else "Claude declined to answer."

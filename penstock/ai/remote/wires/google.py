@@ -1,7 +1,7 @@
 """Google: Gemini models by ``generateContent``, and their embeddings.
 
-Models from Gemini 3 on are told how much to think by a level, older ones by a number of tokens; only older ones give
-several answers to one call.
+Reasoning takes a level since Gemini 3 and a token budget before. Only models before Gemini 3 give several answers to
+one call.
 """
 
 from __future__ import annotations
@@ -41,33 +41,19 @@ from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wires.bodies import (
-    base64_of,
-    batch_size_of,
-    check_prompt_options,
-    extra_body_of,
-    max_tokens_of,
-    merged,
-    object_of,
-    reasoning_of,
-    schema_as_words,
-    stops_of,
-    tools_of,
-    version_of,
-)
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint, count_of, field_of
+from penstock.ai.remote.wires import bodies
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint, field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
 BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
-"""Tokens for thoughts, by effort, of models before Gemini 3: those that Google's own OpenAI-like API takes."""
+"""Reasoning tokens by effort, for models before Gemini 3, as in Google's OpenAI-compatible API."""
 
 MAX_CANDIDATES = 8
 EMBEDDING_DIMENSIONS = {"gemini-embedding-2": 3072, "gemini-embedding-001": 3072}
-MAX_EMBEDDING_INPUTS = 100
-MAX_EMBEDDING_TOKENS = 2048  # of one text; the API would cut it without a word
-"""How many texts one call may hold."""
+MAX_EMBEDDING_INPUTS = 100  # of one call
+MAX_EMBEDDING_TOKENS = 2048  # of one text; the API would truncate it silently
 
 _FIELDS = {
     "temperature": "temperature",
@@ -78,8 +64,8 @@ _FIELDS = {
     "frequency_penalty": "frequencyPenalty",
 }
 KNOWN = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *_FIELDS)
-REFUSED = {
-    "use_chat_completions": "that is OpenAI's API; for Google's imitation of it use provider 'openai' with base_url=",
+UNSUPPORTED = {
+    "use_chat_completions": "that is OpenAI's API; for Google's compatible API use provider 'openai' with base_url=",
 }
 FINISH_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}
 FILTERED = (
@@ -91,8 +77,8 @@ FILTERED = (
     "IMAGE_SAFETY",
     "IMAGE_PROHIBITED_CONTENT",
 )
-_OWN_ID = "penstock-call-"  # of calls to which the API gave none
-_NO_SIGNATURE = "skip_thought_signature_validator"  # says that a call comes from elsewhere than this model
+_OWN_ID = "penstock-call-"  # of calls without an id of the API
+_NO_SIGNATURE = "skip_thought_signature_validator"  # marks a call that another model made
 
 
 @dataclass(frozen=True)
@@ -111,7 +97,7 @@ class GoogleProvider(RemoteProvider):
             case TextEmbedding():
                 check_options(task, self.name, ("batch_size",))
                 model = self.model_name(task)
-                size = batch_size_of(task, MAX_EMBEDDING_INPUTS, MAX_EMBEDDING_INPUTS)
+                size = bodies.batch_size_of(task, MAX_EMBEDDING_INPUTS, MAX_EMBEDDING_INPUTS)
                 wire = GoogleEmbeddings(model, task.dimensions, size)
                 dimensions = embedding_dimensions(model, task.dimensions)
                 return ApiEmbedder(self.endpoint(), wire, model, dimensions, task.settings)
@@ -119,7 +105,7 @@ class GoogleProvider(RemoteProvider):
                 return super().model(task)
 
     def endpoint(self) -> Endpoint:
-        """Return where calls go, and what each of them carries."""
+        """Return the server."""
         base_url = self.base_url or os.environ.get("GOOGLE_GEMINI_BASE_URL") or BASE_URL
         return Endpoint(
             provider=self.name,
@@ -143,26 +129,28 @@ class GenerateWire:
     takes_options: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_prompt_options("google", self.model, self.options, KNOWN, REFUSED)
-        tools_of(self.options)
-        extra_body_of(self.options)
-        _ = self._config  # what is wrong with the options is said now
+        bodies.check_prompt_options("google", self.model, self.options, KNOWN, UNSUPPORTED)
+        bodies.tools_of(self.options)
+        bodies.extra_body_of(self.options)
+        _ = self._config  # raises errors about options when the plan is built
 
     @cached_property
     def is_old(self) -> bool:
-        """Whether the model is from before Gemini 3."""
-        version = version_of(self.model)
+        """Whether the model is older than Gemini 3."""
+        version = bodies.version_of(self.model)
         return version is not None and version < (3, 0)
 
     def call(self, request: Request) -> ApiCall:
         body: dict[str, Any] = {"contents": _contents(request.turns)}
         config, system = dict(self._config), request.system
-        tools = tools_of(self.options)
+        tools = bodies.tools_of(self.options)
         if request.tools:
-            tools.append({"functionDeclarations": [_declaration(tool) for tool in request.tools]})
+            tools.append(
+                {"functionDeclarations": [bodies.declaration(tool, "parametersJsonSchema") for tool in request.tools]}
+            )
         if request.output is not None:
-            if tools and self.is_old:  # they take tools or a schema, not both
-                system = "\n\n".join(filter(None, (system, schema_as_words(request.output))))
+            if tools and self.is_old:  # old models take tools or a schema, not both
+                system = "\n\n".join(filter(None, (system, bodies.schema_as_words(request.output))))
             else:
                 config |= {"responseMimeType": "application/json", "responseJsonSchema": request.output.schema}
         if request.num_answers > 1 and self.is_old:
@@ -173,42 +161,40 @@ class GenerateWire:
             body["tools"] = tools
         if config:
             body["generationConfig"] = config
-        return ApiCall(_path(self.model, "generateContent"), merged(body, extra_body_of(self.options)))
+        return ApiCall(_path(self.model, "generateContent"), bodies.merged(body, bodies.extra_body_of(self.options)))
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         model = body.get("modelVersion") or self.model
-        usage = _usage(body.get("usageMetadata") or {})
+        tokens = bodies.tokens_in(body)
         feedback = body.get("promptFeedback") or {}
         if not body.get("candidates") and (blocked := feedback.get("blockReason")):
-            told = feedback.get("blockReasonMessage")
-            refusal = f"Google blocked the prompt: {blocked}" + (f", {told}" if told else "")
-            return [Generation("", model, **usage, finish_reason="content_filter", refusal=refusal)]
+            message = feedback.get("blockReasonMessage")
+            refusal = f"Google blocked the prompt: {blocked}" + (f", {message}" if message else "")
+            return [Generation("", model, **tokens, finish_reason="content_filter", refusal=refusal)]
         candidates = field_of(body, "candidates", list, "Google's answer")
         if not candidates:
             raise InvalidAnswerError("Google's answer has an empty list of 'candidates' and no reason for it.")
-        # What all candidates took is counted once.
-        nothing = {name: None if count is None else 0 for name, count in usage.items()}
         return [
-            _generation(candidate, model, nothing if number else usage)
+            _generation(candidate, model, {} if number else tokens)  # the first has the tokens of all
             for number, candidate in enumerate(candidates)
             if isinstance(candidate, Mapping)
         ]
 
     @cached_property
     def _config(self) -> dict[str, Any]:
-        """The fields of ``generationConfig`` that every request of this wire has."""
+        """The fields of ``generationConfig`` that all requests of this wire share."""
         options = self.options
         config = {name: options[ours] for ours, name in _FIELDS.items() if options.get(ours) is not None}
-        if (longest := max_tokens_of(options)) is not None:
-            config["maxOutputTokens"] = longest
-        if stops := stops_of(options):
+        if (limit := bodies.max_tokens_of(options)) is not None:
+            config["maxOutputTokens"] = limit
+        if stops := bodies.stops_of(options):
             config["stopSequences"] = stops
         if thinking := self._thinking():
             config["thinkingConfig"] = thinking
         return config
 
     def _thinking(self) -> dict[str, Any]:
-        effort, budget, is_shown = reasoning_of(self.options)
+        effort, budget, is_shown = bodies.reasoning_of(self.options)
         thinking: dict[str, Any] = {"includeThoughts": True} if is_shown else {}
         if budget is not None:
             thinking["thinkingBudget"] = budget
@@ -216,7 +202,7 @@ class GenerateWire:
             thinking["thinkingBudget"] = BUDGETS[effort]
         elif effort == "none":
             raise InvalidArgumentError(
-                f"Model {self.model!r} always thinks; reasoning={{'effort': 'minimal'}} or 'low' is the least of it."
+                f"Model {self.model!r} always reasons; use reasoning={{'effort': 'minimal'}} or 'low' for the least."
             )
         elif effort is not None:
             thinking["thinkingLevel"] = LEVELS[effort]
@@ -233,7 +219,7 @@ def _contents(turns: Sequence[Turn]) -> list[dict[str, Any]]:
             case UserTurn(parts):
                 contents.append({"role": "user", "parts": [_part(part) for part in parts]})
             case ModelTurn():
-                contents.append(_said(turn))
+                contents.append(_model_content(turn))
             case ToolTurn(results):
                 contents.append({"role": "user", "parts": [_result(result) for result in results]})
     return contents
@@ -242,16 +228,18 @@ def _contents(turns: Sequence[Turn]) -> list[dict[str, Any]]:
 def _part(part: Part) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"text": part.text}
-    return {"inlineData": {"mimeType": part.mime_type, "data": base64_of(part)}}
+    return {"inlineData": {"mimeType": part.mime_type, "data": bodies.base64_of(part)}}
 
 
-def _said(turn: ModelTurn) -> Any:
-    """Return a turn of the model; its own content unchanged where there is one, as thoughts are signed."""
+def _model_content(turn: ModelTurn) -> Any:
+    """Return a turn of the model, with its own content unchanged if there is one: reasoning is signed."""
     if turn.raw is not None:
         return turn.raw
     parts: list[dict[str, Any]] = [{"text": turn.text}] if turn.text or not turn.tool_calls else []
     for number, call in enumerate(turn.tool_calls):
-        part: dict[str, Any] = {"functionCall": {**_id(call), "name": call.name, "args": object_of(call.arguments)}}
+        part: dict[str, Any] = {
+            "functionCall": {**_id(call), "name": call.name, "args": bodies.object_of(call.arguments)}
+        }
         parts.append(part if number else {**part, "thoughtSignature": _NO_SIGNATURE})
     return {"role": "model", "parts": parts}
 
@@ -261,30 +249,14 @@ def _id(call: ToolCall) -> dict[str, str]:
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
-    told = {"error" if result.is_error else "output": result.content}
-    return {"functionResponse": {**_id(result.call), "name": result.call.name, "response": told}}
-
-
-def _declaration(tool: Any) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.schema}
+    response = {"error" if result.is_error else "output": result.content}
+    return {"functionResponse": {**_id(result.call), "name": result.call.name, "response": response}}
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _usage(usage: Any) -> dict[str, Any]:
-    def total(*names: str) -> int | None:
-        counts = [count for name in names if (count := count_of(usage, name)) is not None]
-        return sum(counts) if counts else None
-
-    return {
-        "input_tokens": total("promptTokenCount", "toolUsePromptTokenCount"),
-        "output_tokens": total("candidatesTokenCount", "thoughtsTokenCount"),
-        "cached_tokens": total("cachedContentTokenCount") or (0 if usage else None),
-    }
-
-
-def _generation(candidate: Mapping[str, Any], model: str, usage: Mapping[str, Any]) -> Generation:
+def _generation(candidate: Mapping[str, Any], model: str, tokens: Mapping[str, Any]) -> Generation:
     content = candidate.get("content") or {}
     parts = [part for part in content.get("parts") or () if isinstance(part, Mapping)]
     reason = candidate.get("finishReason")
@@ -292,12 +264,14 @@ def _generation(candidate: Mapping[str, Any], model: str, usage: Mapping[str, An
         _tool_call(part["functionCall"], number) for number, part in enumerate(parts) if "functionCall" in part
     )
     finish = "tool_calls" if calls else _finish_reason(reason)
-    told = candidate.get("finishMessage")
-    refusal = f"Google stopped the answer: {reason}" + (f", {told}" if told else "") if reason in FILTERED else None
+    message = candidate.get("finishMessage")
+    refusal = (
+        f"Google stopped the answer: {reason}" + (f", {message}" if message else "") if reason in FILTERED else None
+    )
     return Generation(
         text="".join(_texts(parts, is_thought=False)),
         model=model,
-        **usage,
+        **tokens,
         finish_reason=finish,
         tool_calls=calls,
         reasoning="".join(_texts(parts, is_thought=True)) or None,
@@ -327,7 +301,7 @@ def _tool_call(call: Mapping[str, Any], number: int) -> ToolCall:
 
 
 def embedding_dimensions(model: str, dimensions: int | None) -> int:
-    """Return how long the vectors of a model are, where that is known before it is asked."""
+    """Return the dimensions of a model, which must be known when the plan is built."""
     largest = EMBEDDING_DIMENSIONS.get(model.removeprefix("models/"))
     if dimensions is None and largest is None:
         known = ", ".join(EMBEDDING_DIMENSIONS)
@@ -339,26 +313,9 @@ def embedding_dimensions(model: str, dimensions: int | None) -> int:
     return dimensions or largest or 0
 
 
-def embed_call(texts: Sequence[str], model: str, dimensions: int | None) -> ApiCall:
-    """Return the call that embeds texts, at most ``MAX_EMBEDDING_INPUTS`` of them."""
-    name = model if "/" in model else f"models/{model}"
-    shortened = {} if dimensions is None else {"outputDimensionality": dimensions}
-    requests = [{"model": name, "content": {"parts": [{"text": text}]}, **shortened} for text in texts]
-    return ApiCall(_path(model, "batchEmbedContents"), {"requests": requests})
-
-
-def read_embeddings(body: Mapping[str, Any]) -> NDArray:
-    """Return the vectors of an answer, as float32 of shape ``(texts, dimensions)``."""
-    found = field_of(body, "embeddings", list, "Google's answer")
-    vectors = [field_of(vector, "values", list, "An embedding in Google's answer") for vector in found]
-    if len({len(vector) for vector in vectors}) > 1:
-        raise InvalidAnswerError("Google's answer has 'embeddings' of different lengths.")
-    return np.array(vectors, np.float32).reshape(len(vectors), -1)
-
-
 @dataclass(frozen=True)
 class GoogleEmbeddings:
-    """The embeddings API as ``ApiEmbedder`` speaks it."""
+    """POST /v1beta/models/{model}:batchEmbedContents."""
 
     model: str
     dimensions: int | None
@@ -367,7 +324,14 @@ class GoogleEmbeddings:
     max_input_tokens: int | None = MAX_EMBEDDING_TOKENS
 
     def call(self, texts: Sequence[str]) -> ApiCall:
-        return embed_call(texts, self.model, self.dimensions)
+        name = self.model if "/" in self.model else f"models/{self.model}"
+        shortened = {} if self.dimensions is None else {"outputDimensionality": self.dimensions}
+        requests = [{"model": name, "content": {"parts": [{"text": text}]}, **shortened} for text in texts]
+        return ApiCall(_path(self.model, "batchEmbedContents"), {"requests": requests})
 
     def read(self, body: Mapping[str, Any]) -> NDArray:
-        return read_embeddings(body)
+        found = field_of(body, "embeddings", list, "Google's answer")
+        vectors = [field_of(vector, "values", list, "An embedding in Google's answer") for vector in found]
+        if len({len(vector) for vector in vectors}) > 1:
+            raise InvalidAnswerError("Google's answer has 'embeddings' of different lengths.")
+        return np.array(vectors, np.float32).reshape(len(vectors), -1)

@@ -1,10 +1,9 @@
-"""Responses, OpenAI's present protocol."""
+"""Responses, OpenAI's current API."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.ai.conversation import (
     Audio,
@@ -17,100 +16,73 @@ from penstock.ai.conversation import (
     Text,
     ToolCall,
     ToolTurn,
+    Turn,
     UserTurn,
 )
-from penstock.ai.provider import ModelTask, check_options
-from penstock.ai.remote.wires.bodies import effort_of, extra_body_of, merged, tools_of
-from penstock.ai.remote.wires.wire import (
-    ApiCall,
-    audio_format,
-    check_row_options,
-    data_url,
-    encoded,
-    field_of,
-    usage_of,
-)
+from penstock.ai.remote.wires import bodies
+from penstock.ai.remote.wires.chat import FILTERED, OpenAIWire
+from penstock.ai.remote.wires.wire import field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError, RequestRefusedError
 
+# Options that the API has under the same name.
 PASSED_ON = (
     *("temperature", "top_p", "max_output_tokens", "parallel_tool_calls", "tool_choice", "service_tier", "user"),
     *("metadata", "store", "truncation", "include", "prompt_cache_key", "safety_identifier", "max_tool_calls"),
 )
 RENAMED = {"max_tokens": "max_output_tokens"}
 CHAT_ONLY = ("stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias")
-OPTIONS = (
-    *PASSED_ON,
-    *RENAMED,
-    "reasoning",
-    "reasoning_effort",
-    "verbosity",
-    "tools",
-    "extra_body",
-    "use_chat_completions",
-)
-ROW_OPTIONS = OPTIONS[:-1]
-
+ROW_OPTIONS = (*PASSED_ON, *RENAMED, "reasoning", "reasoning_effort", "verbosity", "tools", "extra_body")
 REASONING = ("effort", "summary", "generate_summary")
+FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
-FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
+class ResponsesWire(OpenAIWire):
+    """``POST /responses``."""
 
-@dataclass(frozen=True)
-class ResponsesWire:
-    """``POST /responses``. ``body`` is what is the same for all rows, ``extra_body`` is merged into it."""
+    path = "/responses"
+    options = (*ROW_OPTIONS, "use_chat_completions")
+    row_options = ROW_OPTIONS
 
-    body: Mapping[str, Any]
-    extra_body: Mapping[str, Any]
-    takes_options: ClassVar[bool] = True
+    @classmethod
+    def fields(cls, what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        for name in CHAT_ONLY:
+            if name in options:
+                raise InvalidArgumentError(
+                    f"{what}: the Responses API does not take {name!r}; set use_chat_completions=True for it."
+                )
+        body = {RENAMED.get(name, name): options[name] for name in (*RENAMED, *PASSED_ON) if name in options}
+        if reasoning := bodies.effort_of(options, "the Responses API", REASONING):
+            body["reasoning"] = reasoning
+        if "verbosity" in options:
+            body["text"] = {"verbosity": options["verbosity"]}
+        if tools := bodies.tools_of(options):
+            body["tools"] = tools
+        return body
 
-    @staticmethod
-    def of(task: ModelTask, provider: str, model: str, options: Mapping[str, Any]) -> ResponsesWire:
-        _refuse_chat_only(task.function, options)
-        check_options(task, provider, OPTIONS)
-        return ResponsesWire({"model": model, **_fields(options)}, extra_body_of(options))
-
-    def call(self, request: Request) -> ApiCall:
+    def add(self, body: dict[str, Any], request: Request) -> None:
         text = request.text
-        given: Any = text if text is not None else [item for turn in request.turns for item in _items(turn)]
-        body, extra_body = {**self.body, "input": given}, self.extra_body
-        if request.options:
-            _refuse_chat_only("a request", request.options)
-            check_row_options(request.options, ROW_OPTIONS)
-            body |= _fields(request.options)
-            extra_body = merged(extra_body, extra_body_of(request.options))
+        body["input"] = text if text is not None else [item for turn in request.turns for item in _items(turn)]
         if request.system:
             body["instructions"] = request.system
         if request.output is not None:
-            form = {"type": "json_schema", **request.output.named_schema}
-            body["text"] = {**body.get("text", {}), "format": form}
+            schema = {"type": "json_schema", **request.output.named_schema}
+            body["text"] = {**body.get("text", {}), "format": schema}
         if request.tools:
             functions = [
-                {
-                    "type": "function",
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.schema,
-                    "strict": False,
-                }
+                {"type": "function", **bodies.declaration(tool, "parameters"), "strict": False}
                 for tool in request.tools
             ]
             body["tools"] = [*body.get("tools", ()), *functions]
-        return ApiCall("/responses", merged(body, extra_body) if extra_body else body)
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         status = body.get("status")
         if status != "completed":
             _check_status(status, body)
         output = field_of(body, "output", list)
-        input_tokens, output_tokens, cached_tokens = usage_of(
-            body.get("usage"), "input_tokens", "output_tokens", "input_tokens_details"
-        )
         answer = Generation(
             "",
             body.get("model"),
-            input_tokens,
-            output_tokens,
-            cached_tokens,
+            **bodies.tokens_in(body),
             finish_reason=_finish_reason(body) if status == "incomplete" else "stop",
             raw=output,
         )
@@ -120,38 +92,18 @@ class ResponsesWire:
         if answer.tool_calls:
             answer.finish_reason = "tool_calls"
         if answer.finish_reason == "content_filter" and not answer.refusal:
-            answer.refusal = "the provider's content filter stopped the answer"
+            answer.refusal = FILTERED
         if not (has_text or answer.tool_calls or answer.refusal or answer.finish_reason == "length"):
             kinds = ", ".join(str(item.get("type")) for item in output) or "none"
             raise InvalidAnswerError(
-                f"the response has no text, no call of a function and no refusal; its items are: {kinds}"
+                f"the response has no text, no function call and no refusal; its items are: {kinds}"
             )
         return [answer]
 
 
-def _refuse_chat_only(what: str, options: Mapping[str, Any]) -> None:
-    for name in CHAT_ONLY:
-        if name in options:
-            raise InvalidArgumentError(
-                f"{what}: the Responses API does not take {name!r}; set use_chat_completions=True for it."
-            )
-
-
-def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what options are in a body, but for those of ``extra_body``."""
-    body = {RENAMED.get(name, name): options[name] for name in (*RENAMED, *PASSED_ON) if name in options}
-    if reasoning := effort_of(options, "the Responses API", REASONING):
-        body["reasoning"] = reasoning
-    if "verbosity" in options:
-        body["text"] = {"verbosity": options["verbosity"]}
-    if tools := tools_of(options):
-        body["tools"] = tools
-    return body
-
-
 def _finish_reason(body: Mapping[str, Any]) -> str:
     reason = (body.get("incomplete_details") or {}).get("reason") or "incomplete"
-    return FINISH.get(reason, reason)
+    return FINISH_REASONS.get(reason, reason)
 
 
 def _check_status(status: Any, body: Mapping[str, Any]) -> None:
@@ -159,18 +111,13 @@ def _check_status(status: Any, body: Mapping[str, Any]) -> None:
         case "failed":
             raise ProviderUnavailableError(f"the response failed: {body.get('error') or 'no reason given'}")
         case "queued" | "in_progress" if body.get("background"):
-            raise RequestRefusedError(
-                "background=True gives a response that is fetched later, which prompt does not do; leave it out."
-            )
+            raise RequestRefusedError("background=True, for a response to fetch later, is not supported; leave it out.")
         case "queued" | "in_progress" | "cancelled":
             raise InvalidAnswerError(f"the response has status {status!r}, so there is no answer yet")
 
 
 def _add(answer: Generation, item: Mapping[str, Any]) -> bool:
-    """Add what an output item says to an answer, and say whether that was a text, which may be empty.
-
-    Kinds that are not known, such as searches, are the server's own.
-    """
+    """Add an output item to an answer. Return whether it was a text, which may be empty. Ignore unknown items."""
     has_text = False
     match item.get("type"):
         case "message":
@@ -193,19 +140,19 @@ def _add(answer: Generation, item: Mapping[str, Any]) -> bool:
     return has_text
 
 
-def _items(turn: UserTurn | ModelTurn | ToolTurn) -> list[dict[str, Any]]:
+def _items(turn: Turn) -> list[dict[str, Any]]:
     match turn:
         case UserTurn(parts):
             return [{"role": "user", "content": [_part(part) for part in parts]}]
         case ModelTurn(raw=list(raw)) if raw:
             return list(raw)
         case ModelTurn(text, calls):
-            said: list[dict[str, Any]] = [{"role": "assistant", "content": text}] if text or not calls else []
-            called = [
+            message: list[dict[str, Any]] = [{"role": "assistant", "content": text}] if text or not calls else []
+            items = [
                 {"type": "function_call", "call_id": each.id, "name": each.name, "arguments": each.arguments}
                 for each in calls
             ]
-            return said + called
+            return message + items
         case ToolTurn(results):
             return [
                 {"type": "function_call_output", "call_id": each.call.id, "output": each.content} for each in results
@@ -216,10 +163,9 @@ def _part(part: Part) -> dict[str, Any]:
     match part:
         case Text(text):
             return {"type": "input_text", "text": text}
-        case Image(data, mime_type):
-            return {"type": "input_image", "image_url": data_url(data, mime_type)}
-        case Audio(data, mime_type):
-            audio = {"data": encoded(data), "format": audio_format(mime_type)}
-            return {"type": "input_audio", "input_audio": audio}
-        case Document(data, mime_type, name):
-            return {"type": "input_file", "filename": name, "file_data": data_url(data, mime_type)}
+        case Image():
+            return {"type": "input_image", "image_url": bodies.data_url(part)}
+        case Audio():
+            return {"type": "input_audio", "input_audio": bodies.audio_of(part)}
+        case Document():
+            return {"type": "input_file", "filename": part.name, "file_data": bodies.data_url(part)}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.provider import NDArray
-from penstock.errors import InvalidAnswerError, InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidAnswerError
 from penstock.storage.secret import Secret
 
 
@@ -99,19 +98,6 @@ def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], 
     raise InvalidAnswerError(f"{what} has no {name!r} of type {kinds}; it has: {found or 'nothing'}")
 
 
-def usage_of(usage: Any, given: str, made: str, details: str) -> tuple[int | None, int | None, int | None]:
-    """Return the tokens of a call: of its input, of its output, and of its input that the provider had cached."""
-    if type(usage) is not dict:
-        return None, None, None
-    num_given, num_made, rest = usage.get(given), usage.get(made), usage.get(details)
-    num_cached = rest.get("cached_tokens") if type(rest) is dict else None
-    return (
-        num_given if type(num_given) is int else None,
-        num_made if type(num_made) is int else None,
-        num_cached if type(num_cached) is int else None,
-    )
-
-
 def count_of(usage: Any, name: str) -> int | None:
     """Return a number of tokens, None if the server sends none or something else: an answer is valid without it.
 
@@ -125,31 +111,3 @@ def count_of(usage: Any, name: str) -> int | None:
 def field_or_none(body: Any, name: str) -> Any:
     # JSON objects are dicts; the check for other mappings is slow.
     return body.get(name) if type(body) is dict or isinstance(body, Mapping) else None
-
-
-def encoded(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def data_url(data: bytes, mime_type: str) -> str:
-    return f"data:{mime_type};base64,{encoded(data)}"
-
-
-def audio_format(mime_type: str) -> str:
-    """Return the name of an audio format in APIs.
-
-    >>> audio_format("audio/mpeg"), audio_format("audio/x-wav")
-    ('mp3', 'wav')
-    """
-    kind = mime_type.partition("/")[2].removeprefix("x-")
-    return {"mpeg": "mp3", "mp4": "m4a"}.get(kind, kind)
-
-
-def check_row_options(options: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse unknown options of a single request, and suggest the nearest name."""
-    for name in options:
-        if name not in known:
-            raise InvalidArgumentError(
-                f"A request does not take {name!r}; it takes: {', '.join(sorted(known))}.{did_you_mean(name, known)} "
-                "Pass other fields of the server as extra_body."
-            )
