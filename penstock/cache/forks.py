@@ -1,7 +1,7 @@
-"""What belongs to this process alone: a child that is forked lets go of it.
+"""Resources that belong to one process: a forked child must release them.
 
-A lock on a file belongs to all who have it open, and a child has open what its parent had. So a child that outlives a
-killed parent would keep its locks; and one that ends would tidy up what the parent still uses.
+A forked child inherits open files with their locks. If it outlived a killed parent, it would keep the locks; when it
+ends, it would clean up files that the parent still uses.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import Protocol
 from weakref import WeakSet
 
 
-class Owned(Protocol):
-    """What lets go of itself in a forked child, without waiting for locks: whoever held one is not there any more."""
+class ProcessOwned(Protocol):
+    """A resource that a forked child releases, without waiting for locks: their holder does not exist there."""
 
-    def let_go_in_child(self) -> None: ...
-
-
-_owned: WeakSet[Owned] = WeakSet()
+    def release_in_child(self) -> None: ...
 
 
-def owned_here(owned: Owned) -> None:
-    """Have forked children let go of it."""
-    _owned.add(owned)
+_owned: WeakSet[ProcessOwned] = WeakSet()
 
 
-def _let_go() -> None:
-    for owned in list(_owned):
-        owned.let_go_in_child()
+def release_on_fork(resource: ProcessOwned) -> None:
+    """Release a resource in forked children."""
+    _owned.add(resource)
+
+
+def _release_all() -> None:
+    for resource in list(_owned):
+        resource.release_in_child()
     _owned.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_release_all)

@@ -25,9 +25,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from penstock.cache.ledger.maintenance import has_answers
-from penstock.cache.ledger.repair import open_segment
-from penstock.cache.ledger.segment import Segment, segment_paths, whole_end
+from penstock.cache.ledger.maintenance import has_records
+from penstock.cache.ledger.segment import Segment, open_segment, segment_paths, whole_end
 from penstock.config import get_config
 from penstock.errors import PathNotFoundError, PenstockError, WriteError
 from penstock.io.commit.output import JOB_FOLDER, JOB_LEDGER
@@ -68,7 +67,7 @@ class LocalLedger:
         yield self._folder
 
     def has_answers(self) -> bool:
-        return has_answers(self._folder)
+        return has_records(self._folder)
 
 
 class Piece(NamedTuple):
@@ -111,7 +110,7 @@ class StoreLedger:
             shutil.rmtree(folder, ignore_errors=True)  # the store has all of it
 
     def has_answers(self) -> bool:
-        return bool(self._pieces()) or has_answers(self._folder())
+        return bool(self._pieces()) or has_records(self._folder())
 
     def _folder(self) -> Path:
         """Return the local folder of the ledger, and remove those of deleted jobs with the same root."""

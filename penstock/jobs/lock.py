@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from penstock.cache.forks import owned_here
+from penstock.cache.forks import release_on_fork
 from penstock.errors import JobRunningError, PenstockError
 from penstock.io.commit import lease
 from penstock.io.commit.lease import StoreLease
@@ -69,14 +69,14 @@ class LocalLock:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}, since {since}".encode(), 0)
         self._descriptor = descriptor
-        owned_here(self)
+        release_on_fork(self)
 
     def release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def let_go_in_child(self) -> None:
+    def release_in_child(self) -> None:
         """Leave the lock to the parent of a forked process."""
         self.release()
 

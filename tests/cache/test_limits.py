@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.cache.ledger import key_of, open_ledger
 from penstock.cache.ledger.maintenance import folder_nbytes, stats
 from penstock.cache.ledger.open_ledgers import cache_ledger
-from penstock.cache.ledger.size_limits import LOOK_EVERY_S, Limits
+from penstock.cache.ledger.size_limits import CHECK_EVERY_S, SizeLimits
 from penstock.errors import InvalidArgumentError
 
 VALUE = bytes(range(256)) * 4
@@ -29,7 +29,7 @@ def filled(cache_dir: Path, count: int, first: int = 0) -> None:
 def forget_the_look(cache_dir: Path) -> None:
     """Have the last look at the limits be more than an hour ago."""
     mark = cache_dir / "ledger" / "limits-checked"
-    then = time.time() - LOOK_EVERY_S - 1
+    then = time.time() - CHECK_EVERY_S - 1
     os.utime(mark, (then, then))
 
 
@@ -86,7 +86,7 @@ def test_files_that_somebody_writes_stay(tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_is_logged_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Limits(max_nbytes=1).apply(tmp_path / "nowhere")
+    SizeLimits(max_nbytes=1).apply(tmp_path / "nowhere")
     assert "could not be kept within its limits" in caplog.text
 
 

@@ -16,7 +16,7 @@ import pytest
 from penstock.cache.ledger import key_of, maintenance as upkeep, open_ledger
 from penstock.cache.ledger.group_commit import Committer
 from penstock.cache.ledger.segment import Segment
-from penstock.cache.ledger.tail import Tail, left_behind
+from penstock.cache.ledger.tail import Tail, abandoned_values
 
 KEYS = [key_of({"n": number}) for number in range(8)]
 VALUES = {key: key * (number + 1) for number, key in enumerate(KEYS)}
@@ -58,7 +58,7 @@ def test_what_lies_before_a_damaged_record_is_kept(tmp_path: Path, part: str) ->
     at = content.index(KEYS[5]) + {"key": 3, "length": 16, "value": 30}[part]
     content[at] ^= 1
     path.write_bytes(content)
-    with left_behind(tmp_path) as left:
+    with abandoned_values(tmp_path) as left:
         assert left.values == {key: VALUES[key] for key in KEYS[:5]}
 
 
@@ -68,7 +68,7 @@ def test_a_record_that_was_half_written_is_none(tmp_path: Path) -> None:
     begin = content.index(KEYS[7]) + struct.calcsize("<16sII")
     content[begin + 40 :] = bytes(len(content) - begin - 40)
     path.write_bytes(content)
-    with left_behind(tmp_path) as left:
+    with abandoned_values(tmp_path) as left:
         assert left.values == {key: VALUES[key] for key in KEYS[:7]}
 
 
@@ -78,11 +78,11 @@ def test_what_was_there_before_a_file_was_emptied_does_not_come_back(tmp_path: P
     for key in KEYS[:4]:
         tail.write(key, same_size)
     for _ in range(2):  # each file has been emptied then
-        tail.turn()
-        tail.committed()
+        tail.switch()
+        tail.clear_committed()
     tail.write(KEYS[5], same_size)
     tail.close(is_committed=False)
-    with left_behind(tmp_path) as left:
+    with abandoned_values(tmp_path) as left:
         assert left.values == {KEYS[5]: same_size}
 
 
@@ -92,14 +92,14 @@ def test_it_grows_with_what_is_put(tmp_path: Path) -> None:
     for key, value in values.items():
         tail.write(key, value)
     tail.close(is_committed=False)
-    with left_behind(tmp_path) as left:
+    with abandoned_values(tmp_path) as left:
         assert left.values == values
 
 
 def test_a_living_process_keeps_its_tail(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     tail.write(KEYS[0], VALUES[KEYS[0]])
-    with left_behind(tmp_path) as left:
+    with abandoned_values(tmp_path) as left:
         assert left.values == {}
     assert len(list(tmp_path.glob("*.tail"))) == 2
     tail.close(is_committed=True)
@@ -109,11 +109,11 @@ def test_a_living_process_keeps_its_tail(tmp_path: Path) -> None:
 def test_a_commit_empties_what_it_has_written(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     tail.write(KEYS[0], VALUES[KEYS[0]])
-    tail.turn()
+    tail.switch()
     tail.write(KEYS[1], VALUES[KEYS[1]])  # while the first is being committed
-    tail.committed()
+    tail.clear_committed()
     tail.close(is_committed=False)
-    with left_behind(tmp_path) as left:
+    with abandoned_values(tmp_path) as left:
         assert left.values == {KEYS[1]: VALUES[KEYS[1]]}
 
 
@@ -121,9 +121,9 @@ def test_a_commit_that_fails_empties_nothing(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     for key in KEYS[:3]:
         tail.write(key, VALUES[key])
-        tail.turn()  # a commit begins, and fails
+        tail.switch()  # a commit begins, and fails
     tail.close(is_committed=False)
-    with left_behind(tmp_path) as left:
+    with abandoned_values(tmp_path) as left:
         assert left.values == {key: VALUES[key] for key in KEYS[:3]}
 
 
@@ -142,9 +142,9 @@ def test_where_no_tail_can_be_written_values_are_still_kept(tmp_path: Path, monk
 def test_a_ledger_that_is_cleared_forgets_what_a_killed_process_had_put(tmp_path: Path) -> None:
     open_ledger(tmp_path).close()
     abandoned(tmp_path, *KEYS)
-    assert upkeep.has_answers(tmp_path)
+    assert upkeep.has_records(tmp_path)
     upkeep.clear(tmp_path)
-    assert not upkeep.has_answers(tmp_path)
+    assert not upkeep.has_records(tmp_path)
 
 
 def test_a_file_that_has_grown_gives_the_room_back(tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ def test_a_file_that_has_grown_gives_the_room_back(tmp_path: Path) -> None:
     for _ in range(2):
         for number in range(3):
             tail.write(KEYS[number], bytes(700_000))
-        tail.turn()
-    tail.committed()
-    tail.turn()
-    tail.committed()
+        tail.switch()
+    tail.clear_committed()
+    tail.switch()
+    tail.clear_committed()
     assert [path.stat().st_size for path in tmp_path.glob("*.tail")] == [2**20, 2**20]
     tail.write(KEYS[5], VALUES[KEYS[5]])
     tail.close(is_committed=False)
-    with left_behind(tmp_path) as left:
+    with abandoned_values(tmp_path) as left:
         assert left.values == {KEYS[5]: VALUES[KEYS[5]]}
 
 

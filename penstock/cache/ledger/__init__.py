@@ -1,16 +1,16 @@
-"""A durable log of finished calls, so that nothing is paid for twice.
+"""A durable log of finished calls, so that no call is paid for twice.
 
-keys        key_of: what determines an answer -> 16 bytes
-store       open_ledger: get, put, flush, close; finds what other processes write
-committing  the thread that writes what was put, all at once, every 50 ms
-tail        what was put since, in the system's memory: it outlives a process that is killed
-index       where the value of a key is
-segment     one log file with its index: load, append, repair
-record      how a record lies in a file, and how it is found again behind damage
-compression  of large values
-salvage     opening files that are damaged
-layered     a job's own ledger over a shared one
-upkeep      stats, prune, clear, verify
+store         open_ledger: get, put, flush, close; sees the writes of other processes
+group_commit  the thread that writes all new values together, every 50 ms
+tail          new values in mapped files, which outlive a killed process
+index         the place of the value of each key
+segment       one log file with its index: load, append, repair
+record        the layout of a record in a file, and the search for records after damage
+compression   of large values
+layered       a job's own ledger over a shared one
+open_ledgers  the ledgers of this process, and those of the current job and ``cache_dir``
+maintenance   stats, prune, clear, verify
+size_limits   automatic pruning
 """
 
 from penstock.cache.keys import key_of

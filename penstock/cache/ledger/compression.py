@@ -1,7 +1,7 @@
-"""Large values are kept compressed: half the disk for text, at 10 us a kilobyte, and a third of that to read.
+"""Compression of large values: half the disk space for text, at 10 us a kilobyte to write and 3 us to read.
 
-zstd of level 1, as Arrow brings it. Python's zlib is five times slower for the same size; lz4 is quicker still, but
-saves only a quarter. Below 2 kB the saving is not worth the time of a run that takes everything from a ledger.
+The codec is zstd at level 1, from Arrow. Python's zlib is five times slower for the same size; lz4 is faster, but saves
+only a quarter. Below 2 kB the saving is not worth the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _local = threading.local()  # Arrow does not promise that a codec may be used by
 
 
 def compressed(value: bytes) -> tuple[bytes, int]:
-    """Return a value as it is stored, and how: compressed where that saves an eighth or more."""
+    """Return a value as it is stored and its codec: compressed if that saves an eighth or more."""
     if len(value) >= COMPRESS_FROM_NBYTES:
         small: bytes = _codec().compress(value, asbytes=True)
         if len(small) < len(value) * 7 // 8:
@@ -27,7 +27,7 @@ def compressed(value: bytes) -> tuple[bytes, int]:
 
 
 def restored(stored: bytes, codec: int) -> bytes | None:
-    """Return a value that was compressed, or None if nobody here could have written that."""
+    """Return a compressed value, or None if it is invalid."""
     if codec != ZSTD:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Group commit: values wait in memory, and in the system's (tail.py), and one thread writes all of them at once."""
+"""Group commit: new values wait in memory and in a tail, and one thread writes all of them together."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Items = Mapping[bytes, bytes]
 
 
 class Committer:
-    """Takes values at once and has them committed by a thread of its own.
+    """Accepts values at once and commits them on a thread of its own.
 
-    While commits fail, values stay in memory and the commit is tried again, every second and on each ``flush``. Past
-    ``max_nbytes`` of them, ``put`` waits for a slow disk, and raises for one that fails.
+    While commits fail, values stay in memory and the commit is retried every second and on each ``flush``. Beyond
+    ``max_nbytes`` of waiting values, ``put`` waits for a slow disk, and raises if commits fail.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Committer:
         self._thread.start()
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Take a value, unless one waits for the same key."""
+        """Accept a value, unless one waits for the same key."""
         if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
             raise InvalidArgumentError(
                 f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
                 f"got {len(key)} and {len(value)}"
             )
-        with self._lock:  # what the condition would do, and quicker
+        with self._lock:  # the lock of the condition, which is slower to enter
             if self._nbytes > self._max_nbytes or self._is_closed:
                 self._wait_for_room()
             waiting = self._waiting
@@ -85,13 +85,13 @@ class Committer:
             raise LedgerError(f"The ledger {self._path!r} is closed")
 
     def waiting(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those keys that are not committed yet."""
+        """Return the values of the given keys that are not committed yet."""
         with self._lock:
             parts = [part for part in (self._waiting, self._leaving) if part]
         return {key: value for part in parts for key in keys if (value := part.get(key)) is not None}
 
     def flush(self) -> None:
-        """Return when all that was put before is committed; raise if an attempt that began since has failed."""
+        """Return when every value put before is committed; raise if an attempt started since has failed."""
         with self._changed:
             target, began = self._num_put, self._num_attempts
             self._is_urgent.set()
@@ -104,12 +104,12 @@ class Committer:
                 self._changed.wait()
 
     def close(self) -> None:
-        """Flush and end the thread; what could not be written may be lost, and the error says so."""
+        """Flush and end the thread. Raise if values could not be written; they may be lost."""
         try:
             if not self._is_closed:
                 self.flush()
         except LedgerError as exc:
-            raise LedgerError(f"{exc}: it was closed, and they may be lost") from exc.__cause__
+            raise LedgerError(f"{exc}. It is closed now, and they may be lost") from exc.__cause__
         finally:
             with self._changed:
                 self._is_closed = True
@@ -119,8 +119,8 @@ class Committer:
             self._thread.join()
             self._tail.close(is_committed=self._num_done == self._num_put)
 
-    def let_go_in_child(self) -> None:
-        """Be closed in a forked process, where there is no thread, and another may have held the lock."""
+    def release_in_child(self) -> None:
+        """Close in a forked child, which has no commit thread, and in which the lock may be held forever."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._is_closed = True
@@ -137,7 +137,7 @@ class Committer:
                 self._is_urgent.clear()
                 self._has_work.clear()
                 self._leaving, self._waiting = self._waiting, {}
-                self._tail.turn()
+                self._tail.switch()
                 nbytes = self._nbytes
                 is_last = self._is_closed
                 self._num_attempts += 1
@@ -150,49 +150,49 @@ class Committer:
                 return
 
     def _attempt(self, items: dict[bytes, bytes], nbytes: int) -> None:
-        """Commit values, of ``nbytes`` in all. As little as can be is done for each: who puts others waits for it."""
+        """Commit values of ``nbytes`` in all. Does little for each value: other threads that put wait for it."""
         error: Exception | None = None
         try:
             if items:
-                self._commit_in_room(items)
+                self._commit_with_space(items)
         except Exception as exc:
             error = exc
         with self._changed:
-            is_news = error is not None and self._error is None
+            is_new = error is not None and self._error is None
             self._error = error
             if error is None:
                 self._nbytes -= nbytes
                 self._num_done += len(items)
-                self._tail.committed()
+                self._tail.clear_committed()
             else:
                 self._waiting = items | self._waiting
                 self._failed_attempt = self._num_attempts
-                self._has_work.set()  # to be tried again
+                self._has_work.set()  # retry
             self._leaving = {}
             self._changed.notify_all()
-        if is_news:
+        if is_new:
             log.warning("%s", self._failure())
 
-    def _commit_in_room(self, items: dict[bytes, bytes]) -> None:
-        """Commit values. Where the disk is full, the room of the tails is better used by what they stand for."""
+    def _commit_with_space(self, items: dict[bytes, bytes]) -> None:
+        """Commit values. If the disk is full, remove the tails to make space for the values that they hold."""
         try:
             self._commit(items)
         except OSError as exc:
             if exc.errno != errno.ENOSPC:
                 raise
             with self._lock:
-                self._tail.give_up()
+                self._tail.remove()
             self._commit(items)
 
     def _failure(self) -> LedgerError:
         try:
-            room = f"{shutil.disk_usage(self._path).free:,} bytes are free there"
+            space = f"{shutil.disk_usage(self._path).free:,} bytes are free there"
         except OSError as exc:
-            room = str(exc)
+            space = str(exc)
         failure = LedgerError(
-            f"The ledger {self._path!r} cannot be written: {self._error}; {room}. "
-            f"{len(self._waiting) + len(self._leaving):,} finished calls ({self._nbytes:,} bytes) wait in memory, "
-            "until there is room or the disk is repaired"
+            f"The ledger {self._path!r} cannot be written: {self._error}; {space}. "
+            f"{len(self._waiting) + len(self._leaving):,} finished calls ({self._nbytes:,} bytes) wait in memory "
+            "until there is space or the disk is repaired"
         )
         failure.__cause__ = self._error
         return failure

@@ -1,4 +1,4 @@
-"""Two ledgers as one: a job's own, and one that jobs share."""
+"""Two ledgers as one: a job's own over a shared one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from penstock.protocols import Ledger
 class LayeredLedger:
     """Reads from a job's own ledger first, then from the shared one; writes to both.
 
-    What only the shared one has is copied to the job's own, so that a job that was begun can be resumed without it.
+    Values found only in the shared one are copied to the job's own, so that the job can be resumed without it.
     """
 
     def __init__(self, own: Ledger, shared: Ledger) -> None:
         self._own, self._shared = own, shared
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those keys that have one in either."""
+        """Return the values of the given keys that either ledger has."""
         found = self._own.get(keys)
         if len(found) < len(keys) and (missing := [key for key in keys if key not in found]):
             shared = self._shared.get(missing)
@@ -28,13 +28,13 @@ class LayeredLedger:
         return found
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Keep a value in both."""
+        """Store a value in both."""
         self._own.put(key, value)
         self._shared.put(key, value)
 
     def flush(self) -> None:
-        """Return when everything put so far is durable in both."""
-        with contextlib.ExitStack() as both:  # the second is flushed also if the first fails
+        """Return when every value put so far is durable in both."""
+        with contextlib.ExitStack() as both:  # flush the second even if the first fails
             both.callback(self._shared.flush)
             both.callback(self._own.flush)
 

@@ -1,7 +1,7 @@
-"""How large a ledger is, and making it smaller: by age, by size, or altogether.
+"""Maintenance of a ledger: statistics, and pruning by age or size.
 
-Files that a living process writes are left as they are. Of the others, those that lose records are written anew, one
-after the other, so that a prune needs little room and may be ended at any instant.
+Logs that a running process writes are left alone. The others are rewritten one by one if they lose records, so that a
+prune needs little space and may be killed at any time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.cache.ledger.record import ENTRY_NBYTES, Entries, ends
-from penstock.cache.ledger.segment import HEADER_NBYTES, ROLL_NBYTES, DamagedHeaderError, Segment, segment_paths
-from penstock.cache.ledger.tail import left_behind
+from penstock.cache.ledger.segment import HEADER_NBYTES, ROLL_NBYTES, Segment, segment_paths
+from penstock.cache.ledger.tail import abandoned_values
 from penstock.errors import LedgerError
 
 _USED_NBYTES = 4
@@ -26,14 +26,14 @@ _COPIED_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class LedgerStats:
-    """What a ledger holds. Times are in seconds since 1970, None where there are no records."""
+    """Statistics of a ledger. Times are in seconds since 1970, None without records."""
 
     path: str
     num_records: int
     nbytes: int  # of the files, indexes included
     num_files: int
     num_files_in_use: int  # by processes that write now
-    num_damaged_files: int  # put aside when they were opened
+    num_damaged_files: int  # moved aside when they were opened
     oldest_written_s: int | None
     newest_written_s: int | None
     least_recently_used_s: int | None
@@ -41,51 +41,51 @@ class LedgerStats:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """What a prune did. ``num_kept`` are the records that are there now."""
+    """The result of a prune. ``num_kept`` counts the records that are left."""
 
     path: str
     num_removed: int
     num_kept: int
     nbytes_before: int
     nbytes_after: int
-    num_files_in_use: int  # of which nothing was removed
+    num_files_in_use: int  # nothing was removed from them
 
 
 @dataclass(slots=True)
-class _Content:
-    """One log as prune sees it."""
+class _OpenLog:
+    """A log during maintenance."""
 
     segment: Segment
     entries: Entries
-    written_used: npt.NDArray[np.uint32]  # as the file has it
-    last_used: npt.NDArray[np.int64]  # a record that was never used counts from when it was written
+    written_used: npt.NDArray[np.uint32]  # as stored
+    last_used: npt.NDArray[np.int64]  # the time of writing if it was never used
     is_free: bool
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """What each record takes in all three files."""
+        """The bytes of each record in all three files."""
         return ends(self.entries) - self.entries["offset"].astype(np.int64) + 2 * ENTRY_NBYTES + _USED_NBYTES
 
 
 def ledger_folder(cache_dir: str | os.PathLike[str]) -> Path:
-    """Return where the ledger of a ``cache_dir`` is, or that of a job in its output folder.
+    """Return the folder of the ledger in a ``cache_dir`` or in the output folder of a job.
 
-    A folder that is a ledger itself is taken as one.
+    A folder that is a ledger itself is returned as it is.
     """
     folder = Path(cache_dir).expanduser()
     of_job = folder / "_penstock_job" / "ledger"
-    if has_answers(folder):
+    if has_records(folder):
         return folder
-    return of_job if has_answers(of_job) else folder / "ledger"
+    return of_job if has_records(of_job) else folder / "ledger"
 
 
-def has_answers(folder: Path) -> bool:
-    """Say whether anything was ever put into the ledger of a folder, be it in the last moment of a killed process."""
+def has_records(folder: Path) -> bool:
+    """Return whether a folder holds values of a ledger, including those that a killed process left in its tail."""
     return any(folder.glob("*.log")) or any(folder.glob("*.tail"))
 
 
 def stats(path: Path) -> LedgerStats:
-    """Return what a ledger holds. Reads its indexes only, and changes nothing."""
+    """Return statistics of a ledger. Reads only the indexes, and changes nothing."""
     with _opened(path) as contents:
         written = np.concatenate([np.zeros(0, np.uint32), *(each.entries["written"] for each in contents)])
         used = np.concatenate([np.zeros(0, np.int64), *(each.last_used for each in contents)])
@@ -103,7 +103,7 @@ def stats(path: Path) -> LedgerStats:
 
 
 def verify(path: Path) -> tuple[int, int]:
-    """Read every value; return how many records are whole, and how many are not."""
+    """Read every value; return the number of intact records and that of damaged ones."""
     with _opened(path) as contents:
         num_whole = sum(len(each.segment.scan(0)) for each in contents)
         num_known = sum(len(each.entries) for each in contents)
@@ -131,7 +131,7 @@ def prune(path: Path, now_s: float, max_nbytes: int | None = None, max_age_s: fl
 
 
 def clear(path: Path) -> PruneResult:
-    """Remove all records, and the files that were put aside as damaged."""
+    """Remove all records, and the files that were moved aside as damaged."""
     before = folder_nbytes(path)
     with _opened(path) as contents:
         free = [each for each in contents if each.is_free]
@@ -139,7 +139,7 @@ def clear(path: Path) -> PruneResult:
             each.segment.remove()
         for damaged in path.glob("*.damaged-*"):
             damaged.unlink(missing_ok=True)
-        with left_behind(path) as left:
+        with abandoned_values(path) as left:
             left.remove()
         num_kept = sum(len(each.entries) for each in contents if not each.is_free)
         num_removed = sum(len(each.entries) for each in free)
@@ -147,34 +147,34 @@ def clear(path: Path) -> PruneResult:
 
 
 @contextlib.contextmanager
-def _opened(path: Path, repairs: bool = False) -> Iterator[list[_Content]]:
-    """Open all logs, locked where nobody writes them, and on demand repaired there."""
+def _opened(path: Path, repairs: bool = False) -> Iterator[list[_OpenLog]]:
+    """Open all logs; lock those that no process writes, and optionally repair them."""
     if not path.is_dir():
         raise LedgerError(f"There is no ledger at {str(path)!r}")
     with contextlib.ExitStack() as stack:
         contents = []
         for each in segment_paths(path):
-            with contextlib.suppress(FileNotFoundError, DamagedHeaderError):
+            with contextlib.suppress(FileNotFoundError):
                 segment = Segment(each)
                 stack.callback(segment.close)
-                contents.append(_content(segment, repairs))
+                contents.append(_opened_log(segment, repairs))
         yield contents
 
 
-def _content(segment: Segment, repairs: bool) -> _Content:
+def _opened_log(segment: Segment, repairs: bool) -> _OpenLog:
     is_free = segment.is_writable and segment.try_lock()
-    if is_free and repairs:  # what a crash left out of the index is not to be lost
+    if is_free and repairs:  # so that records missing in the index are not lost
         segment.repair()
     entries, rows = segment.entries()
     used = segment.used(int(rows[-1]) + 1 if len(rows) else 0)[rows]
     last_used = np.maximum(used, entries["written"]).astype(np.int64)
-    return _Content(segment, entries, used, last_used, is_free)
+    return _OpenLog(segment, entries, used, last_used, is_free)
 
 
 def _most_recently_used(
-    contents: list[_Content], keeps: list[npt.NDArray[np.bool_]], max_nbytes: int
+    contents: list[_OpenLog], keeps: list[npt.NDArray[np.bool_]], max_nbytes: int
 ) -> list[npt.NDArray[np.bool_]]:
-    """Return what to keep so that the records used last, of those that were to be kept, take ``max_nbytes``."""
+    """Return which of the kept records to keep so that the most recently used take at most ``max_nbytes``."""
     if not contents:
         return keeps
     keep = np.concatenate(keeps)
@@ -185,8 +185,8 @@ def _most_recently_used(
     return np.split(keep & fits, np.cumsum([len(each.entries) for each in contents])[:-1])
 
 
-def _rewrite(path: Path, changes: list[tuple[_Content, npt.NDArray[np.bool_]]]) -> None:
-    """Copy what is kept of each log into new ones, then delete it."""
+def _rewrite(path: Path, changes: list[tuple[_OpenLog, npt.NDArray[np.bool_]]]) -> None:
+    """Copy the kept records of each log into new logs, then delete it."""
     target: Segment | None = None
     try:
         for content, keep in changes:
@@ -205,5 +205,5 @@ def _rewrite(path: Path, changes: list[tuple[_Content, npt.NDArray[np.bool_]]]) 
 
 
 def folder_nbytes(path: Path) -> int:
-    """Return how large the files of a ledger are."""
+    """Return the size of the files of a ledger."""
     return sum(each.stat().st_size for each in path.iterdir() if each.is_file()) if path.is_dir() else 0

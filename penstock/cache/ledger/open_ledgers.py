@@ -1,6 +1,6 @@
-"""Ledgers of this process: each is opened once, whoever uses it, and closed by the last.
+"""The open ledgers of this process: each is opened once, and closed by its last user.
 
-Calls are kept in the ledger of the job that runs, and in that of ``cache_dir``: ``current_ledger`` is both as one.
+Calls are stored in the ledger of the current job and in that of ``cache_dir``; ``current_ledger`` is both as one.
 """
 
 from __future__ import annotations
@@ -14,31 +14,30 @@ from pathlib import Path
 
 from penstock.cache.ledger.layered import LayeredLedger
 from penstock.cache.ledger.maintenance import ledger_folder
-from penstock.cache.ledger.size_limits import NO_LIMITS, Limits
+from penstock.cache.ledger.size_limits import NO_LIMITS, SizeLimits
 from penstock.cache.ledger.store import FileLedger, open_ledger
 from penstock.config import get_config
 from penstock.protocols import Ledger
 
-_open: dict[Path, tuple[FileLedger, int]] = {}  # with how many users it has
+_open: dict[Path, tuple[FileLedger, int]] = {}  # with the number of users
 _lock = threading.Lock()
 
-_job_folder: ContextVar[str] = ContextVar("penstock_job_ledger")
-_job_era: ContextVar[str] = ContextVar("penstock_job_era", default="")
-_inherited_job_folder = ""  # of the driver that this process works for
+_job: ContextVar[tuple[str, str]] = ContextVar("penstock_job_ledger")  # folder and era
+_inherited_job_folder = ""  # in a worker process: that of the driver
 
 
 class SharedLedger:
-    """A hold on a ledger: closing it lets go, and the last one closes the ledger itself."""
+    """A reference to an open ledger; closing the last reference closes the ledger."""
 
-    def __init__(self, folder: Path, limits: Limits = NO_LIMITS) -> None:
+    def __init__(self, folder: Path, limits: SizeLimits = NO_LIMITS) -> None:
         self._folder: Path | None = folder
         self._limits = limits
         with _lock:
             ledger, num_users = _open.get(folder, (None, 0))
-            if ledger is None or ledger.is_closed:  # as in a process that was forked while it was open
+            if ledger is None or ledger.is_closed:  # as in a process forked while it was open
                 ledger, num_users = open_ledger(folder), 0
             _open[folder] = ledger, num_users + 1
-        self.get, self.put, self.flush = ledger.get, ledger.take, ledger.flush
+        self.get, self.put, self.flush = ledger.get, ledger.fast_put, ledger.flush
 
     def close(self) -> None:
         folder, self._folder = self._folder, None
@@ -58,50 +57,49 @@ class SharedLedger:
 
 
 def cache_ledger(cache_dir: str | os.PathLike[str]) -> Ledger:
-    """Return the ledger that the queries with this ``cache_dir`` share."""
-    return SharedLedger(ledger_folder(Path(cache_dir).expanduser().absolute()), Limits.of(get_config()))
+    """Return the ledger that queries with this ``cache_dir`` share."""
+    return SharedLedger(ledger_folder(Path(cache_dir).expanduser().absolute()), SizeLimits.of(get_config()))
 
 
 @contextmanager
 def job_ledger(folder: str | os.PathLike[str], era: str = "") -> Iterator[None]:
-    """Have the calls of the queries within kept in a job's own ledger, too.
+    """Store the calls of the queries within in a job's own ledger, too.
 
-    ``era`` stays the same from run to run as long as rows have the same numbers in the same reads.
+    ``era`` stays the same over the runs of a job as long as rows have the same numbers in the same reads.
     """
-    token, era_token = _job_folder.set(str(Path(folder).absolute())), _job_era.set(era)
+    token = _job.set((str(Path(folder).absolute()), era))
     try:
         yield
     finally:
-        _job_folder.reset(token)
-        _job_era.reset(era_token)
+        _job.reset(token)
 
 
 def job_folder() -> str:
-    """Return the folder of the ledger of the job that runs here, nothing where none does."""
-    return _job_folder.get(_inherited_job_folder)
+    """Return the folder of the current job's ledger, or an empty string without a job."""
+    return _job.get((_inherited_job_folder, ""))[0]
 
 
 def inherit_job_folder(folder: str) -> None:
-    """Have the calls of this process, which works for another, kept where that one says."""
+    """Store the calls of this worker process in the job ledger of its driver."""
     global _inherited_job_folder
     _inherited_job_folder = folder
 
 
 def ledger_place() -> tuple[str, str, str]:
-    """Return what tells ``current_ledger`` here from others: the job's folder, the ``cache_dir``, the job's era."""
-    return job_folder(), str(get_config().cache_dir or ""), _job_era.get()
+    """Return what identifies ``current_ledger``: the job's folder, the ``cache_dir``, the job's era."""
+    return job_folder(), str(get_config().cache_dir or ""), _job.get(("", ""))[1]
 
 
 def job_ledger_alone() -> Ledger | None:
-    """Return the ledger of the job that runs here without what jobs share. Whoever asks for it closes it."""
+    """Return the current job's own ledger, or None without a job. The caller must close it."""
     own = job_folder()
     return SharedLedger(Path(own)) if own else None
 
 
 def current_ledger() -> Ledger | None:
-    """Return the ledger that calls are kept in here, None where they are not. Whoever asks for it closes it."""
+    """Return the ledger that stores calls here, or None if they are not stored. The caller must close it."""
     own, shared = job_folder(), get_config().cache_dir
     if not own:
         return cache_ledger(shared) if shared else None
-    held = SharedLedger(Path(own))
-    return LayeredLedger(held, cache_ledger(shared)) if shared else held
+    ledger = SharedLedger(Path(own))
+    return LayeredLedger(ledger, cache_ledger(shared)) if shared else ledger

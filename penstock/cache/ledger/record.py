@@ -1,8 +1,7 @@
-"""How finished calls lie in a file: an entry of 48 bytes that describes and guards itself, then the value, padded to 8.
+"""The layout of a record in a log: an entry of 48 bytes with its own checksum, then the value, padded to 8 bytes.
 
-An entry says where its value is, so an entry is recognised wherever one starts to read: its third word is its own
-position. That is how records are found again behind damage, with one comparison of arrays. The index of a log is a copy
-of its entries.
+An entry contains its own position as its third word. So one comparison of arrays finds all entries after a damaged
+part. The index of a log is a copy of its entries.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ ENTRY = np.dtype(
         ("key1", "<u8"),
         ("offset", "<u8"),  # of the value, in the log
         ("length", "<u4"),  # of the value as stored
-        ("crc", "<u4"),  # of the value as stored, begun with its codec
+        ("crc", "<u4"),  # of the value as stored, starting from its codec
         ("written", "<u4"),  # seconds since 1970
-        ("codec", "<u4"),  # how it is stored: see compression.py
+        ("codec", "<u4"),  # see compression.py
         ("check", "<u8"),  # of all of the above
     ]
 )
@@ -41,7 +40,7 @@ _SEED, _PRIME = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
 
 
 def checks(entries: Entries) -> npt.NDArray[np.uint64]:
-    """Return what the ``check`` of each entry must be; never 0 for an entry of zeros."""
+    """Return the checksums of entries; the checksum of an entry of zeros is not 0."""
     words = np.ascontiguousarray(entries).view("<u8").reshape(-1, ENTRY_NBYTES // 8)
     mixed = np.full(len(entries), _SEED)
     for column in range(words.shape[1] - 1):
@@ -51,7 +50,7 @@ def checks(entries: Entries) -> npt.NDArray[np.uint64]:
 
 
 def ends(entries: Entries) -> npt.NDArray[np.int64]:
-    """Return where each record ends, its padding included."""
+    """Return the end of each record, padding included."""
     length = entries["length"].astype(np.int64)
     end: npt.NDArray[np.int64] = entries["offset"].astype(np.int64) + length + -length % _ALIGNMENT
     return end
@@ -64,15 +63,15 @@ def keys_of(entries: Entries) -> list[bytes]:
 
 
 def good(entries: Entries, log_nbytes: int) -> npt.NDArray[np.bool_]:
-    """Say of each entry whether it is as it was written, and its record lies in the log."""
+    """Return for each entry whether it is valid and its record lies in the log."""
     are_good: npt.NDArray[np.bool_] = (entries["check"] == checks(entries)) & (ends(entries) <= log_nbytes)
     return are_good
 
 
 def packed(items: Mapping[bytes, bytes], start: int, now_s: int) -> tuple[Entries, bytes]:
-    """Return entries for the values of keys, and the bytes that hold all of it, to be written at ``start``.
+    """Return the entries of values, and the bytes of all records, to be written at ``start``.
 
-    Python's other threads stand still meanwhile, so there is little of it for each value.
+    Other Python threads wait meanwhile, so it does little for each value.
     """
     values: Sequence[bytes] = list(items.values())
     codecs: Sequence[int] = (PLAIN,) * len(values)
@@ -89,7 +88,7 @@ def packed(items: Mapping[bytes, bytes], start: int, now_s: int) -> tuple[Entrie
 
 
 def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Entries, bytes]:
-    """Place records one after the other from ``start`` on; return their entries, and the bytes that hold all of it."""
+    """Place records one after the other from ``start`` on; return their entries and bytes."""
     length = entries["length"].astype(np.int64)
     sizes = ENTRY_NBYTES + length + -length % _ALIGNMENT
     entries["offset"] = start + np.cumsum(sizes) - sizes + ENTRY_NBYTES
@@ -102,9 +101,9 @@ def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Ent
 
 
 def decoded_all(buffer: bytes, records: Sequence[tuple[bytes, int, int]], base: int) -> list[bytes | None]:
-    """Return the values of records from what lies at ``base`` in their log: given key, where one begins, its length.
+    """Return the values of records, given as key, start and length, from bytes at ``base`` in their log.
 
-    None for one that is not what was written for the key. One function for all, as a call takes as long as a check.
+    A value is None if its record is damaged. One call decodes all, as a call takes as long as a check.
     """
     values: list[bytes | None] = []
     guards, nbytes = _GUARDS.unpack_from, len(buffer)
@@ -122,14 +121,14 @@ def decoded_all(buffer: bytes, records: Sequence[tuple[bytes, int, int]], base: 
 
 
 def find_entries(buffer: bytes, start: int) -> Entries:
-    """Return the entries in bytes that lie at ``start`` (a multiple of 8) in a log; what is no entry is passed over.
+    """Return the valid entries in bytes at ``start`` (a multiple of 8) in a log.
 
-    An entry of which the end is not in ``buffer`` is not found.
+    An entry whose end is not in ``buffer`` is not found.
     """
     words = np.frombuffer(buffer, "<u8", count=len(buffer) // 8)
     if len(words) < ENTRY_NBYTES // 8:
         return np.zeros(0, ENTRY)
-    # The word "offset" of an entry at word i is the third one, i + 2, and says where the entry ends: at word i + 6.
+    # The offset of an entry at word i is its third word, i + 2, and equals the end of the entry: word i + 6.
     own = np.arange(len(words), dtype=np.uint64) * np.uint64(8) + np.uint64(start + 4 * 8)
     first = np.flatnonzero(words == own) - 2
     first = first[(first >= 0) & (first <= len(words) - ENTRY_NBYTES // 8)]
@@ -139,7 +138,7 @@ def find_entries(buffer: bytes, start: int) -> Entries:
 
 
 def not_inside_another(entries: Entries) -> Iterator[int]:
-    """Yield the positions of entries that do not lie in the value of one before: values may hold anything."""
+    """Yield the numbers of entries that do not lie in the value of an earlier one: a value may hold anything."""
     end = 0
     for position, (begin, after) in enumerate(
         zip((entries["offset"] - np.uint64(ENTRY_NBYTES)).tolist(), ends(entries).tolist(), strict=True)

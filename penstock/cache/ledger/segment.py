@@ -1,10 +1,10 @@
 """One log file of a ledger, with its index: written by one process at a time, read by any number.
 
-    000001-5f3a.log       a header, then records (record.py); only ever appended to
-    000001-5f3a.index     the entries of the log, written after the records are durable: a copy, made again if damaged
-    000001-5f3a.used      when each record was last used, in seconds since 1970: a hint for pruning
+    000001-5f3a.log       a header, then records (record.py); append-only
+    000001-5f3a.index     a copy of the entries of the log, written after the records are durable; rebuilt if damaged
+    000001-5f3a.used      the time of the last use of each record, in seconds since 1970: a hint for pruning
 
-Whoever writes holds a lock on the log, which ends with the process, however that ends.
+The writer holds a lock on the log, which ends with the process.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ log = logging.getLogger("penstock.cache.ledger")
 VERSION = 1
 _MAGIC = b"penstock-ledger\0"
 HEADER_NBYTES = 32
-ROLL_NBYTES = 256 * 2**20  # a log past this is not continued, so that what prune rewrites at once is bounded
+ROLL_NBYTES = 256 * 2**20  # a larger log is not continued, which bounds what prune rewrites at once
 _SCAN_NBYTES = 16 * 2**20
 _SCANNED_AT_ONCE = 1024
-_READ_NBYTES, _READ_OVER_NBYTES = 2**20, 4096  # what is read at once, and how much of it may be of no use
-_LAST_CHECKED = 16  # values at the end of a log that are read when it is opened
+_READ_NBYTES, _READ_OVER_NBYTES = 2**20, 4096  # read at once, and the most of it that may be unused
+_LAST_CHECKED = 16  # values at the end of a log that are checked when it is opened
 
 
 def header(version: int = VERSION) -> bytes:
@@ -56,34 +56,29 @@ def header(version: int = VERSION) -> bytes:
     return (start + zlib.crc32(start).to_bytes(4, "little")).ljust(HEADER_NBYTES, b"\0")
 
 
-class DamagedHeaderError(Exception):
-    """The file does not begin as a log does."""
-
-
 class Segment:
     """A log and its index, open. Not safe for several threads by itself."""
 
-    def __init__(self, path: Path, has_header: bool = True) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.is_mine = False  # whether this object holds the lock
+        self.is_mine = False  # this object holds the lock
         self.num_rows = 0  # rows of the index that were loaded or written
         self.is_writable = os.access(path, os.W_OK)
         self.fd = os.open(path, (os.O_RDWR if self.is_writable else os.O_RDONLY) | os.O_CLOEXEC)
         self._index_path, self._used_path = path.with_suffix(".index"), path.with_suffix(".used")
         self._index_inode = 0
-        self._index_fd = -1  # while this one writes it
+        self._index_fd = -1  # while this object writes it
         self._touched: list[npt.NDArray[np.int64]] = []
         self.end = os.fstat(self.fd).st_size
         try:
-            if has_header:
-                self._check_header()
+            self.has_header = self._check_header()
         except BaseException:
             os.close(self.fd)
             raise
 
     @classmethod
     def create(cls, folder: Path) -> Segment:
-        """Make a new log in a folder and lock it. Nobody sees it before it is locked."""
+        """Create a new log in a folder and lock it. Other processes see it only when it is locked."""
         numbers = [int(path.name[:6]) for path in segment_paths(folder)]
         name = f"{max(numbers, default=0) + 1:06d}-{secrets.token_hex(4)}"
         hidden = folder / f"{name}.new"
@@ -107,21 +102,23 @@ class Segment:
         segment._index_path, segment._used_path = (segment.path.with_suffix(end) for end in (".index", ".used"))
         return segment
 
-    def _check_header(self) -> None:
+    def _check_header(self) -> bool:
+        """Return whether the header is intact. Reading records does not need it."""
         start = os.pread(self.fd, HEADER_NBYTES, 0)
         version = int.from_bytes(start[16:20], "little")
         if start != header(version):
-            raise DamagedHeaderError(str(self.path))
+            return False
         if version > VERSION:
             raise LedgerError(
                 f"The ledger {str(self.path.parent)!r} was written by a newer penstock (format {version}; this one "
                 f"knows up to {VERSION}). Upgrade penstock, or use another folder"
             )
+        return True
 
     # -- the lock ----------------------------------------------------------------------------------------------------
 
     def try_lock(self) -> bool:
-        """Take the lock if nobody writes here, and the file is still there."""
+        """Take the lock if no process writes the log and it was not deleted."""
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -141,29 +138,29 @@ class Segment:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def load(self) -> tuple[Entries, npt.NDArray[np.int64]]:
-        """Return the entries that the index has gained since the last call, and their rows."""
+        """Return the entries added to the index since the last call, and their rows."""
         try:
             found = os.stat(self._index_path)
         except FileNotFoundError:
             return np.zeros(0, ENTRY), np.zeros(0, np.int64)
-        if found.st_ino != self._index_inode:  # made again by somebody who repaired it
+        if found.st_ino != self._index_inode:  # rebuilt by another process
             self._index_inode, self.num_rows = found.st_ino, 0
         if found.st_size < (self.num_rows + 1) * ENTRY_NBYTES:
             return np.zeros(0, ENTRY), np.zeros(0, np.int64)
         entries = self._index_from(self.num_rows)
         self.end = os.fstat(self.fd).st_size
         are_good = self._are_good(entries)
-        if are_good.all():  # as they nearly always are; a million take long to copy
+        if are_good.all():  # as almost always; a million take long to copy
             rows = np.arange(len(entries)) + self.num_rows
         else:
             rows = np.flatnonzero(are_good)
             entries, rows = entries[rows], rows + self.num_rows
-        if len(rows):  # what follows the last good one may be on its way: it is looked at again
+        if len(rows):  # entries after the last good one may be incomplete: read them again later
             self.num_rows = int(rows[-1]) + 1
         return entries, rows
 
     def entries(self) -> tuple[Entries, npt.NDArray[np.int64]]:
-        """Return all good entries and their rows. Changes nothing, so it may be called while another thread appends."""
+        """Return all good entries and their rows. Changes nothing, so another thread may append meanwhile."""
         entries = self._index_from(0) if self._index_path.exists() else np.zeros(0, ENTRY)
         size = os.fstat(self.fd).st_size
         rows = np.flatnonzero(good(entries, size))
@@ -172,7 +169,7 @@ class Segment:
     def read(
         self, keys: Sequence[bytes], offsets: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint32]
     ) -> list[bytes | None]:
-        """Return the values of records, given in the order of the file: None for one that is not as it was written."""
+        """Return the values of records, given in file order; None for a damaged one."""
         values: list[bytes | None] = []
         starts = offsets.astype(np.int64) - ENTRY_NBYTES
         records = list(zip(keys, starts.tolist(), lengths.tolist(), strict=True))
@@ -181,7 +178,7 @@ class Segment:
             _, start, length = records[last - 1]
             try:
                 piece = os.pread(self.fd, start + ENTRY_NBYTES + length - base, base)
-            except OSError:  # a disk that cannot read this any more
+            except OSError:  # the disk cannot read it any more
                 piece = b""
             values += decoded_all(piece, records[first:last], base)
         return values
@@ -196,26 +193,28 @@ class Segment:
         return good(entries, self.end)
 
     def _have_values(self, entries: Entries) -> list[bool]:
-        """Say of each entry whether its value is whole."""
+        """Return for each entry whether its value is intact."""
         values = self.read(keys_of(entries), entries["offset"], entries["length"])
         return [value is not None for value in values]
 
-    # -- checking and repairing: by whoever holds the lock -----------------------------------------------------------
+    # -- checking and repairing, with the lock -----------------------------------------------------------
 
     def repair(self) -> None:
-        """Make the index agree with the log and cut off what a crash left half written. Reads little if all is well."""
+        """Make header and index agree with the log, and cut off an incomplete record. Reads little if all is well."""
         size = self.end = os.fstat(self.fd).st_size
         entries = self._index_from(0) if self._index_path.exists() else np.zeros(0, ENTRY)
-        is_whole = bool(self._are_good(entries).all()) and all(self._have_values(entries[-_LAST_CHECKED:]))
+        is_whole = (
+            self.has_header and bool(self._are_good(entries).all()) and all(self._have_values(entries[-_LAST_CHECKED:]))
+        )
         known = int(ends(entries).max(initial=HEADER_NBYTES)) if is_whole else HEADER_NBYTES
         tail = self.scan(known)
         kept = tail if not is_whole else np.concatenate([entries, tail]) if len(tail) else entries
         self.end = int(ends(kept).max(initial=HEADER_NBYTES))
         if not is_whole:
+            os.pwrite(self.fd, header(), 0)
+            self.has_header = True
             self._replace_index(kept)
-            log.warning(
-                "The ledger file %s is damaged: %d records of it can be read and are kept", self.path, len(kept)
-            )
+            log.warning("The ledger file %s is damaged: %d records can be read and are kept", self.path, len(kept))
         elif len(tail):
             self._append_to_index(tail, len(entries))
         elif os.path.exists(self._index_path) and os.path.getsize(self._index_path) % ENTRY_NBYTES:
@@ -223,21 +222,21 @@ class Segment:
         if self.end < size:
             os.ftruncate(self.fd, self.end)
             log.warning(
-                "The ledger file %s ended in %d bytes that are no whole record, as a crash leaves them: "
+                "The ledger file %s ended in %d bytes of an incomplete record, as after a crash: "
                 "they are cut off, and %d records are kept",
                 *(self.path, size - self.end, len(kept)),
             )
 
     def scan(self, start: int) -> Entries:
-        """Return the entries of all records from ``start`` on whose values are whole, found without the index."""
+        """Return the entries of all intact records from ``start`` on, found without the index."""
         size, found = os.fstat(self.fd).st_size, []
         for at in range(start, size, _SCAN_NBYTES):
-            # An entry may reach past the piece by all but its first word.
+            # An entry may extend beyond the piece by all but its first word.
             found.append(find_entries(os.pread(self.fd, _SCAN_NBYTES + ENTRY_NBYTES - 8, at), at))
         entries = np.concatenate(found) if found else np.zeros(0, ENTRY)
         entries = entries[ends(entries) <= size]
         entries = entries[list(not_inside_another(entries))]
-        # A piece at a time: the values of a log would not fit into memory.
+        # In pieces, as the values of a log may not fit into memory.
         pieces = [entries[at : at + _SCANNED_AT_ONCE] for at in range(0, len(entries), _SCANNED_AT_ONCE)]
         return np.concatenate([np.zeros(0, ENTRY), *(each[self._have_values(each)] for each in pieces)])
 
@@ -245,14 +244,14 @@ class Segment:
         fresh = self._index_path.with_suffix(".index-new")
         fresh.write_bytes(entries.tobytes())
         self._close_index()
-        self._used_path.unlink(missing_ok=True)  # its rows are others now
+        self._used_path.unlink(missing_ok=True)  # its rows have changed
         fresh.rename(self._index_path)
         self._index_inode = self.num_rows = 0
 
-    # -- writing: by whoever holds the lock --------------------------------------------------------------------------
+    # -- writing, with the lock --------------------------------------------------------------------------
 
     def append(self, items: Mapping[bytes, bytes], now_s: int) -> tuple[Entries, npt.NDArray[np.int64]]:
-        """Write the values of keys; when this returns they are on disk. If it raises, the file is as it was."""
+        """Write values; when this returns they are on disk. If it raises, the file is unchanged."""
         first, before = self.num_rows, self.end
         entries, blob = packed(items, before, now_s)
         try:
@@ -268,7 +267,7 @@ class Segment:
         return entries, np.arange(first, self.num_rows)
 
     def append_copies(self, source: Segment, entries: Entries, used: npt.NDArray[np.uint32]) -> None:
-        """Write records of another log as they are, with when they were written and used."""
+        """Copy records of another log, with the times of writing and last use."""
         values = [os.pread(source.fd, length, at) for at, length in entries[["offset", "length"]].tolist()]
         copies, blob = laid_out(entries.copy(), values, self.end)
         write_all(self.fd, blob, self.end)
@@ -289,19 +288,19 @@ class Segment:
             os.close(fd)
 
     def forget(self, row: int) -> None:
-        """Strike out the entry of a record that cannot be read, so that its index is made again when next opened."""
+        """Clear the entry of a damaged record, so that the index is rebuilt when the log is opened next."""
         with contextlib.suppress(OSError), open(self._index_path, "r+b") as file:
             file.seek(row * ENTRY_NBYTES)
             file.write(bytes(ENTRY_NBYTES))
 
-    # -- when records were used --------------------------------------------------------------------------------------
+    # -- times of last use --------------------------------------------------------------------------------------
 
     def touch(self, rows: npt.NDArray[np.uint32]) -> None:
-        """Remember that rows were used; ``save_used`` writes it."""
+        """Record that rows were used; ``save_used`` writes it."""
         self._touched.append(rows.astype(np.int64))
 
     def save_used(self, now_s: int) -> None:
-        """Write when rows were used. A failure is no matter: it is only a hint."""
+        """Write the time of use of rows. Errors are ignored: it is only a hint."""
         if not self._touched:
             return
         rows, self._touched = np.unique(np.concatenate(self._touched)), []
@@ -319,7 +318,7 @@ class Segment:
             os.close(fd)
 
     def used(self, num_rows: int) -> npt.NDArray[np.uint32]:
-        """Return when each row was last used, 0 for never."""
+        """Return the time of the last use of each row, 0 for never."""
         used = np.zeros(num_rows, np.uint32)
         with contextlib.suppress(FileNotFoundError):
             saved = np.fromfile(self._used_path, "<u4", count=num_rows)
@@ -327,18 +326,40 @@ class Segment:
         return used
 
     def remove(self) -> None:
-        """Delete the files; whoever has them open still reads them."""
+        """Delete the files; processes that have them open can still read them."""
         for path in (self.path, self._index_path, self._used_path):
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
         self._close_index()
-        os.close(self.fd)  # which also lets go of the lock
+        os.close(self.fd)  # also releases the lock
         self.is_mine = False
 
 
+def open_segment(path: Path) -> Segment | None:
+    """Open a log, and repair it if no process writes it. Move a file without any record aside and return None."""
+    segment = Segment(path)
+    if segment.is_writable and segment.try_lock():
+        try:
+            if not segment.has_header and not len(segment.scan(0)):
+                _move_aside(path)
+                return None
+            segment.repair()
+        finally:
+            segment.unlock()
+    return segment
+
+
+def _move_aside(path: Path) -> None:
+    number = 1
+    while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
+        number += 1
+    path.rename(aside)
+    log.warning("%s is not a ledger file, and holds no record that can be read: it is moved to %s", path, aside.name)
+
+
 def neighbours(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return runs of records that lie close to each other, to be read at once: first, and one past the last.
+    """Return runs of records that lie close together, to be read at once, as first and last + 1.
 
     >>> neighbours(np.array([0, 100, 90_000]), np.array([90, 200, 90_100]))
     [(0, 2), (2, 3)]
@@ -346,7 +367,7 @@ def neighbours(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> l
     if not len(starts):
         return []
     is_cut = starts[1:] - stops[:-1] > _READ_OVER_NBYTES
-    is_cut |= stops[1:] // _READ_NBYTES != stops[:-1] // _READ_NBYTES  # so that no piece is much larger
+    is_cut |= stops[1:] // _READ_NBYTES != stops[:-1] // _READ_NBYTES  # so that a piece is not much larger
     cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(starts)]
     return list(pairwise(cuts))
 
@@ -355,12 +376,12 @@ def segment_paths(folder: Path) -> list[Path]:
     """Return the logs in a folder, the oldest first."""
     names: list[str] = []
     with contextlib.suppress(OSError):
-        names = os.listdir(folder)  # ten times as fast as a glob, and it is asked for often while a folder is new
+        names = os.listdir(folder)  # ten times as fast as a glob, and often called while a folder is new
     return [folder / name for name in sorted(names) if name.endswith(".log") and "-" in name and name[:6].isdigit()]
 
 
 def whole_end(path: Path) -> int:
-    """Return how far a log that may be written right now holds whole records, which are on disk: 0 if it has none."""
+    """Return the end of the durable records of a log that may be written right now; 0 without any."""
     try:
         with open(path.with_suffix(".index"), "rb") as file:
             num_rows = os.fstat(file.fileno()).st_size // ENTRY_NBYTES
@@ -374,7 +395,7 @@ def whole_end(path: Path) -> int:
 
 
 def write_all(fd: int, data: bytes, offset: int) -> None:
-    """Write at a position; the system may take it in parts."""
+    """Write all data at a position, with as many system calls as it takes."""
     view = memoryview(data)
     while view:
         written = os.pwrite(fd, view, offset)

@@ -1,4 +1,4 @@
-"""Keeping the ledger of a ``cache_dir`` within its limits, by itself."""
+"""Automatic pruning of the ledger of a ``cache_dir``."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from penstock.config import Config
 
 log = logging.getLogger("penstock.cache.ledger")
 
-LOOK_EVERY_S = 3600.0
-_ROOM = 0.9  # of the size is kept when it is passed, so that not every hour a little is rewritten
-_MARK = "limits-checked"  # a file whose time says when somebody last looked
+CHECK_EVERY_S = 3600.0
+_KEPT_SHARE = 0.9  # of the maximal size, so that a prune is not due again soon
+_MARK = "limits-checked"  # a file whose time is that of the last check
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a ledger may hold: in bytes, and how long a record stays that nobody uses. None: anything."""
+class SizeLimits:
+    """The maximal size of a ledger, and the maximal age of a record since its last use; None for no limit."""
 
     max_nbytes: int | None = None
     max_age_s: float | None = None
 
     @staticmethod
-    def of(config: Config) -> Limits:
-        return Limits(config.cache_max_size or None, config.cache_max_age or None)
+    def of(config: Config) -> SizeLimits:
+        return SizeLimits(config.cache_max_size or None, config.cache_max_age or None)
 
     def apply(self, folder: Path) -> None:
-        """Prune a ledger that nobody of this process uses any more, once an hour at most.
+        """Prune a ledger that this process has closed, at most once an hour.
 
-        What other processes write stays as it is. This is no reason to fail a query: what goes wrong is logged.
+        Logs that other processes write are left alone. Errors are logged: they must not fail a query.
         """
         if self == NO_LIMITS:
             return
@@ -45,18 +45,18 @@ class Limits:
         is_full = self.max_nbytes is not None and folder_nbytes(folder) > self.max_nbytes
         if not is_full and self.max_age_s is None:
             return
-        max_nbytes = int(self.max_nbytes * _ROOM) if is_full and self.max_nbytes is not None else None
+        max_nbytes = int(self.max_nbytes * _KEPT_SHARE) if is_full and self.max_nbytes is not None else None
         result = prune(folder, time.time(), max_nbytes, self.max_age_s)
         if result.num_removed:
             log.info("The ledger %s had %d records removed; %d are left", folder, result.num_removed, result.num_kept)
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = SizeLimits()
 
 
 def _is_due(mark: Path, now_s: float) -> bool:
-    """Say whether nobody looked within the hour, and take note that somebody does now."""
-    if mark.exists() and abs(now_s - mark.stat().st_mtime) < LOOK_EVERY_S:
+    """Return whether the last check is more than an hour ago, and record this one."""
+    if mark.exists() and abs(now_s - mark.stat().st_mtime) < CHECK_EVERY_S:
         return False
     mark.touch()
     return True

@@ -1,6 +1,6 @@
-"""A ledger: log files in one folder, of which each process that writes has its own.
+"""A ledger: log files in one folder, one for each process that writes.
 
-So nobody waits for anybody, a damaged file harms no other, and nothing but ``flock`` is asked of the file system.
+So processes never wait for each other, a damaged file harms no other, and the file system must only support ``flock``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from penstock.cache.forks import owned_here
+from penstock.cache.forks import release_on_fork
 from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.ledger.group_commit import Committer
 from penstock.cache.ledger.index import KeyIndex, Places
-from penstock.cache.ledger.repair import open_segment
-from penstock.cache.ledger.segment import ROLL_NBYTES, Segment, segment_paths
-from penstock.cache.ledger.tail import left_behind
+from penstock.cache.ledger.segment import ROLL_NBYTES, Segment, open_segment, segment_paths
+from penstock.cache.ledger.tail import abandoned_values
 from penstock.errors import InvalidArgumentError, LedgerError
 from penstock.storage.durable import sync_folder
 
@@ -35,7 +34,7 @@ _MTIME_TICK_NS = 50_000_000
 
 
 def open_ledger(path: str | os.PathLike[str]) -> FileLedger:
-    """Open the ledger in a folder, or begin one there.
+    """Open the ledger in a folder, or create one.
 
     >>> import tempfile
     >>> from penstock.cache.ledger import key_of
@@ -61,8 +60,8 @@ class FileLedger:
         self._folder_mtime_ns = -1
         self._next_number = itertools.count()
         self._mine: int | None = None
-        self._orphans: list[Segment] = []  # written by this process when somebody deleted them
-        self._left: dict[bytes, bytes] = {}  # by killed processes, where it cannot be written
+        self._orphans: list[Segment] = []  # deleted by another process while this one wrote them
+        self._abandoned: dict[bytes, bytes] = {}  # by killed processes, if the folder cannot be written
         self.is_closed = False
         try:
             if not path.is_dir():
@@ -71,78 +70,78 @@ class FileLedger:
             self._refresh()
             self._recover()
         except LedgerError:
-            self._let_go()
+            self._close_segments()
             raise
         except OSError as exc:
-            self._let_go()
+            self._close_segments()
             raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
         self._committer = Committer(self._commit, self._save_used, path)
-        self.take = self._committer.put  # what ``put`` does, for whoever puts often: a call less
+        self.fast_put = self._committer.put  # ``put`` with one call less
         atexit.register(self._close_at_exit)
-        owned_here(self)
+        release_on_fork(self)
 
     def _recover(self) -> None:
-        """Keep what processes had put that were killed before it was on disk."""
-        with left_behind(self.path) as left:
+        """Commit the values that killed processes left in their tails."""
+        with abandoned_values(self.path) as left:
             try:
                 if left.values:
                     self._commit(left.values)
                 left.remove()
-            except (LedgerError, OSError) as exc:  # it stays where it is, for whoever can write here
-                self._left = left.values
+            except (LedgerError, OSError) as exc:  # the next process that can write here commits them
+                self._abandoned = left.values
                 log.info(
-                    "What a killed process has left in %s is used, and cannot be put in its place: %s", self.path, exc
+                    "Values that a killed process left in %s are used, but cannot be committed: %s", self.path, exc
                 )
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those keys that have one, whichever process put it there."""
+        """Return the values of the given keys that any process has put."""
         if any(len(key) != KEY_NBYTES for key in keys):
             raise InvalidArgumentError(f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of)")
-        # In this order: a value is in the index before it is no longer waiting.
+        # In this order: a value enters the index before it stops waiting.
         found = self._committer.waiting(keys)
-        if self._left:
-            found |= {key: self._left[key] for key in keys if key in self._left}
+        if self._abandoned:
+            found |= {key: self._abandoned[key] for key in keys if key in self._abandoned}
         with self._lock:
             if self.is_closed:
                 raise LedgerError(f"The ledger {str(self.path)!r} is closed")
             found |= self._read(keys)
-            # A folder that cannot be looked at is no reason to end a query: whoever writes to it will say so.
+            # A folder that cannot be read must not fail a query: writing to it reports the error.
             with contextlib.suppress(OSError):
                 if len(found) < len(keys) and self._refresh():
                     found |= self._read([key for key in keys if key not in found])
         return found
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Keep the value of a key that has none yet. Returns at once; on disk within 100 ms."""
+        """Store the value of a key that has none yet. Returns at once; the value is on disk within 100 ms."""
         self._committer.put(key, value)
 
     def flush(self) -> None:
-        """Return when everything put so far is on disk."""
+        """Return when every value put so far is on disk."""
         self._committer.flush()
 
     def close(self) -> None:
-        """Flush, and let go of files and thread; raises if not everything could be written."""
+        """Flush, and close files and thread; raise if values could not be written."""
         atexit.unregister(self._close_at_exit)
         try:
             self._committer.close()
         finally:
             with self._lock:
-                self._let_go()
+                self._close_segments()
                 self.is_closed = True
 
-    def _let_go(self) -> None:
+    def _close_segments(self) -> None:
         for segment in (*self._segments.values(), *self._orphans):
             segment.close()
         self._segments.clear()
         self._orphans.clear()
         self._index = KeyIndex()
 
-    def let_go_in_child(self) -> None:
-        """Be closed in a process that was forked from this one: files, locks and tails are the parent's."""
+    def release_in_child(self) -> None:
+        """Close in a forked child: files, locks and tails belong to the parent."""
         atexit.unregister(self._close_at_exit)
         self._lock = threading.RLock()  # another thread may have held it
-        self._committer.let_go_in_child()
-        self._let_go()
+        self._committer.release_in_child()
+        self._close_segments()
         self.is_closed = True
 
     def _close_at_exit(self) -> None:
@@ -165,12 +164,12 @@ class FileLedger:
                 values += self._segments[number].read(keys[first:last], here["offset"], here["length"])
                 self._segments[number].touch(here["row"])
             if None not in values:
-                found.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # mypy does not see that none is None
+                found.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # no value is None
                 break
             found.update((key, value) for key, value in zip(keys, values, strict=True) if value is not None)
             damaged = [i for i, value in enumerate(values) if value is None]
             self._strike_out(places[damaged])
-            keys = [keys[i] for i in damaged]  # which may have another place
+            keys = [keys[i] for i in damaged]  # they may have another place
         return found
 
     def _strike_out(self, damaged: Places) -> None:
@@ -180,7 +179,7 @@ class FileLedger:
         self._index.discard(damaged)
 
     def _refresh(self) -> bool:
-        """Learn what other processes have written; return whether there is anything new."""
+        """Load what other processes have written; return whether there is anything new."""
         is_new = self._follow_folder()
         for number, segment in self._segments.items():
             if not segment.is_mine:
@@ -191,15 +190,15 @@ class FileLedger:
         return is_new
 
     def _follow_folder(self) -> bool:
-        """Open the segments that are new, and close those that are gone; return whether any was."""
+        """Open new segments and close deleted ones; return whether any was deleted."""
         mtime_ns = os.stat(self.path).st_mtime_ns
         if mtime_ns == self._folder_mtime_ns:
             return False
-        # The clock of the file system is coarse: a change soon after another may bear the same time.
+        # The clock of the file system is coarse: a change soon after another may have the same time.
         self._folder_mtime_ns = mtime_ns if time.time_ns() - mtime_ns > _MTIME_TICK_NS else -1
         paths = {path.name: path for path in segment_paths(self.path)}
         gone = [name for name in self._numbers if name not in paths]
-        if gone:  # pruned: what is left of them is in other files
+        if gone:  # pruned: their other records are in new files
             self._index = KeyIndex()
             for name in gone:
                 self._drop_segment(self._numbers.pop(name))
@@ -231,7 +230,7 @@ class FileLedger:
     # -- writing, on the committer's thread --------------------------------------------------------------------------
 
     def _commit(self, items: Mapping[bytes, bytes]) -> None:
-        """Write values whose keys nobody has written yet; when this returns they are on disk."""
+        """Write values whose keys are new; when this returns they are on disk."""
         with self._lock:
             self._refresh()
             if known := set(self._index.find(list(items))[0]):
@@ -243,17 +242,17 @@ class FileLedger:
         try:
             entries, rows = segment.append(items, int(time.time()))
         except BaseException:
-            self._give_up_own()  # after a failed fsync nothing is known of the file: the next attempt looks again
+            self._release_own()  # after a failed fsync the state of the file is unknown: read it again
             raise
         with self._lock:
             if self._mine != number:
                 raise LedgerError(f"{str(segment.path)!r} was deleted while it was written")
             self._index.add(number, entries, rows)
         if segment.end >= ROLL_NBYTES:
-            self._give_up_own()
+            self._release_own()
 
     def _own_segment(self) -> int:
-        """Return the segment that this process writes: one that nobody writes any more, or a new one."""
+        """Return the segment that this process writes: an existing one without a writer, or a new one."""
         if self._mine is None:
             self._mine = next(self._adoptable(), None)
         if self._mine is None:
@@ -271,7 +270,7 @@ class FileLedger:
                 self._index.add(number, *segment.load())
                 yield number
 
-    def _give_up_own(self) -> None:
+    def _release_own(self) -> None:
         with self._lock:
             if self._mine is not None:
                 self._segments[self._mine].unlock()
@@ -284,7 +283,7 @@ class FileLedger:
 
 
 def _runs(sorted_numbers: npt.NDArray[np.uint32]) -> list[tuple[int, int, int]]:
-    """Return each number, where its run begins, and one past where it ends.
+    """Return each number with the start and the end of its run.
 
     >>> _runs(np.array([3, 3, 5], np.uint32))
     [(3, 0, 2), (5, 2, 3)]

@@ -1,14 +1,14 @@
-"""What was put a moment ago and is not on disk yet: in memory that outlives this process.
+"""Tails: values that are not committed yet, in mapped files that outlive the process.
 
     5f3a91c2-0.tail    a number, then key, length, checksum and value of each record
-    5f3a91c2-1.tail    the same: one file is written while what is in the other is committed, and then emptied
+    5f3a91c2-1.tail    the same: one file is written while the values of the other are committed
 
-A group commit makes values safe from a power cut, some 100 ms after they were put. A process that is killed meanwhile
-loses nothing: the pages of its tail are the system's, and whoever next opens the ledger puts what is in them. They are
-mapped, as a call to the system for each value would take ten times as long; and emptied at each commit, so that they
-stay few. To empty a file is to count its number up, which goes into each checksum.
+A group commit makes values safe from a power cut some 100 ms after they were put. If the process is killed before that,
+the system keeps the pages of its tail, and the next process that opens the ledger commits them. The files are mapped,
+as a system call for each value would take ten times as long. They are cleared at each commit, so that they stay small:
+that increments the number, which is part of each checksum.
 
-Whoever writes a tail holds a lock on it, which ends with the process.
+The writer of a tail holds a lock on it, which ends with the process.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ from zlib import crc32
 _NUMBER = struct.Struct("<Q")
 _HEAD = struct.Struct("<16sII")  # key, length of the value, checksum
 _FIRST_NBYTES = 2**20
-_NEW_FOR_S = 60.0  # a file that has no name of its own by then never gets one
+_NEW_FOR_S = 60.0  # an unnamed file older than this is abandoned
 
 
 class Tail:
-    """Writes a tail. Not safe for several threads by itself.
+    """The tail of one ledger in this process. Not thread-safe.
 
-    It is a help, not a promise: where it cannot be written, values are as safe as the group commit makes them.
+    It is best effort: if it cannot be written, values are as safe as the group commit makes them.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._name = secrets.token_hex(4)
-        self._files: list[_File] = []  # none where none can be made
+        self._files: list[_TailFile] = []  # empty if they cannot be created
         self.write: Callable[[bytes, bytes], None] = self._write_first
-        """Have a value outlive this process."""
+        """Store a value so that it outlives this process."""
 
-    def turn(self) -> None:
-        """Write to the other file from now on: what was put so far is about to be committed."""
+    def switch(self) -> None:
+        """Write to the other file from now on, as the values of this one are about to be committed."""
         if self._files:
             self._files.reverse()
             self.write = self._files[0].write
 
-    def committed(self) -> None:
-        """Empty the file that is not written now: all that is in it has been committed."""
+    def clear_committed(self) -> None:
+        """Clear the file that is not written now, as its values are committed."""
         if self._files:
             self._files[1].clear()
         else:
-            self.write = self._write_first  # there may be room again
+            self.write = self._write_first  # there may be space again
 
     def close(self, is_committed: bool) -> None:
-        """Let go; files with values that were not committed stay for whoever opens the ledger next."""
+        """Close the files; those with values that are not committed stay for the next process."""
         if is_committed:
-            self.give_up()
+            self.remove()
         self.abandon()
 
-    def give_up(self) -> None:
-        """Remove the files. The next value begins others."""
+    def remove(self) -> None:
+        """Remove the files. The next value creates new ones."""
         for file in self._files:
             file.path.unlink(missing_ok=True)
             file.close()
@@ -73,7 +73,7 @@ class Tail:
         self.write = self._write_first
 
     def abandon(self) -> None:
-        """Let go of the files and leave them as they are."""
+        """Close the files and leave them as they are."""
         for file in self._files:
             file.close()
         self._files.clear()
@@ -83,8 +83,10 @@ class Tail:
         self.write = _write_nowhere
         with contextlib.ExitStack() as made:
             try:
-                files = [made.enter_context(_File(self._folder / f"{self._name}-{number}.tail")) for number in (0, 1)]
-            except (OSError, ValueError):  # no room, no leave to write, or a file system that does not map
+                files = [
+                    made.enter_context(_TailFile(self._folder / f"{self._name}-{number}.tail")) for number in (0, 1)
+                ]
+            except (OSError, ValueError):  # no space, no permission, or a file system that cannot map
                 return
             made.pop_all()
             self._files = files
@@ -96,16 +98,16 @@ def _write_nowhere(key: bytes, value: bytes) -> None:
     pass
 
 
-class _File:
-    """One of the two files: locked, mapped, and its room on the disk taken, so that a write cannot fail."""
+class _TailFile:
+    """One of the two files: locked and mapped, with its disk space allocated, so that a write cannot fail."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._end, self._number, self._nbytes = _NUMBER.size, 0, _FIRST_NBYTES
-        hidden = path.with_suffix(".tail-new")  # nobody sees it before it is locked
+        hidden = path.with_suffix(".tail-new")  # no other process sees it before it is locked
         self._fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            _take_room(self._fd, _FIRST_NBYTES)
+            _allocate(self._fd, _FIRST_NBYTES)
             self._map = mmap.mmap(self._fd, _FIRST_NBYTES)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             hidden.rename(path)
@@ -114,7 +116,7 @@ class _File:
             hidden.unlink(missing_ok=True)
             raise
 
-    def __enter__(self) -> _File:
+    def __enter__(self) -> _TailFile:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -139,10 +141,10 @@ class _File:
         _NUMBER.pack_into(self._map, 0, self._number)
 
     def _grow(self, nbytes: int) -> bool:
-        """Make room for so many bytes, if there is any."""
+        """Enlarge the file to hold so many bytes; return whether that succeeded."""
         wanted = max(2 * self._nbytes, -(-nbytes // _FIRST_NBYTES) * _FIRST_NBYTES)
         try:
-            _take_room(self._fd, wanted)
+            _allocate(self._fd, wanted)
             self._map.resize(wanted)
         except (OSError, ValueError, SystemError):
             return False
@@ -151,7 +153,7 @@ class _File:
 
     def _shrink(self) -> None:
         with contextlib.suppress(OSError, ValueError, SystemError):
-            self._map.resize(_FIRST_NBYTES)  # which cuts the file as well
+            self._map.resize(_FIRST_NBYTES)  # also truncates the file
             self._nbytes = _FIRST_NBYTES
 
     def close(self) -> None:
@@ -159,8 +161,8 @@ class _File:
         os.close(self._fd)
 
 
-def _take_room(fd: int, nbytes: int) -> None:
-    """Make a file so large, with room on the disk for all of it: who stores into a map has no error to look at."""
+def _allocate(fd: int, nbytes: int) -> None:
+    """Enlarge a file and allocate its disk space: a store into a map cannot report an error."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, 0, nbytes)
     else:
@@ -169,28 +171,28 @@ def _take_room(fd: int, nbytes: int) -> None:
 
 
 @dataclass(slots=True)
-class Left:
-    """What processes had put that ended before they committed it."""
+class AbandonedValues:
+    """Values that processes put but did not commit before they ended."""
 
     values: dict[bytes, bytes]
     paths: list[Path]
 
     def remove(self) -> None:
-        """Remove the tails, as their values are elsewhere, or are not wanted."""
+        """Remove the tails, when their values are committed or not wanted."""
         for path in self.paths:
             path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def left_behind(folder: Path) -> Iterator[Left]:
-    """Give what is left in a folder, and keep others from taking it up meanwhile."""
-    left = Left({}, [])
+def abandoned_values(folder: Path) -> Iterator[AbandonedValues]:
+    """Lock and read the abandoned tails in a folder."""
+    left = AbandonedValues({}, [])
     with contextlib.ExitStack() as stack:
         for path in sorted([*folder.glob("*.tail"), *folder.glob("*.tail-new")]):
-            with contextlib.suppress(OSError):  # its writer is alive, or somebody else was quicker
+            with contextlib.suppress(OSError):  # its writer is alive, or another process was faster
                 file = stack.enter_context(_opened(path))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_new = path.suffix == ".tail-new"  # and not locked yet, or never to be
+                is_new = path.suffix == ".tail-new"  # not locked yet, or abandoned before
                 if is_new and time.time() - os.fstat(file.fileno()).st_mtime < _NEW_FOR_S:
                     continue
                 left.values |= dict(_records(file.read()))
@@ -199,7 +201,7 @@ def left_behind(folder: Path) -> Iterator[Left]:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """Open a file to read it, and to write if that may be: on NFS an exclusive lock needs it."""
+    """Open a file for reading, and for writing if permitted: an exclusive lock on NFS needs it."""
     try:
         return open(path, "r+b")
     except PermissionError:
@@ -207,7 +209,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and values, up to the first that is not as it was written since the file was emptied."""
+    """Yield keys and values up to the first record that is damaged or older than the last clear."""
     if len(content) < _NUMBER.size:
         return
     (number,) = _NUMBER.unpack_from(content)
