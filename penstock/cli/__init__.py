@@ -1,4 +1,4 @@
-"""The command ``penstock``. Each group of subcommands is one function that adds itself to the parser."""
+"""The command ``penstock``. One function for each group of subcommands adds it to the parser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0 if it did what was asked, 1 if it could not, 2 for a wrong use."""
+    """Run one command and return its exit status: 0 for success, 1 for a failure, 2 for wrong arguments."""
     args = _parser().parse_args(argv)
     command: Command = args.command
     try:
@@ -30,8 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="Batch inference over large datasets.")
     groups = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_cache,):
-        add(groups)
+    _add_cache(groups)
     return parser
 
 
@@ -39,23 +38,27 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_cache(groups: Any) -> None:
-    cache = groups.add_parser("cache", help="what finished calls are kept, and making that smaller")
+    cache = groups.add_parser("cache", help="show, prune, clear or verify the finished calls that are stored")
     commands = cache.add_subparsers(required=True, metavar="stats|prune|clear|verify")
 
     def add(name: str, command: Command, text: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-        parser.add_argument("--dir", metavar="DIR", help="a cache_dir, or the ledger of a job; else the one configured")
+        parser.add_argument(
+            "--dir",
+            metavar="DIR",
+            help="a cache_dir, or the output folder of a job (default: the configured cache_dir)",
+        )
         parser.add_argument("--json", action="store_true", help="print JSON, for programs")
         parser.set_defaults(command=command)
         return parser
 
-    add("stats", _cache_stats, "Say how many finished calls are kept, and since when.")
-    prune = add("prune", _cache_prune, "Remove what was not used for long, then what was used least recently.")
-    prune.add_argument("--max-size", metavar="SIZE", help="keep at most this much, such as 10GB")
-    prune.add_argument("--older-than", metavar="AGE", help="remove what was not used for this long, such as 30d")
+    add("stats", _cache_stats, "Show the number, size and age of the finished calls.")
+    prune = add("prune", _cache_prune, "Remove old calls, then the least recently used ones.")
+    prune.add_argument("--max-size", metavar="SIZE", help="the most to keep, such as 10GB")
+    prune.add_argument("--older-than", metavar="AGE", help="remove calls that were not used for this long, such as 30d")
     clear = add("clear", _cache_clear, "Remove all finished calls.")
-    clear.add_argument("--yes", action="store_true", help="do not ask")
-    add("verify", _cache_verify, "Read everything that is kept, and say whether it is whole.")
+    clear.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    add("verify", _cache_verify, "Read all finished calls, and count the damaged ones.")
 
 
 def _cache_stats(args: argparse.Namespace) -> int:
@@ -113,7 +116,7 @@ def _cache_path(args: argparse.Namespace) -> Path:
 
 
 def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:
-    """Print named values: for programs as they are, for people with units."""
+    """Print named values: as JSON, or as a table with units."""
     if as_json:
         import orjson
 
@@ -129,7 +132,7 @@ def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _readable(name: str, value: Any) -> tuple[str, str]:
-    """Return a value and its name as people read them.
+    """Format the name and the value of a field.
 
     >>> _readable("nbytes_before", 1_500_000), _readable("num_records", 12345), _readable("oldest_written_s", None)
     (('size before', '1.5 MB'), ('records', '12,345'), ('oldest written', '-'))
@@ -144,7 +147,3 @@ def _readable(name: str, value: Any) -> tuple[str, str]:
     if name.endswith("_s"):
         return words, time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
     return words, f"{value:,}" if isinstance(value, int) else str(value)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
