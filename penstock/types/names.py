@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -49,6 +50,8 @@ ALIASES = {
     for alias in aliases.split()
 }
 """Other names of types in Python, NumPy, Arrow and SQL. ``int`` has 64 bits, as in Python."""
+
+Builder: TypeAlias = Callable[..., pa.DataType]
 
 _SHOWN = {arrow_type: name for name, arrow_type in SIMPLE.items()}
 _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[\w./+?-]+')
@@ -209,16 +212,11 @@ def _image(parser: _Parser, *arguments: ast.expr) -> pa.DataType:
     return ImageType(mode, height, width)
 
 
-def _decimal(make: Callable[..., pa.DataType]) -> Callable[..., pa.DataType]:
+def _plain(make: Callable[..., pa.DataType], convert: type[int] | type[str], *defaults: int | str) -> Builder:
+    """Return the builder of a type whose arguments are numbers or words."""
+
     def build(parser: _Parser, *arguments: ast.expr) -> pa.DataType:
-        return make(*(map(parser.number, arguments) if arguments else (38, 18)))
-
-    return build
-
-
-def _timed(make: Callable[..., pa.DataType]) -> Callable[..., pa.DataType]:
-    def build(parser: _Parser, *arguments: ast.expr) -> pa.DataType:
-        return make(*(map(parser.word, arguments) if arguments else ("us",)))
+        return make(*([convert(parser.word(argument)) for argument in arguments] or defaults))
 
     return build
 
@@ -229,13 +227,13 @@ def time_type(unit: str) -> pa.DataType:
 
 
 # The types with parameters: how each is written, and how to build it from its arguments.
-PARAMETRIC: dict[str, tuple[str, Callable[..., pa.DataType]]] = {
-    "fixed_size_binary": ("fixed_size_binary[16]", lambda parser, size: pa.binary(parser.number(size))),
-    "timestamp": ("timestamp[us, UTC]", _timed(pa.timestamp)),
-    "time": ("time[us]", _timed(time_type)),
-    "duration": ("duration[us]", _timed(pa.duration)),
-    "decimal128": ("decimal128[10, 2]", _decimal(pa.decimal128)),
-    "decimal256": ("decimal256[50, 2]", _decimal(pa.decimal256)),
+PARAMETRIC: dict[str, tuple[str, Builder]] = {
+    "fixed_size_binary": ("fixed_size_binary[16]", _plain(lambda size: pa.binary(size), int)),
+    "timestamp": ("timestamp[us, UTC]", _plain(pa.timestamp, str, "us")),
+    "time": ("time[us]", _plain(time_type, str, "us")),
+    "duration": ("duration[us]", _plain(pa.duration, str, "us")),
+    "decimal128": ("decimal128[10, 2]", _plain(pa.decimal128, int, 38, 18)),
+    "decimal256": ("decimal256[50, 2]", _plain(pa.decimal256, int, 38, 18)),
     "list": ("list[int64]", lambda parser, inner: pa.list_(parser.type(inner))),
     "fixed_size_list": (
         "fixed_size_list[float32; 3]",
