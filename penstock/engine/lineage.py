@@ -53,7 +53,6 @@ class ReadSelection(Protocol):
 
     def register(self, scan: int, number: int, task: ReadTask) -> tuple[int, Sequence[RowRange]]:
         """Return an id for the ``number``-th task of the ``scan``-th source, and the rows of it to read."""
-        ...
 
 
 def is_traceable(stages: Sequence[Stage]) -> bool:

@@ -8,14 +8,12 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
 from penstock.io.commit.error_files import error_files, stage_errors
-from penstock.io.commit.local_output import LocalOutput
 from penstock.io.commit.output import JOB_FOLDER, JOB_LEDGER, STAGING_FOLDER, Output, writing
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.hive import check_partition_column, split_by_partition
@@ -30,8 +28,9 @@ FILE_NBYTES = 512 * 2**20  # maximum data of a file, in memory; on disk it is sm
 WRITEBACK_NBYTES = 16 * 2**20  # data that is written to a file between two requests to put it on disk
 HELD_NBYTES = 64 * 2**20  # maximum data that the open files of one writer buffer together
 MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
-_LEDGER_FOLDER = f"{JOB_FOLDER}/{JOB_LEDGER}/"
 REWRITE_THREADS = 4  # for files that need wider types before the commit
+
+_LEDGER_FOLDER = f"{JOB_FOLDER}/{JOB_LEDGER}/"
 
 
 class FileEncoder(Protocol):
@@ -52,28 +51,22 @@ class FileEncoding(Protocol):
     @property
     def suffix(self) -> str:
         """The suffix of file names."""
-        ...
 
     @property
     def replaces(self) -> tuple[str, ...]:
         """The suffixes of the old files that an overwrite deletes."""
-        ...
 
     def check(self, schema: pa.Schema) -> None:
         """Raise an error that names the columns that the format cannot store."""
-        ...
 
     def open(self, path: str, schema: pa.Schema) -> FileEncoder:
         """Create a file for rows of this schema."""
-        ...
 
     def stored_batches(self, path: str) -> Iterator[pa.RecordBatch] | None:
         """Yield the rows of a finished file; None if files of this format store no types."""
-        ...
 
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Copy some rows of a finished file to a new one. Used if ``stored_batches`` returns None."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -103,15 +96,7 @@ class FileSink:
         if self.schema is not None:
             self.content_schema(self.schema.to_arrow())
         if self.output is None:
-            object.__setattr__(self, "output", self._new_output())
-
-    def _new_output(self) -> Output:
-        if scheme_of(self.root) == "file":
-            return LocalOutput(Path(self.root))
-        from penstock.io.commit.store_output import StoreOutput
-        from penstock.io.commit.store_prefix import StorePrefix
-
-        return StoreOutput(StorePrefix(self.root, self.storage_options))
+            object.__setattr__(self, "output", Output(self.root, self.storage_options))
 
     @property
     def run_id(self) -> str:
@@ -176,7 +161,8 @@ class FileSink:
         files = list(records)
         with writing(self.root):
             if not files and self.schema is not None:
-                files = [self._write_empty_file(self.schema.to_arrow())]
+                name = f"{self.run_id}-empty-00000{self.encoding.suffix}"
+                files = [self._staged(name, self.content_schema(self.schema.to_arrow()), ())]
             return self._with_one_schema(files)
 
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
@@ -193,10 +179,6 @@ class FileSink:
 
     def abort(self) -> None:
         self.output.abandon()
-
-    def _write_empty_file(self, schema: pa.Schema) -> dict[str, Any]:
-        name = f"{self.run_id}-empty-00000{self.encoding.suffix}"
-        return StagedFile(self, name, self.content_schema(schema)).finish()
 
     def _with_one_schema(self, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the records of the files after those with other types were rewritten to have the same types."""
@@ -239,14 +221,7 @@ class FileSink:
             self.encoding.copy_rows(source, str(output.path_for(name)), ranges)
             num_rows = sum(stop - start for start, stop in ranges)
             return {"path": name, "rows": num_rows, "nbytes": output.store(name), "schema": file["schema"]}
-        cut, position = StagedFile(self, name, schema), 0
-        for batch in stored:
-            for start, stop in ranges:
-                first, last = max(start - position, 0), min(stop - position, batch.num_rows)
-                if first < last:
-                    cut.write(conform_rows(batch.slice(first, last - first), schema, self.root))
-            position += batch.num_rows
-        return cut.finish()
+        return self._staged(name, schema, _rows_within(stored, ranges))
 
     def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Cast a staged file to ``schema`` and return its new record."""
@@ -254,16 +229,30 @@ class FileSink:
         batches = self.encoding.stored_batches(str(output.read_back(file["path"])))
         if batches is None:
             return file
-        wide = StagedFile(self, f"{file['path']}.wide", schema)
+        record = self._staged(f"{file['path']}.wide", schema, batches)
+        output.replace(file["path"], record["path"])
+        return record | {"path": file["path"]}
+
+    def _staged(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+        """Stage a file of some batches and return its record."""
+        file = StagedFile(self, name, schema)
         try:
             for batch in batches:
-                wide.write(conform_rows(batch, schema, self.root))
-            record = wide.finish()
-        finally:
-            with contextlib.suppress(Exception):  # already closed, or failed: then the file is removed later
-                wide.encoder.close()
-        output.replace(file["path"], wide.name)
-        return record | {"path": file["path"]}
+                file.write(conform_rows(batch, schema, self.root))
+            return file.finish()
+        except BaseException:
+            file.discard()
+            raise
+
+
+def _rows_within(batches: Iterable[pa.RecordBatch], ranges: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+    position = 0
+    for batch in batches:
+        for start, stop in ranges:
+            first, last = max(start - position, 0), min(stop - position, batch.num_rows)
+            if first < last:
+                yield batch.slice(first, last - first)
+        position += batch.num_rows
 
 
 def file_table(root: str, files: Sequence[Mapping[str, Any]]) -> pa.Table:

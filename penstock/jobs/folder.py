@@ -12,19 +12,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from penstock.io.commit.local_job_output import LocalJobOutput
 from penstock.io.commit.output import JobOutput
-from penstock.io.commit.store_job_output import StoreJobOutput
-from penstock.io.commit.store_prefix import StorePrefix
+from penstock.io.commit.place import LocalPlace, StorePlace
 from penstock.jobs.journal import Journal, LocalJournal, StoreJournal
 from penstock.jobs.ledger import JobLedger, LocalLedger, StoreLedger
 from penstock.jobs.lock import JobLock, LocalLock, StoreLock
-from penstock.jobs.notes import LocalNotes, Notes, StoreNotes
+from penstock.jobs.notes import Notes
 from penstock.storage.options import StorageOptions
-from penstock.storage.urls import scheme_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +58,9 @@ class JobFolder:
 
 def open_job_folder(root: str, options: StorageOptions) -> JobFolder:
     """Return the folder of the job that writes to ``root``. Creates nothing."""
-    if scheme_of(root) == "file":
-        path = Path(root)
-        return JobFolder(LocalLock(path), LocalNotes(path), LocalJournal(path), LocalLedger(path), LocalJobOutput(path))
-    place = StorePrefix(root, options)
-    output = StoreJobOutput(place)
-    return JobFolder(StoreLock(place), StoreNotes(place), StoreJournal(place), StoreLedger(output), output)
+    output = JobOutput(root, options)
+    place, notes = output.place, Notes(output.place)
+    if isinstance(place, LocalPlace):
+        return JobFolder(LocalLock(place), notes, LocalJournal(place), LocalLedger(place), output)
+    assert isinstance(place, StorePlace)
+    return JobFolder(StoreLock(place), notes, StoreJournal(place), StoreLedger(place, output), output)

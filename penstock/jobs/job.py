@@ -80,7 +80,7 @@ class Job:
     # --- begin or resume ---
 
     def prepare(self, resume: Resume) -> pa.Table | None:
-        """Determine the remaining work; return the list of files if there is none.
+        """Determine the remaining work; return the list of files if nothing remains.
 
         Without ``resume``, as for a write with a budget, an unfinished job is resumed as well, and a finished one is
         begun again.
@@ -130,7 +130,7 @@ class Job:
         return self._state.is_empty and not self._folder.ledger.has_answers()
 
     def _stale_reads(self, known: Mapping[str, Any], is_changed: bool) -> set[int]:
-        """Return the reads whose rows are not valid any more; keep the era of the job if there are none."""
+        """Return the reads whose rows are not valid any more; if all are valid, keep the era of the job."""
         stale = self._description.stale_reads(known, self._state) if is_changed else set()
         has_same_reads = self._description.has_same_reads(known)
         if is_changed or not has_same_reads:
@@ -216,6 +216,7 @@ class Job:
         with closing(query.write_parts(stages, runner, lineage, subscribers=subscribers)) as parts:
             for records, origins in parts:
                 lineage.written(origins)
+                self._output.files.sync([record["path"] for record in records])
                 part = JobPart(tuple(records), origins)
                 self._folder.journal.append(self._state.add(lineage.take_update(), part))
         if update := lineage.take_update():

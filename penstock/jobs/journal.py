@@ -10,13 +10,12 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
 
 from penstock.io.commit.output import JOB_FOLDER, writing
-from penstock.io.commit.store_prefix import StorePrefix
+from penstock.io.commit.place import LocalPlace, StorePlace
 from penstock.storage.durable import replace_file
 
 MAX_CONCURRENT_READS = 32
@@ -29,11 +28,9 @@ class Journal(Protocol):
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Add an entry; returns when it is durable."""
-        ...
 
     def rewrite(self, entry: Mapping[str, Any]) -> None:
         """Replace all entries by one, atomically."""
-        ...
 
 
 def packed(entry: Mapping[str, Any]) -> bytes:
@@ -62,8 +59,8 @@ def unpacked(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 class LocalJournal:
     """Implements ``Journal`` in one file."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._path = root, root / JOB_FOLDER / "journal"
+    def __init__(self, place: LocalPlace) -> None:
+        self._root, self._path = place.root, place.path(JOB_FOLDER, "journal")
 
     def read(self) -> list[dict[str, Any]]:
         with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
@@ -93,7 +90,7 @@ class StoreJournal:
     The highest generation counts. A rewrite creates the first object of the next generation, which is atomic.
     """
 
-    def __init__(self, place: StorePrefix) -> None:
+    def __init__(self, place: StorePlace) -> None:
         self._place = place
         self._next = (0, 0)  # generation and number of the next entry
 

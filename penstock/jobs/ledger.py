@@ -29,8 +29,8 @@ from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.segment import Segment, open_segment, segment_paths, whole_end
 from penstock.config import get_config
 from penstock.errors import PathNotFoundError, PenstockError, WriteError
-from penstock.io.commit.output import JOB_FOLDER, JOB_LEDGER
-from penstock.io.commit.store_job_output import StoreJobOutput
+from penstock.io.commit.output import JOB_FOLDER, JOB_LEDGER, JobOutput
+from penstock.io.commit.place import LocalPlace, StorePlace
 from penstock.storage.durable import sync_folder
 
 log = logging.getLogger("penstock.jobs")
@@ -45,7 +45,6 @@ class JobLedger(Protocol):
 
     def open(self) -> AbstractContextManager[Path]:
         """Return the local folder of the ledger; answers that are added within the context are kept."""
-        ...
 
     def has_answers(self) -> bool: ...
 
@@ -59,8 +58,8 @@ def jobs_home() -> Path:
 class LocalLedger:
     """Implements ``JobLedger`` in the folder of a job on disk."""
 
-    def __init__(self, root: Path) -> None:
-        self._folder = root / JOB_FOLDER / JOB_LEDGER
+    def __init__(self, place: LocalPlace) -> None:
+        self._folder = place.path(JOB_FOLDER, JOB_LEDGER)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
@@ -81,8 +80,8 @@ class Piece(NamedTuple):
 class StoreLedger:
     """Implements ``JobLedger`` for a job on an object store, whose lock this process holds."""
 
-    def __init__(self, output: StoreJobOutput) -> None:
-        self._output, self._place = output, output.place
+    def __init__(self, place: StorePlace, output: JobOutput) -> None:
+        self._place, self._output = place, output
         self._uploaded: dict[str, int] = {}  # by log, the number of bytes that the store has
         self._locked: list[Segment] = []
 

@@ -18,7 +18,6 @@ import fcntl
 import os
 import socket
 import time
-from pathlib import Path
 from typing import Protocol
 
 from penstock.cache.forks import release_on_fork
@@ -26,7 +25,7 @@ from penstock.errors import JobRunningError, PenstockError
 from penstock.io.commit import lease
 from penstock.io.commit.lease import StoreLease
 from penstock.io.commit.output import JOB_FOLDER, writing
-from penstock.io.commit.store_prefix import StorePrefix
+from penstock.io.commit.place import LocalPlace, StorePlace
 
 MAX_ATTEMPTS = 20
 
@@ -36,24 +35,21 @@ class JobLock(Protocol):
 
     def take(self) -> None:
         """Take the lock; raises JobRunningError if another run has it."""
-        ...
 
     def release(self) -> None: ...
 
     def refuse_if_held(self) -> None:
         """Raise JobRunningError if another run has the lock. Creates nothing."""
-        ...
 
     def confirm(self) -> None:
         """Raise JobRunningError if another run has taken the lock because this one seemed dead."""
-        ...
 
 
 class LocalLock:
     """Implements ``JobLock`` on disk."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._path = root, root / JOB_FOLDER / "lock"
+    def __init__(self, place: LocalPlace) -> None:
+        self._root, self._path = place.root, place.path(JOB_FOLDER, "lock")
         self._descriptor: int | None = None
 
     def take(self) -> None:
@@ -93,7 +89,7 @@ class LocalLock:
         except BlockingIOError:
             holder = os.read(descriptor, 1000).decode(errors="replace")
             raise JobRunningError(
-                f"Another run is at work on the job in {str(self._root)!r} ({holder or 'it has just begun'}). "
+                f"Another run is at work on the job in {self._root!r} ({holder or 'it has just begun'}). "
                 "Wait until it ends, or write to another folder."
             ) from None
         except OSError:  # a file system without locks
@@ -103,7 +99,7 @@ class LocalLock:
 class StoreLock:
     """Implements ``JobLock`` on an object store."""
 
-    def __init__(self, place: StorePrefix) -> None:
+    def __init__(self, place: StorePlace) -> None:
         self._place = place
         self._lease: StoreLease | None = None  # while it is held
         self._number = 0

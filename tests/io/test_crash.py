@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import OutputExistsError
-from penstock.io.commit.local_output import LocalOutput
 from penstock.io.commit.output import STAGING_FOLDER as FOLDER
 from penstock.io.formats.parquet import ParquetEncoding
 from penstock.io.writer import FileSink
@@ -170,6 +169,7 @@ def test_a_create_that_was_killed_can_be_done_again(tmp_path: Path) -> None:
 def test_the_staging_of_a_living_run_is_left_alone(output: Path) -> None:
     living = sink_to(output)
     living.start()
+    living.output.files.path_for("x")
     assert run_writer(output, "append", 1, "write") == -signal.SIGKILL
     other = sink_to(output)
     other.start()
@@ -181,15 +181,15 @@ def test_the_staging_of_a_living_run_is_left_alone(output: Path) -> None:
 
 def test_the_staging_of_another_machine_is_left_alone_unless_it_was_committed(output: Path) -> None:
     before = visible_files(output)
-    abroad = LocalOutput(output, "20240101T000000-abcdef01", "elsewhere")
-    abroad.files.staged.mkdir(parents=True)
-    abroad.lock.touch()
-    (abroad.files.staged / "x.parquet").write_bytes(b"")
+    abroad = output / FOLDER / "20240101T000000-abcdef01"
+    (abroad / "data").mkdir(parents=True)
+    (output / FOLDER / f"{abroad.name}.elsewhere.lock").touch()
+    (abroad / "data" / "x.parquet").write_bytes(b"")
     sink = sink_to(output)
     sink.start()
     sink.abort()
-    assert (abroad.files.staged / "x.parquet").exists()
-    abroad.manifest.write_text('{"moves": ["x.parquet"], "deletes": []}')
+    assert (abroad / "data" / "x.parquet").exists()
+    (abroad / "commit.json").write_text('{"moves": ["x.parquet"], "deletes": []}')
     recover(output)
     assert visible_files(output) == sorted([*before, "x.parquet"])
 

@@ -21,7 +21,7 @@ import penstock as ps
 from penstock.io.tables.lance import LanceSink
 from penstock.io.tables.sql.sink import SqlSink, SqlWriter
 from penstock.jobs.journal import LocalJournal
-from penstock.jobs.notes import LocalNotes
+from penstock.jobs.notes import Notes
 from tests.jobs.remote_job import job, part_by_part
 
 
@@ -93,8 +93,8 @@ def main() -> None:
     if moment == "committing":
         SqlSink.commit = LanceSink.commit = die  # type: ignore[method-assign]
     if moment == "loaded":
-        write_note = LocalNotes.write
-        LocalNotes.write = (  # type: ignore[method-assign]
+        write_note = Notes.write
+        Notes.write = (  # type: ignore[method-assign]
             lambda self, name, content: die() if name == "loaded" else write_note(self, name, content)
         )
     write(target, job_dir, calls, moment, **({"mode": mode} if mode else {}))

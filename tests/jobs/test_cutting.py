@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 import penstock as ps
-from penstock.io.commit.local_job_output import LocalJobOutput
+from penstock.io.commit.output import JobOutput
 from penstock.io.formats.csv import csv_sink
 from penstock.io.formats.json import json_sink
 from penstock.io.formats.lines import copy_records, csv_records
 from penstock.io.formats.numpy import COLUMN, numpy_sink
 from penstock.io.formats.parquet import parquet_sink
 from penstock.io.writer import FileSink
+from penstock.storage.options import StorageOptions
 from penstock.types import Schema
 from tests.io.helpers import write_records
 
@@ -26,7 +27,7 @@ RANGES = [(0, 1), (2, 5), (7, 8), (9, 10)]
 
 def cut(tmp_path: Path, sink: Any, batch: pa.RecordBatch) -> tuple[str, dict[str, Any]]:
     """Write a batch as one file of a job, and return the path and the record of what is left after a cut."""
-    output = LocalJobOutput(tmp_path, "run")
+    output = JobOutput(str(tmp_path), StorageOptions(), "run")
     output.begin()
     assert isinstance(sink, FileSink)
     job = FileSink(**{name: getattr(sink, name) for name in ("root", "encoding", "schema")}, output=output)

@@ -24,6 +24,7 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.functions import prompt
+from penstock.io.commit.place import LocalPlace
 from penstock.jobs.lock import LocalLock
 from penstock.testing import ModelServer
 from tests.io.helpers import visible_files
@@ -628,7 +629,7 @@ def test_a_job_that_overwrites(out: Path, calls: Calls, broken: Path) -> None:
 
 
 def test_a_job_has_one_run_at_a_time(out: Path) -> None:
-    lock = LocalLock(out)
+    lock = LocalLock(LocalPlace(str(out)))
     lock.take()
     try:
         with pytest.raises(JobRunningError, match=rf"Another run is at work .* \(process {os.getpid()} on "):
@@ -698,7 +699,7 @@ def test_a_way_to_resume_that_is_none(resume: Any, tmp_path: Path) -> None:
 
 def test_a_job_that_is_at_work_is_not_overwritten(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    lock = LocalLock(out)
+    lock = LocalLock(LocalPlace(str(out)))
     lock.take()
     try:
         with pytest.raises(JobRunningError, match="Another run is at work"):

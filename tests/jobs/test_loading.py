@@ -23,6 +23,7 @@ from penstock.errors import (
     OutputExistsError,
     WriteError,
 )
+from penstock.io.commit.place import LocalPlace
 from penstock.io.tables.sql.sink import SqlSink
 from penstock.jobs.lock import LocalLock
 from tests.jobs.loading_job import write
@@ -213,7 +214,7 @@ def test_another_query_into_the_same_table_is_told_of_job_dir(tmp_path: Path, jo
 
 
 def test_two_runs_do_not_load_at_once(tmp_path: Path, job_dir: Path, calls: Path) -> None:
-    other = LocalLock(job_dir)
+    other = LocalLock(LocalPlace(str(job_dir)))
     other.take()
     with pytest.raises(JobRunningError):
         write(str(tmp_path / "numbers.db"), str(job_dir), str(calls))

@@ -21,8 +21,8 @@ from penstock import col
 from penstock.cache.ledger import key_of, open_ledger
 from penstock.errors import JobChangedError, JobRunningError, OutputExistsError, PenstockError, WriteError
 from penstock.io.commit import lease
-from penstock.io.commit.store_job_output import StoreJobOutput
-from penstock.io.commit.store_prefix import StorePrefix
+from penstock.io.commit.output import JobOutput
+from penstock.io.commit.place import StorePlace
 from penstock.jobs.folder import open_job_folder
 from penstock.jobs.journal import StoreJournal
 from penstock.jobs.ledger import StoreLedger
@@ -80,12 +80,12 @@ def visible(bucket: Bucket) -> list[str]:
     return [key for key in bucket.keys if "_penstock" not in key]
 
 
-def place(bucket: Bucket) -> StorePrefix:
-    return StorePrefix(out(bucket), StorageOptions(bucket.options))
+def place(bucket: Bucket) -> StorePlace:
+    return StorePlace(out(bucket), StorageOptions(bucket.options))
 
 
 def ledger_of(bucket: Bucket) -> StoreLedger:
-    return StoreLedger(StoreJobOutput(place(bucket)))
+    return StoreLedger(place(bucket), JobOutput(out(bucket), StorageOptions(bucket.options)))
 
 
 def num_safe(bucket: Bucket) -> int:

@@ -24,8 +24,7 @@ import pytest
 import penstock as ps
 from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, UdfError, WriteError
 from penstock.io.commit import lease
-from penstock.io.commit.store_output import StoreOutput
-from penstock.io.commit.store_prefix import StorePrefix
+from penstock.io.commit.output import Output
 from penstock.storage.options import StorageOptions
 from tests.storage.servers import ROOT, Bucket, s3_client
 from tests.storage.web import Web
@@ -234,9 +233,9 @@ def test_nothing_is_seen_before_the_commit(bucket: Bucket) -> None:
 
 
 @contextlib.contextmanager
-def living_run(bucket: Bucket) -> Iterator[StoreOutput]:
+def living_run(bucket: Bucket) -> Iterator[Output]:
     """Begin a run that has stored one file, and end it without a commit."""
-    run = StoreOutput(StorePrefix(f"{bucket.url}/out", StorageOptions(bucket.options)), "20240101T000000-aaaaaaaa")
+    run = Output(f"{bucket.url}/out", StorageOptions(bucket.options), "20240101T000000-aaaaaaaa")
     run.begin()
     run.files.path_for("new.parquet").write_bytes(parquet_bytes({"a": [7]}))
     run.files.store("new.parquet")
@@ -248,7 +247,8 @@ def test_a_commit_that_was_cut_short_is_finished_by_the_next_write(bucket: Bucke
     bucket.store.put("out/old.parquet", parquet_bytes({"a": [0]}))
     with living_run(bucket) as run:
         bucket.store.put(
-            run.manifest, json.dumps({"moves": ["new.parquet"], "deletes": ["out.parquet", "old.parquet"]}).encode()
+            f"out/{run.manifest}",
+            json.dumps({"moves": ["new.parquet"], "deletes": ["out.parquet", "old.parquet"]}).encode(),
         )
     ps.from_pydict({"a": [8]}).write_parquet(f"{bucket.url}/out", mode="append", storage_options=bucket.options)
     assert sorted(ps.read_parquet(f"{bucket.url}/out", storage_options=bucket.options).to_pydict()["a"]) == [7, 8]

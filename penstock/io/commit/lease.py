@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.errors import PathNotFoundError, PenstockError
-from penstock.io.commit.store_prefix import StorePrefix
+from penstock.io.commit.place import StorePlace
 from penstock.storage.objects import ObjectStore
 
 log = logging.getLogger("penstock.io")
@@ -43,7 +43,7 @@ class LeaseHolder(NamedTuple):
 class StoreLease:
     """One object of a store: taken and kept alive by its holder, looked at by other runs."""
 
-    def __init__(self, place: StorePrefix, key: str) -> None:
+    def __init__(self, place: StorePlace, key: str) -> None:
         self._place, self.key = place, key
         self._token = secrets.token_hex(8)
         self._ended = threading.Event()

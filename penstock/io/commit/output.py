@@ -1,84 +1,166 @@
-"""The seam between a write and its target: a folder on disk, or a prefix of an object store.
+"""Make the files of a write visible all at once, or not at all.
 
-A write stages its files in a hidden folder of the target, and commits them all at once.
+    <root>/_penstock_staging/<run>.lock             the lock of the run (see ``run_lock``; on disk with the host's name)
+    <root>/_penstock_staging/<run>/data/...         staged files, under their names below <root>
+    <root>/_penstock_staging/<run>/commit.json      the manifest: files to move into place, files to delete
+
+Readers skip names that begin with ``_``, so nothing is visible before the commit. A commit
+
+1. writes the manifest atomically: from here on the write has happened;
+2. moves each new file into place, by a rename, or by a copy within the object store;
+3. deletes the old files that an overwrite replaces, only those named in the manifest;
+4. removes the manifest, the staged files and the lock.
+
+After a kill before step 1 the output is unchanged. After a kill behind step 1 some new files may be missing and old
+ones may still exist; the next write finds the manifest and completes steps 2 to 4, which may be repeated, also while
+the run itself does the same.
+
+The files of a job stay staged from run to run, until the last run commits them:
+
+    <root>/_penstock_job/data/...         staged files
+    <root>/_penstock_job/commit.json      the manifest, during a commit
+    <root>/_penstock_job/finished.json    the same, after the commit
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.errors import ReadError, WriteError
+from penstock.errors import PenstockError, ReadError, WriteError
+from penstock.io.commit.place import LocalPlace, Place, StorePlace
+from penstock.io.commit.run_lock import LocalRunLock, RunLock, StoreRunLock
+from penstock.io.commit.staged_files import LocalFiles, StagedFiles, StoreFiles
+from penstock.storage.options import StorageOptions
+from penstock.storage.urls import scheme_of
 
 STAGING_FOLDER = "_penstock_staging"
 JOB_FOLDER = "_penstock_job"  # of a write that can be resumed
 JOB_LEDGER = "ledger"
 
 
-class StagedFiles(Protocol):
-    """The files of one run before the commit. Picklable: workers make and store them. Names are relative to the root.
-
-    ``is_in_place`` is true if files are made where they are stored, so that they can be written to disk early.
-    """
-
-    @property
-    def is_in_place(self) -> bool: ...
-
-    def path_for(self, name: str) -> Path:
-        """Return the local path where a file is to be made; its folder exists."""
-        ...
-
-    def store(self, name: str) -> int:
-        """Store a finished file durably, and return its size."""
-        ...
-
-    def read_back(self, name: str) -> Path:
-        """Return a local path with the content of a stored file."""
-        ...
-
-    def replace(self, name: str, newer: str) -> None:
-        """Replace one stored file by another."""
-        ...
-
-
-class Output(Protocol):
-    """The transaction of one run, used by the driver. It travels to workers without its lock, for its ``files``.
+class Output:
+    """The transaction of one run, used by the driver. It travels to workers, which use its ``files``.
 
     ``moves`` are the stored files that the commit makes visible, ``deletes`` the visible files that it deletes then.
     """
 
-    run_id: str
-    moves: list[str]
-    deletes: list[str]
+    def __init__(self, root: str, options: StorageOptions, name: str | None = None) -> None:
+        self._given = root, options, name or new_run_id()
+        self.run_id, _, _ = self._given[2].partition(".")  # on disk, the name of another run has its host behind
+        self.moves: list[str] = []
+        self.deletes: list[str] = []
+        self.place: Place
+        self._lock: RunLock
+        self.files: StagedFiles
+        staged = f"{self.folder}/data"
+        if scheme_of(root) == "file":
+            self._scratch: Path | None = None
+            self.place = local = LocalPlace(root)
+            self._lock = LocalRunLock(local, STAGING_FOLDER, self._given[2])
+            self.files = LocalFiles(local, staged)
+        else:
+            self.place = store = StorePlace(root, options)
+            self._scratch = Path(tempfile.gettempdir()) / self._scratch_name(store)
+            self._lock = StoreRunLock(store, STAGING_FOLDER, self._given[2])
+            self.files = StoreFiles(store, staged, self._scratch)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given
 
     @property
-    def files(self) -> StagedFiles: ...
+    def folder(self) -> str:
+        return f"{STAGING_FOLDER}/{self.run_id}"
+
+    def _scratch_name(self, place: StorePlace) -> str:
+        return f"penstock-write-{self.run_id}"
+
+    @property
+    def manifest(self) -> str:
+        return f"{self.folder}/commit.json"
 
     def check(self) -> list[str]:
         """Refuse an unusable target, finish or remove the runs that died, and return the ids of the living ones."""
-        ...
+        root, options, _ = self._given
+        if isinstance(self.place, LocalPlace) and self.place.path().is_file():
+            raise WriteError(f"Cannot write to {root!r}: it is a file, and a write makes a folder of files.")
+        if isinstance(self.place, StorePlace) and self.place.key() and self.place.exists(""):
+            raise WriteError(f"Cannot write to {root!r}: it is an object, and a write makes a folder of files.")
+        names = [name.removeprefix(f"{STAGING_FOLDER}/") for name in self.files_below(STAGING_FOLDER)]
+        others = [Output(root, options, name.removesuffix(".lock")) for name in names if name.endswith(".lock")]
+        return [other.run_id for other in others if not other._is_recovered()]
+
+    def _is_recovered(self) -> bool:
+        """Finish the commit of another run, or remove that run if it is dead; return False if it is alive."""
+        with self._lock.seized() as is_dead:
+            if (manifest := self.place.read(self.manifest)) is not None:
+                self._carry_out(json.loads(manifest))
+            elif is_dead:
+                self._remove()
+            else:
+                return False
+        return True
 
     def files_below(self, folder: str = "") -> Iterator[str]:
-        """Yield the files below a folder of the target, without hidden ones and those in hidden folders."""
-        ...
+        """Yield the files below a folder of the target; below the root, without those with hidden names."""
+        return (name for name, _ in self.place.sizes_below(folder))
 
     def begin(self) -> None:
         """Show other runs that this one is alive, until ``commit`` or ``abandon``."""
-        ...
+        self._lock.hold()
 
     def commit(self) -> None:
         """Make ``moves`` visible, then delete ``deletes``. Once the commit has begun, the next run completes it."""
-        ...
+        steps = {"moves": self.moves, "deletes": self.deletes}
+        self.files.sync(self.moves)
+        self.place.write(self.manifest, json.dumps(steps).encode())
+        try:
+            self._carry_out(steps)
+        except (PenstockError, OSError) as exc:
+            raise WriteError(
+                f"The write to {self.place.root!r} is complete but its files cannot be moved into place: {exc} "
+                f"Nothing is lost: the next write there moves them (from {self.manifest!r})."
+            ) from exc
+        finally:
+            self._end()
 
     def abandon(self) -> None:
         """Remove everything, unless the commit has begun."""
-        ...
+        is_undone = self.place.read(self.manifest) is None
+        if is_undone:
+            self._remove()
+        self._end(is_undone)
+
+    def _carry_out(self, steps: dict[str, list[str]]) -> None:
+        """Carry out a manifest and remove it. May be repeated after an interruption."""
+        self._check_missing(self.place.move(steps["moves"], f"{self.folder}/data"))
+        self.place.delete(steps["deletes"])
+        self._remove()
+
+    def _check_missing(self, names: list[str]) -> None:
+        if names:
+            raise WriteError(f"Staged file {names[0]!r} is missing.")
+
+    def _remove(self) -> None:
+        """Remove the manifest, then the files, and last the lock, whose absence marks the run as gone."""
+        self.place.delete([self.manifest])
+        self.place.delete([f"{self.folder}/"])
+        self._lock.remove()
+
+    def _end(self, is_undone: bool = False) -> None:
+        self.moves, self.deletes = [], []
+        self._lock.release(is_undone)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 class FoundFile(NamedTuple):
@@ -92,34 +174,72 @@ class FoundFile(NamedTuple):
         return self.visible_nbytes if self.staged_nbytes is None else self.staged_nbytes
 
 
-class JobOutput(Output, Protocol):
+class JobOutput(Output):
     """An ``Output`` whose files stay from run to run until they are committed. The job holds the lock."""
+
+    @property
+    def folder(self) -> str:
+        return JOB_FOLDER
+
+    def _scratch_name(self, place: StorePlace) -> str:
+        return f"penstock-job-{place.digest}/{self.run_id}"
+
+    @property
+    def _finished(self) -> str:
+        return f"{JOB_FOLDER}/finished.json"
 
     @property
     def is_finished(self) -> bool:
         """True after a commit, until ``reopen``."""
-        ...
+        return self.place.read(self._finished) is not None
 
     def reopen(self) -> None:
         """Allow another commit. Visible files stay."""
-        ...
+        self.place.delete([self._finished])
+
+    def check(self) -> list[str]:
+        alive = super().check()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch.parent, ignore_errors=True)  # of runs that were killed on this machine
+        if (manifest := self.place.read(self.manifest)) is not None:
+            self._carry_out(json.loads(manifest))
+        return alive
+
+    def begin(self) -> None:
+        """Do nothing: the lock of the job shows that a run is alive."""
+
+    def commit(self) -> None:
+        found = self.find(self.moves)
+        for name in self.moves:
+            if name not in found:
+                raise WriteError(f"Staged file {name!r} of the job in {self.place.root!r} is missing; run it again.")
+        self.moves = [name for name in self.moves if found[name].staged_nbytes is not None]
+        super().commit()
+
+    def abandon(self) -> None:
+        """Leave everything for the next run."""
+        self._end()
 
     def find(self, names: Collection[str]) -> dict[str, FoundFile]:
-        """Return the files that exist, by name."""
-        ...
+        """Return the files that exist, by name. Lists all files: requests for single objects would take minutes."""
+        staged, visible = dict(self.place.sizes_below(f"{self.folder}/data")), dict(self.place.sizes_below())
+        found = {name: FoundFile(staged.get(f"{self.folder}/data/{name}"), visible.get(name)) for name in names}
+        return {name: each for name, each in found.items() if each.nbytes is not None}
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove the staged files that are not among ``names``, such as unfinished ones."""
-        ...
+        keep = {f"{self.folder}/data/{name}" for name in names}
+        self.place.delete([name for name in self.files_below(f"{self.folder}/data") if name not in keep])
 
+    def _check_missing(self, names: list[str]) -> None:
+        """Do nothing: the next run finds that the file is missing, and makes it again."""
 
-def staged_moves(output: JobOutput, staged: str) -> list[str]:
-    """Return those of the ``moves`` of a job that an earlier commit has not put in place."""
-    found = output.find(output.moves)
-    for name in output.moves:
-        if name not in found:
-            raise WriteError(f"File {name!r} is missing in {staged!r}; run the job again to make it again.")
-    return [name for name in output.moves if found[name].staged_nbytes is not None]
+    def _remove(self) -> None:
+        """Mark the job as finished. The manifest goes last, so that an interrupted removal is repeated."""
+        if (manifest := self.place.read(self.manifest)) is not None:
+            self.place.write(self._finished, manifest)
+        self.place.delete([f"{self.folder}/data/"])
+        self.place.delete([self.manifest])
 
 
 def new_run_id() -> str:

@@ -19,7 +19,6 @@ import functools
 import marshal
 import re
 import types
-import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -87,6 +86,13 @@ def code_key(thing: Any) -> bytes:
     (True, False)
     """
     return code_identity(thing).digest
+
+
+def nested_key(things: Iterable[Any]) -> bytes:
+    """Return the key of the last thing; the others are parts of it, in an order that keeps the recursion shallow."""
+    walk = _Walk()
+    digests = [walk.digest(thing) for thing in things]
+    return hashed(_VERSION, digests[-1])
 
 
 def code_identity(thing: Any) -> CodeIdentity:
@@ -168,10 +174,6 @@ class _Walk:
                 return self._all("cached_property", value.func)
             case Secret():
                 return hashed("secret")
-            case _ if typing.get_origin(value) is not None:
-                return self._all("generic", typing.get_origin(value), *typing.get_args(value))
-            case typing.TypeVar() | typing.ParamSpec():
-                return self._all("typevar", value.__name__)
         return self._data(value)
 
     # --- values ---
@@ -241,7 +243,7 @@ class _Walk:
     # --- functions and classes ---
 
     def _named(self, value: Any) -> bytes | None:
-        """Return the digest of a function or class that a library has under a name; None if there is none.
+        """Return the digest of a function or class that a library has under a name, None for any other.
 
         A Python function is looked up in the module of its code, because ``functools.wraps`` copies ``__module__``. A
         method of an object that a library keeps, such as ``random.random``, counts without the state of that object.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from penstock.expr.nodes import Expr, ListApply, Literal, PythonValue, UdfCall, bottom_up, describe, walk
+from penstock.expr.nodes import Expr, Literal, PythonValue, UdfCall, bottom_up, describe, walk
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.plan.identity.code_keys import code_identity, code_key
+from penstock.plan.identity.code_keys import code_identity, code_key, nested_key
 from penstock.plan.identity.values import readable
 from penstock.plan.nodes import Filter, MapBatches, Plan, Project, Scan, UdfProject, Unary, Write
 from penstock.protocols import Source, SourceOptions, VersionedSource
@@ -127,7 +127,7 @@ def _expression(expr: Expr) -> dict[str, Any]:
         "expression": hidden(describe(expr)),
         **({"calls": calls} if calls else {}),
         **({"constants": constants} if constants else {}),
-        "digest": f"digest {_digest(expr)}",
+        "digest": f"digest {nested_key(bottom_up(expr)).hex()}",
     }
 
 
@@ -143,25 +143,3 @@ def _code(spec: UdfSpec | BatchSpec) -> dict[str, Any]:
     found = code_identity(spec)
     version = {"version": spec.version} if isinstance(spec, UdfSpec) and spec.version is not None else {}
     return {**version, **found.uses, "digest": f"digest {found.digest.hex()}"}
-
-
-def _digest(expr: Expr) -> str:
-    """Return a digest of a whole expression. Shared parts are visited once: there may be exponentially many paths."""
-    found: dict[int, bytes] = {}
-    for node in bottom_up(expr):
-        own = [
-            value if isinstance(value, UdfSpec) else _without_children(value)
-            for value in (getattr(node, field.name) for field in dataclasses.fields(node))
-            if not isinstance(value, Expr)
-        ]
-        body = [_digest(node.body)] if isinstance(node, ListApply) else []
-        parts = [type(node).__name__, own, body, [found[id(child)] for child in node.children]]
-        found[id(node)] = code_key(parts)
-    return found[id(expr)].hex()
-
-
-def _without_children(value: Any) -> Any:
-    """Return the value of a field without the expressions in it, which count by their own digests."""
-    if isinstance(value, tuple):
-        return [_without_children(each) for each in value]
-    return None if isinstance(value, Expr) else value

@@ -1,0 +1,181 @@
+"""The target of a write as a place of named files: a folder on disk, or a prefix of an object store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from penstock.errors import PathNotFoundError
+from penstock.io.files import is_hidden
+from penstock.storage.durable import replace_file, sync_folder
+from penstock.storage.loop import wait_for
+from penstock.storage.objects import ObjectStore
+from penstock.storage.options import StorageOptions, endpoint_of
+from penstock.storage.stores import object_store
+from penstock.storage.urls import KINDS, scheme_of
+
+MAX_CONCURRENT_COPIES = 32
+
+
+class Place(Protocol):
+    """Files by names relative to ``root``. Picklable."""
+
+    @property
+    def root(self) -> str: ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, None if it does not exist."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Give a file new content, atomically and durably."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files, which need not exist, and the folders that they leave empty; ``name/`` deletes a folder."""
+
+    def sizes_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        """Yield the names and sizes of the files below a folder; below the root, without those with hidden names."""
+
+    def move(self, names: Sequence[str], folder: str) -> list[str]:
+        """Move files of a folder to the root, under the same names; return those that are in neither place."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlace:
+    """Implements ``Place`` in a folder on disk."""
+
+    root: str
+
+    def path(self, *names: str) -> Path:
+        return Path(self.root, *names)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self.path(name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        self.path(name).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path(name), content)
+
+    def delete(self, names: Iterable[str]) -> None:
+        folders = set()
+        for name in names:
+            if name.endswith("/"):
+                shutil.rmtree(self.path(name), ignore_errors=True)
+            else:
+                self.path(name).unlink(missing_ok=True)
+            folders.add(self.path(name).parent)
+        for folder in folders:
+            with contextlib.suppress(OSError):  # it is not empty
+                while self.path() in folder.parents:
+                    folder.rmdir()
+                    folder = folder.parent
+
+    def sizes_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        for path, folders, files in os.walk(self.path(folder)):
+            folders[:] = sorted(name for name in folders if folder or not is_hidden(name))
+            for name in sorted(name for name in files if folder or not is_hidden(name)):
+                file = os.path.join(path, name)
+                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                    yield os.path.relpath(file, self.root), os.stat(file).st_size
+
+    def move(self, names: Sequence[str], folder: str) -> list[str]:
+        missing, touched = [], {self.path()}
+        for name in names:
+            target = self.path(name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path(folder, name).rename(target)
+            except FileNotFoundError:  # it was moved before a crash
+                missing += [] if target.exists() else [name]
+            touched.update(parent for parent in target.parents if self.path() in parent.parents)
+        for each in touched:
+            sync_folder(each)
+        return missing
+
+
+@dataclass(frozen=True)
+class StorePlace:
+    """Implements ``Place`` below a prefix of an object store, such as ``s3://bucket/folder``.
+
+    A store has no rename: a file is moved by a copy within the store, and the original stays.
+    """
+
+    root: str
+    options: StorageOptions = field(default_factory=StorageOptions)
+
+    @property
+    def client(self) -> ObjectStore:
+        return object_store(scheme_of(self.root), self._path.partition("/")[0], self.options)
+
+    @property
+    def _path(self) -> str:
+        return self.root[len(scheme_of(self.root)) + len("://") :]
+
+    def key(self, *names: str) -> str:
+        """Return the key of a name."""
+        return "/".join(name for name in (self._path.partition("/")[2], *names) if name)
+
+    @property
+    def digest(self) -> str:
+        """A name for the root that is safe as the name of a local folder."""
+        endpoint = endpoint_of(KINDS[scheme_of(self.root)], self.options)
+        return hashlib.blake2b(f"{endpoint} {self.root}".encode(), digest_size=10).hexdigest()
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self.client.read(self.key(name))
+        except PathNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        self.client.put(self.key(name), content)
+
+    def delete(self, names: Iterable[str]) -> None:
+        keys: list[str] = []
+        for name in names:
+            keys += self._keys_below(name) if name.endswith("/") else [self.key(name)]
+        self.client.delete(keys)
+
+    def _keys_below(self, folder: str) -> list[str]:
+        return [entry.key for entry in self.client.list_below(self.key(folder.rstrip("/")))]
+
+    def sizes_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        length = len(self.key()) + 1 if self.key() else 0
+        for entry in self.client.list_below(self.key(folder)):
+            name = entry.key[length:]
+            if entry.size is not None and (folder or not any(map(is_hidden, name.split("/")))):
+                yield name, entry.size
+
+    def move(self, names: Sequence[str], folder: str) -> list[str]:
+        missing: list[str] = []
+        client, turns = self.client, asyncio.Semaphore(MAX_CONCURRENT_COPIES)
+
+        async def copy(name: str) -> None:
+            async with turns:
+                try:
+                    await client.copy_async(self.key(folder, name), self.key(name))
+                except PathNotFoundError:  # it was copied and deleted before a crash
+                    if not await asyncio.to_thread(self.exists, name):
+                        missing.append(name)
+
+        async def copy_all() -> None:
+            await asyncio.gather(*map(copy, names))
+
+        wait_for(copy_all())
+        return missing
+
+    def exists(self, name: str) -> bool:
+        try:
+            self.client.size(self.key(name))
+        except PathNotFoundError:
+            return False
+        return True
