@@ -1,14 +1,12 @@
 """A write that is killed: what readers see then, and what the next write does about it.
 
-Each test runs a writer in a process of its own, which kills itself at a chosen moment with SIGKILL.
+Each test runs a writer in its own process, which kills itself at a chosen moment with SIGKILL.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,53 +16,15 @@ from penstock.errors import OutputExistsError
 from penstock.io.commit.output import STAGING_FOLDER as FOLDER
 from penstock.io.formats.parquet import ParquetEncoding
 from penstock.io.writer import FileSink
+from tests.forked import exit_code
 from tests.io.helpers import parquet_rows, visible_files, write_all
+from tests.io.killed_writer import write
 
 OLD, NEW = list(range(10)), list(range(100, 110))
 
-WRITER = """
-import os, signal, sys
-from pathlib import Path
-import pyarrow as pa
-from penstock.io.formats.parquet import ParquetEncoding
-from penstock.io.writer import FileSink
-
-root, mode, calls_left, moment = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-
-def killing(method):
-    def call(*args, **options):
-        global calls_left
-        if calls_left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        calls_left -= 1
-        return method(*args, **options)
-    return call
-
-sink = FileSink(root, ParquetEncoding(), mode=mode, rows_per_file=2)
-sink.start()
-writer = sink.open()
-if moment == "write":
-    writer.write = killing(writer.write)
-records = [record for value in range(100, 110) for record in writer.write(pa.record_batch({"a": [value]}))]
-records.extend(writer.finish())
-writer.close()
-if moment == "rename":  # the first one is that of the journal
-    Path.rename = killing(Path.rename)
-if moment == "unlink":
-    Path.unlink = killing(Path.unlink)
-if moment == "interrupt":
-    try:
-        raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        sink.abort()
-        raise
-sink.commit(records)
-"""
-
 
 def run_writer(root: Path, mode: str, calls: int, moment: str) -> int:
-    arguments = [sys.executable, "-c", WRITER, str(root), mode, str(calls), moment]
-    return subprocess.run(arguments, timeout=30, capture_output=True).returncode
+    return exit_code(write, str(root), mode, calls, moment, timeout_s=30)
 
 
 def sink_to(root: Path, mode: str = "append") -> FileSink:
@@ -154,7 +114,7 @@ def test_recovery_that_is_killed_itself_is_done_again(output: Path) -> None:
 
 def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     root = tmp_path / "out"
-    assert run_writer(root, "create", -1, "interrupt") != 0
+    assert run_writer(root, "create", -1, "interrupt") == 0
     assert not root.exists()
 
 

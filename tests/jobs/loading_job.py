@@ -1,15 +1,9 @@
-"""``python -m tests.jobs.loading_job TARGET JOB_DIR CALLS MOMENT MODE``: a job into a target, killed at a moment.
-
-TARGET is a SQLite file, a Lance dataset, or a folder for ``OwnSink``. Moments are ``staging``, ``loading``,
-``committing``, ``loaded``: while rows are made, while they are put into the target, when all that is left is to show
-them, and when they are there and the job does not know it yet.
-"""
+"""A job into a target other than a folder of files, killed at a moment."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +77,8 @@ def write(target: str, job_dir: str, calls: str, moment: str = "", **options: An
         return frame.write_sink(OwnSink(target, moment), resume=True, job_dir=job_dir).to_pydict()
 
 
-def main() -> None:
-    target, job_dir, calls, moment, mode = sys.argv[1:]
+def killed_load(target: str, job_dir: str, calls: str, moment: str, mode: str) -> None:
+    """Run the job in a process that dies at ``moment``."""
     ps.set_config(progress=False)
     if moment == "staging":
         part_by_part(LocalJournal, calls, after=lambda num_parts: die() if num_parts == 1 else None)
@@ -98,7 +92,3 @@ def main() -> None:
             lambda self, name, content: die() if name == "loaded" else write_note(self, name, content)
         )
     write(target, job_dir, calls, moment, **({"mode": mode} if mode else {}))
-
-
-if __name__ == "__main__":
-    main()

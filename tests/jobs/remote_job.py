@@ -1,15 +1,10 @@
-"""``python -m tests.jobs.remote_job ROOT OPTIONS CALLS METHOD KEY``: a job on an object store that kills itself.
-
-It does so with SIGKILL just before the store's method is called with a key that contains KEY.
-"""
+"""A job on an object store that kills its process with SIGKILL at a chosen moment."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,14 +65,10 @@ def killing(method: Callable[..., Any], fatal: str) -> Callable[..., Any]:
     return call
 
 
-def main() -> None:
-    root, options, calls, method, fatal = sys.argv[1:]
+def killed_job(root: str, options: dict[str, Any], calls: str, method: str, fatal: str) -> None:
+    """Run the job in a process that dies before the store's method is called with a key that contains ``fatal``."""
     if "journal" in fatal:
         part_by_part(StoreJournal, calls)
     setattr(ObjectStore, method, killing(getattr(ObjectStore, method), fatal))
     ps.set_config(checkpoint_interval=0.001, progress=False)
-    job(calls).write_parquet(root, resume=True, storage_options=json.loads(options))
-
-
-if __name__ == "__main__":
-    main()
+    job(calls).write_parquet(root, resume=True, storage_options=options)

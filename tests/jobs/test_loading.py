@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -26,10 +23,10 @@ from penstock.errors import (
 from penstock.io.commit.place import LocalPlace
 from penstock.io.tables.sql.sink import SqlSink
 from penstock.jobs.lock import LocalLock
-from tests.jobs.loading_job import write
+from tests.forked import exit_code
+from tests.jobs.loading_job import killed_load, write
 from tests.jobs.remote_job import NUM_ROWS, job
 
-ROOT = Path(__file__).resolve().parents[2]
 TENS = [a * 10 for a in range(NUM_ROWS)]
 
 
@@ -50,15 +47,8 @@ def taken(calls: Path) -> Counter[str]:
 
 
 def killed(target: Path, job_dir: Path, calls: Path, moment: str, mode: str = "") -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.jobs.loading_job", str(target), str(job_dir), str(calls), moment, mode],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == -signal.SIGKILL, run.stderr
+    arguments = str(target), str(job_dir), str(calls), moment, mode
+    assert exit_code(killed_load, *arguments) == -signal.SIGKILL
 
 
 def rows(target: Path) -> list[int]:

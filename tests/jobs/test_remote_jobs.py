@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -29,8 +26,9 @@ from penstock.jobs.ledger import StoreLedger
 from penstock.jobs.lock import StoreLock
 from penstock.jobs.state import JobState
 from penstock.storage.options import StorageOptions
-from tests.jobs.remote_job import NUM_ROWS, job
-from tests.storage.servers import ROOT, Bucket
+from tests.forked import exit_code
+from tests.jobs.remote_job import NUM_ROWS, job, killed_job
+from tests.storage.servers import Bucket
 
 TENS = [a * 10 for a in range(NUM_ROWS)]
 
@@ -94,16 +92,7 @@ def num_safe(bucket: Bucket) -> int:
 
 def killed(bucket: Bucket, calls: Path, method: str, key: str) -> None:
     """Run the job in a process that kills itself before it calls a method of the store with such a key."""
-    arguments = [out(bucket), json.dumps(bucket.options), str(calls), method, key]
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.jobs.remote_job", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == -signal.SIGKILL, run.stderr
+    assert exit_code(killed_job, out(bucket), dict(bucket.options), str(calls), method, key) == -signal.SIGKILL
 
 
 # --- killed and resumed ---
