@@ -43,12 +43,12 @@ class Storage:
 
     @property
     def is_web(self) -> bool:
-        """Whether it is a web server, which lists no files."""
+        """True for web servers, which list no files."""
         return self.protocol in _WEB
 
     @property
-    def is_ours(self) -> bool:
-        """Whether ``penstock.storage`` reads it over the network."""
+    def is_native(self) -> bool:
+        """True for remote stores that ``penstock.storage`` has a client for."""
         return self.is_web or self.protocol in KINDS
 
     def open(self) -> Any:
@@ -57,7 +57,7 @@ class Storage:
 
         if self.is_local:
             return pyarrow.fs.LocalFileSystem()
-        if self.is_ours:
+        if self.is_native:
             from penstock.storage.arrow import arrow_filesystem
 
             return arrow_filesystem(self.protocol, self.options)
@@ -93,11 +93,11 @@ class DataFile:
     def open_ranges(self) -> RangeFile:
         """Open a file that ``penstock.storage`` reads, to prefetch ranges of it."""
         from penstock.storage.access import ANYTHING
-        from penstock.storage.stores import open_store
+        from penstock.storage.stores import RangeStore, open_store
 
         store, key = open_store(self.url, self.storage.options, ANYTHING)
-        opened: RangeFile = store.open_ranges(key)  # type: ignore[attr-defined]
-        return opened
+        assert isinstance(store, RangeStore)
+        return store.open_ranges(key)
 
     def open_file(self) -> pa.NativeFile:
         """Open for reading at any position."""
@@ -147,25 +147,25 @@ def _find(name: str, suffixes: Sequence[str], options: Mapping[str, Any], descen
     if _is_file(info):
         found = [info]
     elif _is_folder(info):
-        found = _folder_files(filesystem, path, suffixes)
+        found = _folder_files(storage, filesystem, path, suffixes)
     else:
         matches = list(_expand(filesystem, path)) if is_pattern else []
         files = [match for match in matches if _is_file(match)]
         for match in matches if descend else ():
             if _is_folder(match):
-                files.extend(_folder_files(filesystem, match.path, suffixes))
+                files.extend(_folder_files(storage, filesystem, match.path, suffixes))
         unique = {file.path: file for file in files}
         found = [unique[file_path] for file_path in sorted(unique)]
     if not found:
         raise PathNotFoundError(_not_found(storage, filesystem, name, path, _is_folder(info)))
-    return [DataFile(storage, match.path, match.size, _version(filesystem, match)) for match in found]
+    return [DataFile(storage, match.path, match.size, _version(storage, filesystem, match)) for match in found]
 
 
-def _version(filesystem: Any, info: Any) -> str:
+def _version(storage: Storage, filesystem: Any, info: Any) -> str:
     """Return the version of a remote file; empty for a local one, which is inspected on demand."""
-    if filesystem.type_name.startswith("py::penstock+"):
+    if storage.is_native:
         return str(filesystem.handler.versions.get(info.path, ""))
-    if filesystem.type_name == "local" or info.mtime is None:
+    if storage.is_local or info.mtime is None:
         return ""
     return f"{info.size} bytes, modified {info.mtime}"
 
@@ -204,9 +204,8 @@ def _children(filesystem: Any, folder: str) -> list[Any]:
         return []
 
 
-def _folder_files(filesystem: Any, folder: str, suffixes: Sequence[str]) -> list[Any]:
-    is_ours = filesystem.type_name.startswith("py::penstock+")
-    found = _listed_files(filesystem, folder) if is_ours else _walk_files(filesystem, folder)
+def _folder_files(storage: Storage, filesystem: Any, folder: str, suffixes: Sequence[str]) -> list[Any]:
+    found = _listed_files(filesystem, folder) if storage.is_native else _walk_files(filesystem, folder)
     files = sorted(found, key=_path_of)
     matching = [info for info in files if info.path.lower().endswith(tuple(suffixes))]
     return matching or files

@@ -11,9 +11,8 @@ import pyarrow.fs as fs
 
 from penstock.errors import PathNotFoundError
 from penstock.storage.access import ANYTHING
-from penstock.storage.http import HttpStore
 from penstock.storage.objects import Entry, ObjectStore
-from penstock.storage.stores import object_store, open_store
+from penstock.storage.stores import RangeStore, object_store, open_store
 from penstock.storage.versions import Version
 
 STREAM_NBYTES = 8 * 2**20  # of one request for a file that is read from start to end
@@ -56,7 +55,7 @@ class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
         store, key = open_store(f"{self.scheme}://{path}", self.options, ANYTHING)
         if key and not key.endswith("/"):
             with suppress(PathNotFoundError):
-                if isinstance(store, ObjectStore | HttpStore):
+                if isinstance(store, RangeStore):
                     self.versions[path] = store.version(key)
                 else:
                     self.versions[path] = Version(store.size(key))

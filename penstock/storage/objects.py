@@ -84,7 +84,6 @@ class ObjectStore:
         return buffered(size, read_ranges, buffer_size)
 
     def open_ranges(self, key: str) -> RangeFile:
-        """Open without a buffer, for a caller that prefetches ranges."""
         return RangeFile(*self._range_reader(key), MERGED_GAP_NBYTES)
 
     async def fetch(self, key: str, limits: DownloadLimits) -> bytes:

@@ -7,14 +7,16 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast, runtime_checkable
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
 from penstock.storage.access import ANYTHING, Access, configured_access
 from penstock.storage.limits import DownloadLimits
 from penstock.storage.objects import ObjectStore
 from penstock.storage.options import check_known, environment, shared_options_for
+from penstock.storage.ranges import RangeFile
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
+from penstock.storage.versions import Version
 
 
 class Store(Protocol):
@@ -33,6 +35,19 @@ class Store(Protocol):
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
         """Open for reading at any position; a request reads at least ``buffer_size`` bytes."""
+        ...
+
+
+@runtime_checkable
+class RangeStore(Store, Protocol):
+    """A remote store that reads ranges of files and states their versions."""
+
+    def version(self, key: str) -> Version:
+        """Return the version of a file without reading the content."""
+        ...
+
+    def open_ranges(self, key: str) -> RangeFile:
+        """Open without a buffer, for a caller that prefetches ranges."""
         ...
 
 

@@ -151,7 +151,7 @@ def test_tables_are_batches_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ([{"a": [1]}], "yielded builtins.dict"),
         ([pa.record_batch({"a": [1]}), None], "yielded builtins.NoneType"),
@@ -159,22 +159,22 @@ def test_tables_are_batches_too() -> None:
         (None, "returned builtins.NoneType"),
     ],
 )
-def test_a_task_that_gives_no_batches_is_told_what_to_give(given: Any, told: str) -> None:
+def test_a_task_must_yield_batches(given: Any, message: str) -> None:
     with pytest.raises(
-        ReadError, match=rf"Source 'given': read\(\) of a task {told}; it must yield pyarrow.RecordBatch"
+        ReadError, match=rf"Source 'given': read\(\) of a task {message}; it must yield pyarrow.RecordBatch"
     ):
         ps.read_source(Given(given)).collect()
 
 
 @dataclass
 class Told:
-    """A sink, and its writer, that returns what it is told and keeps account of the end."""
+    """A sink, and its writer, that returns given values and records its end."""
 
     written: Any = None
     finished: Any = None
     shown: Any = None
     ends: list[str] = field(default_factory=list)
-    name: str = "told"
+    name: str = "scripted"
 
     def start(self) -> None:
         pass
@@ -209,13 +209,13 @@ def test_a_sink_need_not_return_anything() -> None:
 def test_a_sink_that_returns_something_else_is_named() -> None:
     for sink in (Told(written={"n": 1}), Told(finished=3)):
         with pytest.raises(
-            WriteError, match=r"Sink 'told': (write|finish)\(\) of its writer returned .* a list of records"
+            WriteError, match=r"Sink 'scripted': (write|finish)\(\) of its writer returned .* a list of records"
         ):
             ps.range(3).write_sink(sink)
         assert sink.ends == ["abort"]
     sink = Told(shown=5)
     with pytest.raises(
-        WriteError, match=r"'told' has committed all rows, but its commit\(\) returned 5; it must return"
+        WriteError, match=r"'scripted' has committed all rows, but its commit\(\) returned 5; it must return"
     ):
         ps.range(3).write_sink(sink)
     assert sink.ends == ["commit []"]  # and no abort: what is committed stays

@@ -34,7 +34,7 @@ def test_a_folder_without_matching_suffixes_gives_all_files(folder: Path) -> Non
     assert names(folder, folder / "sub", suffixes=(".parquet",)) == ["sub/c.csv", "sub/deep/d.csv"]
 
 
-def test_a_file_is_taken_whatever_its_name(folder: Path) -> None:
+def test_a_named_file_may_have_any_name(folder: Path) -> None:
     assert names(folder, folder / "sub" / "_SUCCESS") == ["sub/_SUCCESS"]
 
 

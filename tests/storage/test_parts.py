@@ -201,7 +201,7 @@ def test_parts_that_lie_close_together_are_read_by_one_request(quick_endpoint: s
             assert file.read(end - start) == content[start:end]
 
 
-def test_a_version_is_told_by_what_both_answers_say() -> None:
+def test_versions_compare_what_both_answers_state() -> None:
     known = Version(5, 'W/"a"', "monday")
     assert not known.differs(Version(5, '"a"', "tuesday"))
     assert not known.differs(Version())

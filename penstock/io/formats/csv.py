@@ -160,11 +160,15 @@ class CsvFormat:
         column, number, problem = found[1], int(found[2]), found[3]
         with file.open_stream() as stream:
             reader = self.rows(self.lines(stream))
-            names, line, row = list[str](), 0, list[str]()
-            while number:
-                line, row = reader.line_num + 1, next(reader, [])
+            names, line = list[str](), 1
+            for row in reader:
                 names = names or self.names_of(row)
                 number -= bool(row) or len(names) == 1
+                if not number:
+                    break
+                line = reader.line_num + 1
+            else:
+                return CorruptFileError(f"Cannot read {str(file)!r}: {message}")
         if byte := _bad_byte(row):
             problem = f"byte {byte} is not UTF-8 text"
         elif len(row) != len(names):

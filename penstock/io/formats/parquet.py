@@ -72,12 +72,12 @@ def _opened(file: DataFile) -> Iterator[tuple[Any, Any]]:
     """Open a Parquet file and its handle for streaming; Arrow's defaults buffer whole row groups."""
     import pyarrow.parquet as pq
 
-    with reading(file), file.open_ranges() if file.storage.is_ours else file.open_file() as handle:
+    with reading(file), file.open_ranges() if file.storage.is_native else file.open_file() as handle:
         size = handle.nbytes if isinstance(handle, RangeFile) else handle.size()
         if size == 0:
             raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty and has no Parquet footer.")
-        if size <= _STREAM_NBYTES or file.storage.is_ours:
-            yield pq.ParquetFile(handle, pre_buffer=not (file.storage.is_local or file.storage.is_ours)), handle
+        if size <= _STREAM_NBYTES or file.storage.is_native:
+            yield pq.ParquetFile(handle, pre_buffer=not (file.storage.is_local or file.storage.is_native)), handle
             return
         metadata = pq.read_metadata(handle)
         # Each column of a row group has its own buffer; together they stay small.

@@ -246,7 +246,7 @@ def webdataset_format(
 
 
 def _common_type(values: Sequence[Any], name: str, file: DataFile) -> pa.DataType:
-    """Return the common type of all values; bytes if there is none."""
+    """Return the common type of all values; otherwise bytes."""
     found: DataType | None = None
     try:
         for value in values:

@@ -94,10 +94,10 @@ def _step_name(plan: Plan) -> str:
 
 
 def _input(source: Source) -> dict[str, Any]:
-    is_ours = type(source).__module__.partition(".")[0] == __name__.partition(".")[0]
+    is_native = type(source).__module__.partition(".")[0] == __name__.partition(".")[0]
     return {
         # Names of our sources contain the first file or the range of numbers, which the versions have as well.
-        "name": source.name.partition("(")[0] if is_ours else source.name,
+        "name": source.name.partition("(")[0] if is_native else source.name,
         "options": _options(source),
         "columns": _columns(source.schema()),
         "versions": dict(source.versions()) if isinstance(source, VersionedSource) else _state(source),

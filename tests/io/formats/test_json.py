@@ -49,7 +49,7 @@ ROWS = [{"a": 1, "b": {"c": [1.5], "d": None}}, {"a": None, "b": {"c": [], "d": 
         "\ufeff" + "\n".join(map(json.dumps, ROWS)),
     ],
 )
-def test_lines_and_arrays_are_told_apart(tmp_path: Path, content: str) -> None:
+def test_lines_and_arrays_are_distinguished(tmp_path: Path, content: str) -> None:
     assert read(tmp_path, content) == ROWS
 
 

@@ -156,7 +156,7 @@ def damaged(data: bytes, start: int, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (lambda data: data[: 512 * 20], "truncated after 10240 bytes"),
         (lambda data: data[: 512 * 20 + 100], "no header at byte 10240: truncated header"),
@@ -165,11 +165,11 @@ def damaged(data: bytes, start: int, content: bytes) -> bytes:
         (lambda data: damaged(data, 512 * 20, b"\0" * 512), "the block at byte 10240 is empty"),
     ],
 )
-def test_damage_is_not_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any, told: str) -> None:
+def test_damage_is_not_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any, message: str) -> None:
     whole = shard(tmp_path / "whole.tar", {f"{number:03d}.txt": b"x" for number in range(100)})
     bad = tmp_path / "bad.tar"
     bad.write_bytes(damage(whole.read_bytes()))
-    with pytest.raises(CorruptFileError, match=told):
+    with pytest.raises(CorruptFileError, match=message):
         ps.read_webdataset(bad).count_rows()
     good = shard(tmp_path / "good.tar", {"1.txt": b"one"})
     assert ps.read_webdataset([good, bad], ignore_corrupt_files=True).to_pydict()["txt"] == ["one"]

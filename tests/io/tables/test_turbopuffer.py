@@ -1,4 +1,4 @@
-"""turbopuffer, against a server on loopback that keeps what it is sent and fails as it is told."""
+"""turbopuffer, against a server on loopback that stores documents and fails on request."""
 
 from __future__ import annotations
 

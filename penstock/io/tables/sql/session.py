@@ -57,7 +57,7 @@ class TableName:
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column of a query's result. The database must cast it to ``cast``, where that is given, for us to read it."""
+    """A column of a query's result. The query must cast it to ``cast``, unless that is None, for us to read it."""
 
     name: str
     dtype: pa.DataType

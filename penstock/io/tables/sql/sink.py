@@ -92,7 +92,7 @@ class SqlSink:
         replace(self, run_id=run_id).abort()
 
     def abort(self) -> None:
-        """Remove what is left of the staged rows."""
+        """Remove the staged rows."""
         with self._cleanup(self.staging) as session:
             if session.dialect.kind == "sqlite":
                 for file in glob.glob(f"{glob.escape(self.staged_files(session))}-*"):
@@ -138,7 +138,7 @@ class SqlSink:
 
     @contextlib.contextmanager
     def _cleanup(self, table: TableName) -> Iterator[Session]:
-        """Log what cannot be removed: by then it is settled whether the rows were written."""
+        """Log a failure instead of raising it: the rows are committed or abandoned by then."""
         try:
             with self.database.session(WriteError, f"Removing table {table}") as session:
                 yield session

@@ -112,7 +112,7 @@ class SqlSource:
         return self.database.session(ReadError, f"The query {shortened(self.query)!r}")
 
     def _query(self, columns: Sequence[ResultColumn], conditions: Sequence[str], limit: int | None) -> str:
-        """Return the query with the work that the database does for us; unchanged where there is none."""
+        """Return the query with the columns, conditions and limit added to it."""
         is_whole = columns == self._described.columns and not any(column.cast for column in columns)
         if is_whole and not conditions and limit is None:
             return self.query
