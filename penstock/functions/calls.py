@@ -11,7 +11,7 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, to_expr
 from penstock.expr.nodes import Expr, PythonValue, UdfCall
 from penstock.expr.udf import BatchSize, Builtin, OnError, Policy, Resources, Target, UdfSpec
-from penstock.media.opening import Reach
+from penstock.media.sources import SourceAccess
 from penstock.storage.access import ANYTHING, configured_access
 from penstock.types import DataType
 from penstock.udf.options import check_whole
@@ -41,25 +41,25 @@ def media_call(
     batch_size: BatchSize = "auto",
     *,
     use_process: bool | None = None,
-    reach: Reach | None = None,
+    access: SourceAccess | None = None,
     password: str | None = None,
     **options: Any,
 ) -> Expression:
     """Return the call of a function of single files; ``options`` are expressions or constants.
 
-    ``reach`` says which files the paths of the column may name; None applies the settings. Plans and errors show
+    ``access`` says which files the paths of the column may name; None applies the settings. Plans and errors show
     neither it nor ``password``.
     """
     spec = _media_spec(name, function, dtype, error_policy(name, on_error), batch_size, use_process)
     kwargs: dict[str, Expr] = {option: to_expr(value) for option, value in options.items()}
-    hidden = {"reach": reach or _reach_by_settings(), "password": password}
+    hidden = {"access": access or _configured_source_access(), "password": password}
     kwargs |= {option: PythonValue(value) for option, value in hidden.items() if value is not None}
     return Expression(UdfCall(spec, (to_expr(file_expr),), tuple(kwargs.items())))
 
 
-def _reach_by_settings() -> Reach | None:
+def _configured_source_access() -> SourceAccess | None:
     access = configured_access()
-    return None if access == ANYTHING else Reach(access)
+    return None if access == ANYTHING else SourceAccess(access)
 
 
 @functools.cache  # specs are compared by identity, so equal calls share one column

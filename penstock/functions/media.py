@@ -8,7 +8,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, method
 from penstock.functions.calls import MediaOnError, media_call
 from penstock.media import audio, pdf, video
-from penstock.media.opening import Reach, require
+from penstock.media.sources import SourceAccess, require
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -228,11 +228,11 @@ def pages_call(
     password: str | None,
     on_error: MediaOnError,
     use_process: bool,
-    reach: Reach | None = None,
+    access: SourceAccess | None = None,
     first: int | Expression | None = None,
     last: int | Expression | None = None,
 ) -> Expression:
-    """Return the call behind ``pdf_pages``; ``reach`` says which files the paths of the column may name."""
+    """Return the call behind ``pdf_pages``; ``access`` says which files the paths of the column may name."""
     if images and not 1 <= dpi <= MAX_DPI:
         raise InvalidArgumentError(f"pdf_pages: dpi={dpi!r} must lie between 1 and {MAX_DPI}")
     return media_call(
@@ -243,7 +243,7 @@ def pages_call(
         on_error,
         batch_size=1 if images else PDFS_PER_TASK,
         use_process=use_process or None,
-        reach=reach,
+        access=access,
         password=password,
         first=first,
         last=last,
@@ -258,7 +258,7 @@ def page_ranges(
     password: str | None,
     on_error: MediaOnError,
     use_process: bool,
-    reach: Reach,
+    access: SourceAccess,
 ) -> Expression:
     """Return the pages of PDFs as lists of structs ``first`` and ``last``: ranges of at most ``size`` pages."""
     return media_call(
@@ -269,7 +269,7 @@ def page_ranges(
         on_error,
         PDFS_PER_TASK,
         use_process=use_process or None,
-        reach=reach,
+        access=access,
         password=password,
         size=size,
     )

@@ -1,6 +1,6 @@
-"""Sound to samples: libsndfile for what it reads (WAV, FLAC, OGG, MP3 ...), FFmpeg for the rest (M4A, AAC, WebM ...).
+"""Decode audio: with libsndfile (WAV, FLAC, OGG, MP3 ...), or else with FFmpeg (M4A, AAC, WebM ...).
 
-libsndfile comes first because it opens a short file many times faster and knows exactly how many samples it holds.
+libsndfile is tried first because it opens short files many times faster and knows their exact length.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError
-from penstock.media.cut_short import check_not_cut, size_of
 from penstock.media.ffmpeg import duration_s, first_stream, load_av, open_container
-from penstock.media.opening import BY_SETTINGS, Reach, opened, shown
+from penstock.media.sources import (
+    CONFIGURED_ACCESS,
+    SourceAccess,
+    check_riff_size,
+    describe_source,
+    open_source,
+    size_of,
+)
 from penstock.types import DataType
 
 NDArray = np.ndarray[Any, Any]
@@ -26,17 +32,17 @@ SAMPLES = DataType.tensor(DataType.float32())
 DECODED = DataType.struct({"amplitude": SAMPLES, "sample_rate": int})
 
 MAX_SAMPLES = 2**27
-"""Samples of one file, all channels together: half a GiB, or 2.3 hours of speech at 16 kHz."""
-BLOCK_FRAMES = 2**18  # decoded at a time: what a file takes in memory is its result and little more
+"""Samples of one file over all channels: half a GiB, or 2.3 hours of speech at 16 kHz."""
+BLOCK_FRAMES = 2**18  # decoded at a time, so a file takes little more memory than its result
 
-_MPEG = ("MP3", "MPEG")  # as versions of libsndfile call it
-MPEG_SLACK = 2 * 1152  # frames that decoders count differently at the ends of an MP3 file
-MPEG_START_NBYTES = 4096  # the first frame has 1441 bytes at most, and some files padding before it
+_MPEG = ("MP3", "MPEG")  # the names in different versions of libsndfile
+MPEG_SLACK = 2 * 1152  # decoders count the frames at the ends of an MP3 file differently
+MPEG_START_NBYTES = 4096  # the first frame has at most 1441 bytes; some files have padding before it
 
 
 @dataclass(frozen=True)
 class Sound:
-    """An open file: what its header says, and its samples as blocks of shape ``(frames, channels)``."""
+    """The header of an open file, and its samples as blocks of shape ``(frames, channels)``."""
 
     sample_rate: int
     channels: int
@@ -46,54 +52,56 @@ class Sound:
     blocks: Iterator[NDArray]
 
 
-def metadata(source: Any, reach: Reach = BY_SETTINGS) -> dict[str, Any] | None:
-    """Return what the header of a sound file says, without decoding it."""
+def metadata(source: Any, access: SourceAccess = CONFIGURED_ACCESS) -> dict[str, Any] | None:
+    """Return the header of an audio file without decoding it."""
     if source is None:
         return None
-    with open_sound(source, reach, is_decoded=False) as sound:
+    with open_sound(source, access, is_decoded=False) as sound:
         return {name: getattr(sound, name) for name in METADATA.fields}
 
 
 def decode(
-    source: Any, sample_rate: int | None = None, mono: bool = False, reach: Reach = BY_SETTINGS
+    source: Any, sample_rate: int | None = None, mono: bool = False, access: SourceAccess = CONFIGURED_ACCESS
 ) -> dict[str, Any] | None:
-    """Return the samples as float32 of shape ``(channels, frames)``, and their rate."""
+    """Return the samples as float32 of shape ``(channels, frames)``, and their sample rate."""
     if source is None:
         return None
-    with open_sound(source, reach) as sound:
+    with open_sound(source, access) as sound:
         blocks, rate = sound.blocks, sample_rate or sound.sample_rate
         if mono and sound.channels > 1:
             blocks = (block.mean(axis=1, keepdims=True) for block in blocks)
         if rate != sound.sample_rate:
             blocks = _resampled(blocks, sound.sample_rate, rate, 1 if mono else sound.channels)
-        kept = list(_bounded(blocks, shown(source)))
-    frames = np.concatenate(kept) if kept else np.zeros((0, 1 if mono else sound.channels), np.float32)
+        decoded = list(_bounded(blocks, describe_source(source)))
+    frames = np.concatenate(decoded) if decoded else np.zeros((0, 1 if mono else sound.channels), np.float32)
     return {"amplitude": np.ascontiguousarray(frames.T), "sample_rate": rate}
 
 
-def resample(source: Any, sample_rate: int, mono: bool = False, reach: Reach = BY_SETTINGS) -> NDArray | None:
-    """Return the samples at another rate: of shape ``(frames,)`` for one channel, else ``(channels, frames)``."""
+def resample(
+    source: Any, sample_rate: int, mono: bool = False, access: SourceAccess = CONFIGURED_ACCESS
+) -> NDArray | None:
+    """Return the samples at another rate, of shape ``(frames,)`` for one channel, else ``(channels, frames)``."""
     if source is None:
         return None
-    decoded = decode(source, sample_rate, mono, reach)
+    decoded = decode(source, sample_rate, mono, access)
     assert decoded is not None
     amplitude: NDArray = decoded["amplitude"]
     return amplitude[0] if len(amplitude) == 1 else amplitude
 
 
 @contextmanager
-def open_sound(source: Any, reach: Reach, is_decoded: bool = True) -> Iterator[Sound]:
-    """Open a sound file with the first library that reads it, and translate what that raises.
+def open_sound(source: Any, access: SourceAccess, is_decoded: bool = True) -> Iterator[Sound]:
+    """Open an audio file with the first library that reads it, and translate its errors.
 
-    One that is to be decoded must be whole, as far as it tells; for its header it need not be.
+    A truncated file is an error when it is decoded; its header can still be read.
     """
     soundfile = _soundfile()
-    name = shown(source)
-    with opened(source, reach) as stream:
+    name = describe_source(source)
+    with open_source(source, access) as stream:
         if is_decoded:
-            check_not_cut(stream, name)
+            check_riff_size(stream, name)
         try:
-            file = soundfile.SoundFile(_Nameless(stream))
+            file = soundfile.SoundFile(_NamelessStream(stream))
         except soundfile.LibsndfileError as exc:
             with _open_with_ffmpeg(stream, name, str(exc)) as sound:
                 yield sound
@@ -107,21 +115,21 @@ def open_sound(source: Any, reach: Reach, is_decoded: bool = True) -> Iterator[S
 
 
 def _blocks(file: Any, stream: BinaryIO, name: str) -> Iterator[NDArray]:
-    """Yield the samples of a file that libsndfile reads, all that its header promises or an error."""
+    """Yield the samples of a file; raise CorruptFileError if it has fewer than its header says."""
     count = 0
     while len(block := file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)):
         yield block
         count += len(block)
-    promised = file.frames if file.format not in _MPEG or _has_length(stream) else 0
-    if count + (MPEG_SLACK if file.format in _MPEG else 0) < promised:
-        raise CorruptFileError(f"{name} is cut short: it holds {count} of {promised} frames. Fetch it again.")
+    stated = file.frames if file.format not in _MPEG or _has_length(stream) else 0
+    if count + (MPEG_SLACK if file.format in _MPEG else 0) < stated:
+        raise CorruptFileError(f"{name} is truncated: it has {count} of {stated} frames. Fetch it again.")
 
 
 def _has_length(stream: BinaryIO) -> bool:
-    """Return whether an MP3 file says how long it is; else libsndfile guesses from its size and first frame."""
+    """Return whether an MP3 file states its length; otherwise libsndfile guesses from the size and the first frame."""
     stream.seek(0)
     start = stream.read(10)
-    if start[:3] == b"ID3":  # notes come first, perhaps a picture; their length is in bytes of 7 bits
+    if start[:3] == b"ID3":  # tags come first; their length is in bytes of 7 bits
         stream.seek(10 + sum((byte & 0x7F) << 7 * place for place, byte in enumerate(reversed(start[6:10]))))
     else:
         stream.seek(0)
@@ -137,10 +145,10 @@ def _soundfile() -> Any:
     return soundfile
 
 
-class _Nameless:
-    """A stream without its name: libsndfile would take a name that ends in ``.raw`` as the format.
+class _NamelessStream:
+    """A stream without a name, since libsndfile would take the ending ``.raw`` of a name as the format.
 
-    It seeks when it is read: libsndfile seeks the end to learn the size, which would drop what is buffered.
+    It postpones seeks until the next read: libsndfile seeks the end to learn the size, which would discard the buffer.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -155,16 +163,16 @@ class _Nameless:
         return self._position
 
     def read(self, nbytes: int = -1) -> bytes:
-        content = self._there().read(nbytes)
+        content = self._at_position().read(nbytes)
         self._position += len(content)
         return content
 
     def readinto(self, buffer: Any) -> int:
-        count: int = self._there().readinto(buffer)  # type: ignore[attr-defined]
+        count: int = self._at_position().readinto(buffer)  # type: ignore[attr-defined]
         self._position += count
         return count
 
-    def _there(self) -> BinaryIO:
+    def _at_position(self) -> BinaryIO:
         if self._stream.tell() != self._position:
             self._stream.seek(self._position)
         return self._stream
@@ -175,7 +183,7 @@ def _open_with_ffmpeg(stream: BinaryIO, name: str, refusal: str) -> Iterator[Sou
     try:
         load_av("Decoding M4A, AAC and the sound of videos")
     except MissingExtraError as exc:
-        raise CorruptFileError(f"libsndfile does not read {name}: {refusal} {exc}") from exc
+        raise CorruptFileError(f"libsndfile cannot read {name}: {refusal} {exc}") from exc
     stream.seek(0)
     with open_container(stream, name) as container:
         track = first_stream(container, "audio", name)
@@ -213,7 +221,7 @@ def _bounded(blocks: Iterator[NDArray], name: str) -> Iterator[NDArray]:
         total += block.size
         if total > MAX_SAMPLES:
             raise ReadError(
-                f"{name} has more than {MAX_SAMPLES} samples, which is too much for one value; "
+                f"{name} has more than {MAX_SAMPLES} samples, too many for one value; "
                 "resample to a lower rate, with mono=True, or cut the file."
             )
         yield block

@@ -1,4 +1,4 @@
-"""Containers opened with FFmpeg, through PyAV, so that they cannot reach anything but their own bytes."""
+"""Open containers with FFmpeg, through PyAV, without access to anything but their own bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import CorruptFileError, MissingExtraError
 if TYPE_CHECKING:
     from av.container import InputContainer
 
-BUFFER_NBYTES = 2**18  # read at a time; FFmpeg's own 32 KiB calls Python eight times as often
+BUFFER_NBYTES = 2**18  # FFmpeg's default of 32 KiB would call Python eight times as often
 
 MICROSECONDS = 1_000_000  # FFmpeg's unit for a whole container
 
@@ -20,7 +20,7 @@ CLOSED = {"protocol_whitelist": "none"}
 
 
 def load_av(feature: str) -> Any:
-    """Return PyAV, or say how to get it."""
+    """Return PyAV, or raise an error with the command that installs it."""
     try:
         import av
     except ImportError:
@@ -30,24 +30,24 @@ def load_av(feature: str) -> Any:
 
 @contextmanager
 def open_container(stream: BinaryIO, name: str) -> Iterator[InputContainer]:
-    """Open a container; what FFmpeg raises, here and while it is read, becomes one error that names the file."""
+    """Open a container; errors of FFmpeg, also while it is read, become a CorruptFileError that names the file."""
     av = load_av("Decoding video")
     try:
-        with av.open(_Stream(stream), mode="r", options=CLOSED, buffer_size=BUFFER_NBYTES) as container:
+        with av.open(_AnonymousStream(stream), mode="r", options=CLOSED, buffer_size=BUFFER_NBYTES) as container:
             yield container
     except av.error.FFmpegError as exc:
         raise CorruptFileError(f"Cannot decode {name}: {exc.strerror}") from exc
 
 
-class _Stream:
-    """What FFmpeg is shown of a file: no name, which it would take as a hint of the format and of where others lie."""
+class _AnonymousStream:
+    """A stream without a name, which FFmpeg would use to guess the format and to find other files."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.read, self.seek, self.tell = stream.read, stream.seek, stream.tell
 
 
 def duration_s(container: Any, stream: Any) -> float | None:
-    """Return how long a stream takes, by its own word or that of its container; None where neither says."""
+    """Return the duration of a stream or else of its container, None if neither states it."""
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
     return container.duration / MICROSECONDS if container.duration else None

@@ -1,4 +1,4 @@
-"""Audio and video files as formats of a scan: a row a file, and a row a frame."""
+"""File formats for scans of audio and video: one row per file, or one row per frame."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from penstock.types import DataType, Schema, to_arrow_array
 from penstock.types.plain import arrow_array
 
 PATH = "path"
-MAX_BATCH_FRAMES = 1024  # of frames whose pixels nobody wants
+MAX_BATCH_FRAMES = 1024  # if no pixels are read
 
 
 @dataclass(frozen=True)
 class AudioFormat:
-    """Sound files, a row each: ``amplitude`` of shape ``(channels, frames)``, and ``sample_rate``."""
+    """Audio files, one row each: ``amplitude`` of shape ``(channels, frames)``, and ``sample_rate``."""
 
     sample_rate: int | None = None
     mono: bool = False
@@ -49,7 +49,7 @@ class AudioFormat:
 
 @dataclass(frozen=True)
 class VideoFramesFormat:
-    """Videos, a row a frame. Batches are made while the video is decoded, so its length does not matter."""
+    """Videos, one row per frame. Batches are made while the video is decoded, so its length does not matter."""
 
     choice: FrameChoice
     name: ClassVar[str] = "video_frames"
@@ -72,13 +72,13 @@ class VideoFramesFormat:
             for frame in frames:
                 batch.add(frame)
                 if batch.is_full:
-                    yield batch.taken()
+                    yield batch.take()
             if batch.num_rows:
-                yield batch.taken()
+                yield batch.take()
 
 
 class _FrameBatch:
-    """Frames gathered for one batch; pixels of one shape are written straight into the column's memory."""
+    """The frames of one batch. Pixels of a fixed shape are written directly into the memory of the column."""
 
     def __init__(self, choice: FrameChoice, has_pixels: bool, path: str) -> None:
         self._choice = choice
@@ -112,8 +112,8 @@ class _FrameBatch:
             self._nbytes += self._images[-1].nbytes
         self._facts.append(frame.facts())
 
-    def taken(self) -> pa.RecordBatch:
-        """Return the batch and begin the next one."""
+    def take(self) -> pa.RecordBatch:
+        """Return the batch and start the next one."""
         fields = frame_fields(self._choice)
         data = fields.pop("data")
         columns = {PATH: pa.repeat(pa.scalar(self._path), self.num_rows)}

@@ -1,7 +1,7 @@
-"""PDFs to pages: their text, and what they look like, by PDFium.
+"""Extract the text and the images of PDF pages with PDFium.
 
-PDFium keeps global state and may be used by one thread of a process at a time, so there is a lock around all of it;
-``pdf_pages`` therefore runs in processes. Objects are closed before the lock is let go, never by the garbage collector.
+PDFium has global state and allows one thread of a process at a time, so a lock surrounds all of it, and ``pdf_pages``
+runs in processes. Objects are closed before the lock is released, never by the garbage collector.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError
-from penstock.media.opening import BY_SETTINGS, Reach, content_of, shown
+from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, describe_source, read_source
 from penstock.types import DataType
 
 NDArray = np.ndarray[Any, Any]
@@ -23,9 +23,9 @@ PAGE = {"page_number": DataType.int64(), "text": DataType.string()}
 PAGE_WITH_IMAGE = {**PAGE, "image": DataType.image("RGB")}
 
 MAX_PAGE_PIXELS = 2**27
-"""A page may say that it is miles wide; the image of one is at most 11585 pixels square."""
+"""Limit of a page image, 11585 pixels square; a page may state any size."""
 MAX_LIST_NBYTES = 2**30
-"""Page images of one PDF as one value; ``read_pdf`` has no such bound."""
+"""Size of the page images of one PDF as one value; ``read_pdf`` has no such limit."""
 POINTS_PER_INCH = 72
 
 _lock = threading.Lock()
@@ -37,13 +37,13 @@ def pages(
     last: int | None = None,
     dpi: float | None = None,
     password: str | None = None,
-    reach: Reach = BY_SETTINGS,
+    access: SourceAccess = CONFIGURED_ACCESS,
 ) -> list[dict[str, Any]] | None:
-    """Return the pages from number ``first`` to ``last``, both included, as dicts; with ``dpi`` also as images."""
+    """Return the pages ``first`` to ``last``, both included, as dicts; with ``dpi`` they have images."""
     if source is None:
         return None
-    name = shown(source)
-    with _open_document(source, name, password, reach) as document:
+    name = describe_source(source)
+    with _open_document(source, name, password, access) as document:
         numbers = range(max(first or 1, 1), min(last or len(document), len(document)) + 1)
         found: list[dict[str, Any]] = []
         nbytes = 0
@@ -59,14 +59,14 @@ def pages(
 
 
 def page_ranges(
-    source: Any, size: int, password: str | None = None, reach: Reach = BY_SETTINGS
+    source: Any, size: int, password: str | None = None, access: SourceAccess = CONFIGURED_ACCESS
 ) -> list[dict[str, int | None]]:
     """Return the pages of a PDF as ranges of at most ``size`` pages.
 
-    What cannot be read is one range without bounds: whoever asks for its pages gets the error, once.
+    A file that cannot be read is one range without bounds, so that reading its pages raises the error once.
     """
     try:
-        with _open_document(source, shown(source), password, reach) as document:
+        with _open_document(source, describe_source(source), password, access) as document:
             count = len(document)
     except ReadError:
         return [{"first": None, "last": None}]
@@ -74,12 +74,12 @@ def page_ranges(
 
 
 @contextmanager
-def _open_document(source: Any, name: str, password: str | None, reach: Reach) -> Iterator[Any]:
+def _open_document(source: Any, name: str, password: str | None, access: SourceAccess) -> Iterator[Any]:
     try:
         import pypdfium2
     except ImportError:
         raise MissingExtraError("pypdfium2", "pdf", "Reading PDFs") from None
-    content = content_of(source, reach)  # here, so that nobody waits for a slow store with the lock held
+    content = read_source(source, access)  # before the lock, as the store may be slow
     with _lock:
         try:
             document = pypdfium2.PdfDocument(content, password=password)
@@ -117,7 +117,7 @@ def _text(page: Any) -> str:
         text: str = text_page.get_text_range()
     finally:
         text_page.close()
-    # PDFium ends lines as DOS does, and marks a hyphen at the end of a line by a character that is none.
+    # PDFium ends lines with CRLF, and marks a hyphen at the end of a line with a noncharacter.
     return text.replace("\r\n", "\n").replace("\ufffe", "")
 
 

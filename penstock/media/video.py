@@ -1,4 +1,4 @@
-"""Videos to frames, one at a time: a video of any length takes the memory of a few frames."""
+"""Decode videos frame by frame, in the memory of a few frames."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import numpy as np
 
 from penstock.config import available_cpus
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
-from penstock.media.cut_short import check_not_cut
 from penstock.media.ffmpeg import duration_s, first_stream, open_container
-from penstock.media.opening import BY_SETTINGS, Reach, opened, shown
+from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, check_riff_size, describe_source, open_source
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -30,16 +29,16 @@ METADATA = DataType.struct(
 )
 
 MAX_FRAME_PIXELS = 2**27
-"""Larger frames, such as no camera makes, are refused: 16384 by 8192 pixels."""
+"""Larger frames are refused: 16384 by 8192 pixels, more than any camera has."""
 MAX_LIST_NBYTES = 2**30
-"""Frames of one video as one value; ``read_video_frames`` has no such bound."""
-MAX_DECODER_THREADS = 4  # of one video; further cores are for other videos
-REORDERED_FRAMES = 17  # an H.264 or HEVC frame is shown at most 16 frames after it is decoded
+"""Size of the frames of one video as one value; ``read_video_frames`` has no such limit."""
+MAX_DECODER_THREADS = 4  # of one video; other cores decode other videos
+REORDERED_FRAMES = 17  # H.264 and HEVC show a frame at most 16 frames after it is decoded
 
 
 @dataclass(frozen=True)
 class FrameChoice:
-    """Which frames of a video are wanted, and in which size.
+    """The frames to take from a video, and their size.
 
     ``interval_s`` takes the first frame at or after each of ``start_s``, ``start_s + interval_s`` and so on.
     """
@@ -53,7 +52,9 @@ class FrameChoice:
 
     def __post_init__(self) -> None:
         if (self.width is None) != (self.height is None):
-            raise InvalidArgumentError("width and height go together: give both, or none to keep a video's own size.")
+            raise InvalidArgumentError(
+                "width and height go together: give both, or neither to keep the size of the video."
+            )
         for name, length in (("width", self.width), ("height", self.height)):
             if length is not None:
                 check_whole("frames", name, length, 1)
@@ -62,7 +63,7 @@ class FrameChoice:
 
     @property
     def dtype(self) -> DataType:
-        """The type of the frames: of one shape where the size is given."""
+        """The type of the frames, with a fixed shape if the size is given."""
         return DataType.image("RGB", self.height, self.width)
 
 
@@ -83,7 +84,7 @@ def frame_fields(choice: FrameChoice) -> dict[str, DataType]:
 
 @dataclass(frozen=True)
 class Frame:
-    """A decoded frame and its place in the video; its pixels are converted when asked for."""
+    """A decoded frame and its index in the video. Its pixels are converted on request."""
 
     index: int
     decoded: VideoFrame
@@ -105,7 +106,7 @@ class Frame:
         """Return the pixels as RGB of shape ``(height, width, 3)``, scaled and converted in one pass, into ``out``."""
         scaled = self.decoded.reformat(width=choice.width, height=choice.height, format="rgb24")
         plane = scaled.planes[0]
-        # A row in FFmpeg's memory is padded to a multiple of some bytes.
+        # FFmpeg pads each row.
         rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[:, : scaled.width * 3]
         if out is None:
             out = np.empty((scaled.height, scaled.width, 3), np.uint8)
@@ -113,12 +114,12 @@ class Frame:
         return out
 
 
-def metadata(source: Any, reach: Reach = BY_SETTINGS) -> dict[str, Any] | None:
-    """Return what the headers of a video say, without decoding it."""
+def metadata(source: Any, access: SourceAccess = CONFIGURED_ACCESS) -> dict[str, Any] | None:
+    """Return the header of a video without decoding it."""
     if source is None:
         return None
-    with opened(source, reach) as stream, open_container(stream, shown(source)) as container:
-        video = first_stream(container, "video", shown(source))
+    with open_source(source, access) as stream, open_container(stream, describe_source(source)) as container:
+        video = first_stream(container, "video", describe_source(source))
         rate = video.average_rate or video.guessed_rate
         duration = duration_s(container, video)
         guessed = round(duration * float(rate)) if duration is not None and rate else None
@@ -140,13 +141,13 @@ def frames(
     height: int | None = None,
     is_key_frame: bool | None = None,
     sample_interval_seconds: float | None = None,
-    reach: Reach = BY_SETTINGS,
+    access: SourceAccess = CONFIGURED_ACCESS,
 ) -> list[dict[str, Any]] | None:
-    """Return the frames of a video as dicts, of which ``data`` holds the pixels."""
+    """Return the frames of a video as dicts with the pixels in ``data``."""
     if source is None:
         return None
     choice = FrameChoice(start_time or 0.0, end_time, sample_interval_seconds, is_key_frame, width, height)
-    return [frame.facts() | {"data": pixels} for frame, pixels in _bounded_pixels(source, choice, reach)]
+    return [frame.facts() | {"data": pixels} for frame, pixels in _bounded_pixels(source, choice, access)]
 
 
 def key_frames(
@@ -155,56 +156,60 @@ def key_frames(
     end_time: float | None = None,
     width: int | None = None,
     height: int | None = None,
-    reach: Reach = BY_SETTINGS,
+    access: SourceAccess = CONFIGURED_ACCESS,
 ) -> list[NDArray] | None:
     """Return the pixels of the key frames of a video."""
     if source is None:
         return None
     choice = FrameChoice(start_time or 0.0, end_time, None, True, width, height)
-    return [pixels for _, pixels in _bounded_pixels(source, choice, reach)]
+    return [pixels for _, pixels in _bounded_pixels(source, choice, access)]
 
 
-def _bounded_pixels(source: Any, choice: FrameChoice, reach: Reach) -> Iterator[tuple[Frame, NDArray]]:
+def _bounded_pixels(source: Any, choice: FrameChoice, access: SourceAccess) -> Iterator[tuple[Frame, NDArray]]:
     nbytes = 0
-    with chosen_frames(source, choice, reach) as found:
+    with chosen_frames(source, choice, access) as found:
         for frame in found:
             pixels = frame.pixels(choice)
             nbytes += pixels.nbytes
             if nbytes > MAX_LIST_NBYTES:
                 raise ReadError(
-                    f"The frames of {shown(source)} take more than {MAX_LIST_NBYTES} bytes, too much for one value; "
-                    "set sample_interval_seconds, a smaller width and height, or use read_video_frames, which streams."
+                    f"The frames of {describe_source(source)} take more than {MAX_LIST_NBYTES} bytes, too much for one "
+                    "value; set sample_interval_seconds or a smaller width and height, or use read_video_frames."
                 )
             yield frame, pixels
 
 
 @contextmanager
-def chosen_frames(source: Any, choice: FrameChoice, reach: Reach = BY_SETTINGS) -> Iterator[Iterator[Frame]]:
-    """Open a video and give its chosen frames in the order they are shown in."""
-    name = shown(source)
-    with opened(source, reach) as stream, open_container(stream, name) as container:
+def chosen_frames(
+    source: Any, choice: FrameChoice, access: SourceAccess = CONFIGURED_ACCESS
+) -> Iterator[Iterator[Frame]]:
+    """Open a video and yield its chosen frames in display order."""
+    name = describe_source(source)
+    with open_source(source, access) as stream, open_container(stream, name) as container:
         video = first_stream(container, "video", name)
         video.thread_type = "AUTO"
         video.codec_context.thread_count = min(available_cpus(), MAX_DECODER_THREADS)
         video.codec_context.options = {"max_pixels": str(MAX_FRAME_PIXELS)}
         if video.width * video.height > MAX_FRAME_PIXELS:
-            raise CorruptFileError(f"{name} claims frames of {video.width} by {video.height} pixels, which is absurd.")
+            raise CorruptFileError(
+                f"{name} has frames of {video.width} by {video.height} pixels; the limit is {MAX_FRAME_PIXELS} pixels."
+            )
         if choice.is_key_frame:
             video.codec_context.skip_frame = "NONKEY"
-        yield _select(container, video, choice, at_end=lambda: check_not_cut(stream, name))
+        yield _select(container, video, choice, lambda: check_riff_size(stream, name))
 
 
 def _select(
     container: InputContainer, video: VideoStream, choice: FrameChoice, at_end: Callable[[], None]
 ) -> Iterator[Frame]:
-    """Yield the chosen frames; ``at_end`` is called when the last frame of the video has been seen."""
+    """Yield the chosen frames, and call ``at_end`` after the last frame of the video."""
     cursor = _Cursor(container, video, counts_all=not choice.is_key_frame)
     wanted_s = choice.start_s
     if wanted_s > 0:
         cursor.jump_to(wanted_s)
     while (frame := cursor.next()) is not None:
         time_s = frame.decoded.time
-        if time_s is None:  # it stands nowhere, so no range and no interval can want it
+        if time_s is None:  # without a time it is in no range and no interval
             if choice.start_s <= 0 and choice.interval_s is None and _is_kind(frame, choice):
                 yield frame
             continue
@@ -226,10 +231,10 @@ def _is_kind(frame: Frame, choice: FrameChoice) -> bool:
 
 
 class _Cursor:
-    """A place in a video: gives one frame after the other, and jumps ahead where that spares decoding.
+    """A position in a video that moves frame by frame, and jumps ahead where that saves decoding.
 
-    Frames are counted while every one of them is decoded. After a jump, or where only key frames are decoded, a
-    frame's number follows from its time and the average rate.
+    Frames are counted as long as all are decoded. After a jump, or if only key frames are decoded, the index of a frame
+    is computed from its time and the average rate.
     """
 
     def __init__(self, container: InputContainer, video: VideoStream, counts_all: bool) -> None:
@@ -238,7 +243,7 @@ class _Cursor:
         self._frames = container.decode(video)
         self._count: int | None = 0 if counts_all else None
         self._rate = video.average_rate or video.guessed_rate
-        self._pts = video.start_time or 0  # of the last frame given
+        self._pts = video.start_time or 0  # of the last frame returned
 
     def next(self) -> Frame | None:
         """Return the next frame, None after the last."""
@@ -254,12 +259,12 @@ class _Cursor:
     def jump_to(self, time_s: float) -> None:
         """Go on from the last key frame that is surely shown by ``time_s``, if it lies well ahead.
 
-        The frames given from then on are those that would have been given: ``time_s`` may not yet be reached.
+        The frames given from then on are those that would have been given: ``time_s`` may not yet be accessed.
         """
         if not self._video.time_base or not self._rate:
             return
         frame_pts = 1 / (self._rate * self._video.time_base)
-        margin = math.ceil(REORDERED_FRAMES * frame_pts)  # the index tells when a frame is decoded, not when shown
+        margin = math.ceil(REORDERED_FRAMES * frame_pts)  # the index has decoding times, not display times
         index = self._video.index_entries
         found = index.search_timestamp(math.floor(time_s / self._video.time_base) - margin, backward=True)
         if found < 0 or index[found].timestamp <= self._pts + margin:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock.ai.local.text_classifier import Entailment, NearestLabel, OwnLabels
 from penstock.ai.local.transformers import TransformersProvider
-from penstock.ai.local.zero_shot import Entailment, NearestLabel, OwnLabels
 from penstock.ai.provider import Classifier, TextClassification
 from penstock.errors import InvalidArgumentError
 from tests.ai.local_models import TEXTS, save_bert, save_entailment
@@ -36,7 +36,7 @@ def test_a_template_changes_what_is_compared() -> None:
     river = classifier(["bank"], hypothesis_template="the {} of a river")
     for model in (plain, river):
         model.load()
-    assert plain._vectors.tolist() != river._vectors.tolist()  # type: ignore[attr-defined]
+    assert plain.runtime[1].tolist() != river.runtime[1].tolist()  # type: ignore[attr-defined]
 
 
 def test_a_plain_encoder_is_compared_as_well(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_answers_are_those_of_each_prompt_alone(llama: str) -> None:
 def test_batches_change_nothing(llama: str) -> None:
     model = prompter(llama)
     expected = [some[0].text for some in model.generate([ask(text) for text in TEXTS])]  # type: ignore[index]
-    model._cache_tokens = 30  # a prompt or two at a time
+    model.runtime.max_cached_tokens = 30  # a prompt or two at a time
     assert [some[0].text for some in model.generate([ask(text) for text in TEXTS])] == expected  # type: ignore[index]
     assert model.generate([]) == []
 
@@ -134,7 +134,7 @@ def test_a_prompt_that_is_too_long_is_that_rows_error(tmp_path: Path) -> None:
 def test_a_model_of_texts_refuses_images(llama: str) -> None:
     (refused,) = prompter(llama).generate([Request((UserTurn((Text("?"), Image(b"", "image/png"))),))])
     assert isinstance(refused, RequestRefusedError)
-    assert "takes texts alone" in str(refused)
+    assert "takes texts only" in str(refused)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from penstock.ai.local import text_encoder
 from penstock.ai.local.transformers import TextEmbedder, TransformersProvider
 from penstock.ai.provider import TextEmbedding
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, RequestRefusedError
 from tests.ai.local_models import TEXTS, save_bert, save_sentence_model
 
 
@@ -48,17 +48,15 @@ def test_minilm_without_network_is_what_sentence_transformers_gives() -> None:
     np.testing.assert_allclose(embed(texts), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2", "minilm"])
-def test_minilm_has_short_names(name: str) -> None:
-    assert embedder(name).dimensions == 384
+def test_minilm_has_short_names() -> None:
+    for name in ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2", "minilm"):
+        assert embedder(name).dimensions == 384
 
 
-@pytest.mark.parametrize(
-    "mode", ["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean", ("cls", "mean")]
-)
-def test_pooling(mode: Any, tmp_path: Path) -> None:
-    model = save_sentence_model(tmp_path, pooling=mode)
-    assert embedder(model).dimensions == (32 if isinstance(mode, tuple) else 16)
+def test_pooling(tmp_path: Path) -> None:
+    modes = ("mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
+    model = save_sentence_model(tmp_path, pooling=modes)
+    assert embedder(model).dimensions == 16 * len(modes)
     np.testing.assert_allclose(embed(TEXTS, model), by_sentence_transformers(TEXTS, model), atol=1e-5)
 
 
@@ -66,10 +64,12 @@ def test_dense_layers_and_normalisation(tmp_path: Path) -> None:
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
     torch.manual_seed(1)
-    steps = [Dense(16, 12), Normalize(), Dense(12, 8, activation_function=torch.nn.ReLU(), bias=False), Normalize()]
+    steps = [Dense(16, 12), Dense(12, 8, activation_function=torch.nn.ReLU(), bias=False), Normalize()]
     model = save_sentence_model(tmp_path, *steps)
     assert embedder(model).dimensions == 8
     np.testing.assert_allclose(embed(TEXTS, model), by_sentence_transformers(TEXTS, model), atol=1e-5)
+    with pytest.raises(RequestRefusedError, match="then Dense, then Normalize"):
+        embedder(save_sentence_model(tmp_path / "other", Normalize(), Dense(16, 12)))
 
 
 def test_a_plain_encoder_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_plain_encoder_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
     np.testing.assert_allclose(embed(TEXTS, model), np.stack(expected), atol=1e-5)
 
 
-@pytest.mark.parametrize("max_tokens", [1, 20, 10_000])
+@pytest.mark.parametrize("max_tokens", [1, 20])
 def test_batches_change_nothing(max_tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = save_sentence_model(tmp_path)
     texts = TEXTS * 5

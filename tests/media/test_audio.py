@@ -127,10 +127,9 @@ def test_a_file_cut_short_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "subtype"),
-    [("MP3", "MPEG_LAYER_III"), ("WAV", "PCM_16"), ("WAV", "MS_ADPCM"), ("RF64", "PCM_16"), ("AIFF", "PCM_16"),
-     ("AU", "PCM_16"), ("OGG", "VORBIS"), ("FLAC", "PCM_16")],
-)  # fmt: skip
-def test_half_a_file_is_an_error_and_no_shorter_or_invented_sound(kind: str, subtype: str) -> None:
+    [("MP3", "MPEG_LAYER_III"), ("WAV", "PCM_16"), ("WAV", "MS_ADPCM"), ("FLAC", "PCM_16")],
+)
+def test_half_a_file_is_an_error_and_not_a_shorter_sound(kind: str, subtype: str) -> None:
     import soundfile
 
     written = io.BytesIO()
@@ -154,11 +153,10 @@ def test_an_mp3_that_does_not_say_how_long_it_is(tmp_path: Path) -> None:
     assert 44100 <= decoded["amplitude"].shape[1] < header["frames"]
 
 
-@pytest.mark.parametrize("ending", ["mkv", "mp4"])
-def test_half_of_a_compressed_file_is_an_error(tmp_path: Path, ending: str) -> None:
-    path = Path(write_compressed_tone(tmp_path / f"tone.{ending}", "aac"))
+def test_half_of_a_compressed_file_is_an_error(tmp_path: Path) -> None:
+    path = Path(write_compressed_tone(tmp_path / "tone.mp4", "aac"))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(CorruptFileError, match=rf"tone\.{ending}"):
+    with pytest.raises(CorruptFileError, match=r"tone\.mp4"):
         audio.decode(path)
 
 

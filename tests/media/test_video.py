@@ -312,10 +312,10 @@ def test_a_playlist_reaches_nothing(tmp_path: Path) -> None:
     assert handler.paths == []
 
 
-def test_a_video_cut_off_is_an_error_unless_what_is_wanted_is_there(tmp_path: Path) -> None:
-    path = Path(write_clip(tmp_path / "clip.mkv", num_frames=40))
+def test_a_truncated_video_is_an_error_unless_it_has_the_wanted_frames(tmp_path: Path) -> None:
+    path = Path(write_clip(tmp_path / "clip.avi", num_frames=40))
     assert len(video.frames(path) or []) == 40
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(CorruptFileError, match=r"clip\.mkv.* is cut short"):
+    with pytest.raises(CorruptFileError, match=r"clip\.avi.* is truncated"):
         video.frames(path)
     assert [frame["frame_index"] for frame in video.frames(path, end_time=0.15) or []] == [0, 1]

@@ -1,4 +1,4 @@
-"""Requests in a model's own dialect: its chat template, or plain text where it has none."""
+"""Render requests by the chat template of a model, or as plain text if it has none."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Message = dict[str, Any]
 
 
 def messages_of(request: Request, *, takes_images: bool) -> list[Message]:
-    """Return a request as the messages that chat templates are written for.
+    """Return a request as messages for a chat template.
 
-    A content is a text, or for models of images a list of parts. What the model cannot take is refused by name.
+    The content of a message is a text, or a list of parts for models that take images. Raises RequestRefusedError for
+    parts that the model does not take.
     """
     if request.tools:
         raise RequestRefusedError("Local models do not call tools; use a provider that does, such as 'openai'.")
@@ -30,12 +31,14 @@ def messages_of(request: Request, *, takes_images: bool) -> list[Message]:
             case ModelTurn(text):
                 messages.append(_message("assistant", [{"type": "text", "text": text}], takes_images))
             case ToolTurn():
-                raise RequestRefusedError("Local models do not call tools, so there are no results to give them.")
+                raise RequestRefusedError(
+                    "Local models do not call tools, so a conversation cannot contain results of tools."
+                )
     return messages
 
 
 def system_text(request: Request) -> str:
-    """Return what the model is told first: the user's words, and the form of the answer."""
+    """Return the system message: that of the user, and the schema of a structured output."""
     parts = [request.system] if request.system else []
     if request.output is not None:
         schema = json.dumps(request.output.schema, ensure_ascii=False)
@@ -45,7 +48,7 @@ def system_text(request: Request) -> str:
 
 def rendered(tokenizer: Any, messages: list[Message]) -> str:
     """Return the text that the model continues."""
-    if not getattr(tokenizer, "chat_template", None):
+    if not tokenizer.chat_template:
         return "\n\n".join(_text_of(message) for message in messages)
     import jinja2
 
@@ -57,11 +60,11 @@ def rendered(tokenizer: Any, messages: list[Message]) -> str:
     except jinja2.TemplateError:
         if messages[0]["role"] != "system" or len(messages) < 2:
             raise
-        return apply(_without_system(messages))  # some templates know no system message
+        return apply(_without_system(messages))  # some templates have no system message
 
 
 def images_of(request: Request) -> list[Any]:
-    """Return the images of a request, decoded, in the order in which its messages name them."""
+    """Return the decoded images of a request in the order of its messages."""
     from penstock.media.images.packages import pillow
 
     parts = [part for turn in request.turns if isinstance(turn, UserTurn) for part in turn.parts]
@@ -69,19 +72,19 @@ def images_of(request: Request) -> list[Any]:
 
 
 def split_reasoning(text: str) -> tuple[str, str | None]:
-    """Return an answer without the thoughts before it, and the thoughts.
+    """Return an answer without its reasoning, and the reasoning.
 
     >>> split_reasoning("<think>2 and 2</think>\\n\\n4")
     ('4', '2 and 2')
     """
-    thoughts, end, answer = text.partition("</think>")
+    reasoning, end, answer = text.partition("</think>")
     if not end:
         return text, None
-    return answer.lstrip(), thoughts.strip().removeprefix("<think>").strip() or None
+    return answer.lstrip(), reasoning.strip().removeprefix("<think>").strip() or None
 
 
 def without_fence(text: str) -> str:
-    """Return a JSON answer without the fence that models like to put around code.
+    """Return a JSON answer without a Markdown code fence around it.
 
     >>> without_fence("```json\\n{}\\n```")
     '{}'
@@ -104,10 +107,10 @@ def _part(part: Any, takes_images: bool) -> Message:
             return {"type": "image"}
         case Image() | Audio() | Document():
             kind = type(part).__name__.lower()
-            takes = "texts and images" if takes_images else "texts alone"
-            raise RequestRefusedError(f"The model takes {takes}; the prompt has a part of the kind {kind}.")
+            takes = "texts and images" if takes_images else "texts only"
+            raise RequestRefusedError(f"The model takes {takes}; the prompt has a part of kind {kind}.")
         case _:
-            raise RequestRefusedError(f"The prompt has a part of the unknown kind {type(part).__name__}.")
+            raise RequestRefusedError(f"The prompt has a part of unknown kind {type(part).__name__}.")
 
 
 def _text_of(message: Message) -> str:
@@ -116,7 +119,7 @@ def _text_of(message: Message) -> str:
 
 
 def _without_system(messages: list[Message]) -> list[Message]:
-    """Return messages whose first user message begins with what the system message said."""
+    """Return messages whose first user message starts with the text of the system message."""
     system, first, *rest = messages
     if isinstance(first["content"], str):
         return [{**first, "content": f"{_text_of(system)}\n\n{first['content']}"}, *rest]

@@ -1,4 +1,4 @@
-"""Texts of like length computed together: padding is work for nothing."""
+"""Batches of sequences of similar lengths, which need little padding."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NDArray = np.ndarray[Any, Any]
 
 
 def batches_by_length(lengths: NDArray, max_tokens: int, max_rows: int | None = None) -> list[NDArray]:
-    """Return the rows, longest first, in batches of at most ``max_tokens`` with their padding; one row at least.
+    """Return the rows in batches of at most ``max_tokens`` including padding, at least one row each.
 
-    The longest come first, so that memory that does not suffice is found out at once.
+    The longest rows come first, so a lack of memory shows at once.
 
     >>> batches_by_length(np.array([3, 9, 2, 3]), max_tokens=9)
     [array([1]), array([0, 3, 2])]
@@ -29,7 +29,7 @@ def batches_by_length(lengths: NDArray, max_tokens: int, max_rows: int | None = 
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int, *, is_left: bool = False) -> NDArray:
-    """Return rows of tokens as one array, filled up to the longest.
+    """Return rows of tokens as one array, padded to the longest.
 
     >>> padded([[5, 6], [7]], fill=0, is_left=True)
     array([[5, 6],

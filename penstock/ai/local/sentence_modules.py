@@ -1,7 +1,8 @@
-"""How a text becomes a vector with a given model, read from its small files: the modules of sentence-transformers.
+"""The steps by which a model turns a text into a vector, read from its small files.
 
-A folder with ``modules.json`` says it: a transformer, pooling, then dense layers and normalisation in some order. A
-folder without it is an encoder as transformers saves it, and the mean over its tokens is taken.
+``modules.json`` of sentence-transformers lists a transformer, pooling, dense layers and normalization. The files are
+read here because importing sentence-transformers takes as long as importing torch. A model without ``modules.json`` is
+an encoder as saved by transformers; its vector is the mean over the tokens.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.ai.local.checkpoint import Checkpoint, text_width
+from penstock.ai.local.checkpoint import Checkpoint
 from penstock.errors import InvalidArgumentError, RequestRefusedError, did_you_mean
 
-_OLD_NAMES = {
+_OLD_POOLING_NAMES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -24,42 +25,30 @@ _OLD_NAMES = {
 
 
 @dataclass(frozen=True)
-class Dense:
-    """A linear layer with an activation, whose weights are in the folder ``path``."""
+class DenseLayer:
+    """A linear layer with its weights in the folder ``path``, and an activation, a class of torch.nn."""
 
     path: str
-    in_features: int
-    out_features: int
-    activation: str  # a class of torch.nn
-    has_bias: bool = True
-    is_residual: bool = False
-
-
-@dataclass(frozen=True)
-class Normalize:
-    """Makes vectors of length one."""
+    activation: str
 
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """What happens to a text: tokens, the transformer in ``path``, pooling, ``steps``."""
+    """The modules of a model; ``path`` is the folder of its transformer, ``width`` the length of its vectors."""
 
+    width: int
     path: str = ""
     pooling: tuple[str, ...] = ("mean",)
-    steps: tuple[Dense | Normalize, ...] = ()
-    width: int = 0  # of the vectors at the end
+    layers: tuple[DenseLayer, ...] = ()
+    is_normalized: bool = False
     max_length: int | None = None
     is_lowercase: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     pools_prompt: bool = True
 
-    @property
-    def is_normalized(self) -> bool:
-        return bool(self.steps) and isinstance(self.steps[-1], Normalize)
-
     def prompt(self, name: str | None) -> str:
-        """Return what is put before each text: the prompt of a name, or the model's own choice."""
+        """Return the text before each input: the named prompt, or the model's default."""
         name = name if name is not None else self.default_prompt
         if name is None:
             return ""
@@ -72,71 +61,52 @@ class SentenceModules:
 
 
 def read_modules(checkpoint: Checkpoint) -> SentenceModules:
-    """Return how a model encodes, without loading its weights."""
+    """Return the modules of a model without loading its weights."""
     modules = checkpoint.read_json("modules.json")
     if modules is None:
-        return SentenceModules(width=text_width(checkpoint.config(), checkpoint.name))
+        return SentenceModules(text_width(checkpoint.config(), checkpoint.name))
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     paths = [str(module["path"]) for module in modules]
-    if kinds[:2] != ["Transformer", "Pooling"]:
-        raise _unknown(checkpoint, kinds)
-    words = checkpoint.read_json(f"{paths[0]}/sentence_bert_config.json".lstrip("/")) or {}
-    pooling = _required(checkpoint, f"{paths[1]}/config.json")
-    modes = _pooling_modes(pooling)
+    last = [kind for kind in kinds[2:] if kind not in ("Dense", "Dropout")]  # Dropout acts in training only
+    if kinds[:2] != ["Transformer", "Pooling"] or last not in ([], ["Normalize"]) or "Normalize" in kinds[2:-1]:
+        raise RequestRefusedError(
+            f"Model {checkpoint.name!r} has the modules {', '.join(kinds)}; embed_text supports a Transformer with "
+            "Pooling, then Dense, then Normalize. Use sentence-transformers in a @ps.cls for others."
+        )
+    transformer = checkpoint.read_json(f"{paths[0]}/sentence_bert_config.json".lstrip("/")) or {}
+    pooling = checkpoint.config(paths[1])
+    modes = pooling.get("pooling_mode") or [name for key, name in _OLD_POOLING_NAMES.items() if pooling.get(key)]
+    modes = (modes,) if isinstance(modes, str) else tuple(modes or ["mean"])
+    dense = {path: checkpoint.config(path) for kind, path in zip(kinds, paths, strict=True) if kind == "Dense"}
     width = len(modes) * int(pooling.get("embedding_dimension") or pooling["word_embedding_dimension"])
-    steps: list[Dense | Normalize] = []
-    for kind, path in zip(kinds[2:], paths[2:], strict=True):
-        match kind:
-            case "Normalize":
-                steps.append(Normalize())
-            case "Dense":
-                dense = _dense(path, _required(checkpoint, f"{path}/config.json"))
-                steps.append(dense)
-                width = dense.out_features
-            case "Dropout":
-                pass  # only in training
-            case _:
-                raise _unknown(checkpoint, kinds)
-    around = checkpoint.read_json("config_sentence_transformers.json") or {}
+    for config in dense.values():
+        width = int(config["out_features"])
+    settings = checkpoint.read_json("config_sentence_transformers.json") or {}
     return SentenceModules(
-        path=paths[0],
-        pooling=modes,
-        steps=tuple(steps),
-        width=width,
-        max_length=words.get("max_seq_length"),
-        is_lowercase=bool(words.get("do_lower_case", False)),
-        prompts={name: text for name, text in (around.get("prompts") or {}).items() if text},
-        default_prompt=around.get("default_prompt_name"),
+        width,
+        paths[0],
+        modes,
+        tuple(
+            DenseLayer(path, str(config.get("activation_function", "Tanh")).rpartition(".")[2])
+            for path, config in dense.items()
+        ),
+        is_normalized=bool(last),
+        max_length=transformer.get("max_seq_length"),
+        is_lowercase=bool(transformer.get("do_lower_case", False)),
+        prompts={name: text for name, text in (settings.get("prompts") or {}).items() if text},
+        default_prompt=settings.get("default_prompt_name"),
         pools_prompt=bool(pooling.get("include_prompt", True)),
     )
 
 
-def _pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
-    modes = config.get("pooling_mode")
-    if modes is None:
-        modes = [mode for key, mode in _OLD_NAMES.items() if config.get(key)] or ["mean"]
-    return (modes,) if isinstance(modes, str) else tuple(modes)
+def text_width(config: Mapping[str, Any], name: str) -> int:
+    """Return the length of a token's vector, which model families name differently.
 
-
-def _dense(path: str, config: Mapping[str, Any]) -> Dense:
-    return Dense(
-        path,
-        int(config["in_features"]),
-        int(config["out_features"]),
-        str(config.get("activation_function", "Tanh")).rpartition(".")[2],
-        bool(config.get("bias", True)),
-        bool(config.get("use_residual", False)),
-    )
-
-
-def _required(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
-    if (config := checkpoint.read_json(path)) is None:
-        raise RequestRefusedError(f"Model {checkpoint.name!r} names {path} in its modules.json, but does not have it.")
-    return dict(config)
-
-
-def _unknown(checkpoint: Checkpoint, kinds: list[str]) -> RequestRefusedError:
-    return RequestRefusedError(
-        f"Model {checkpoint.name!r} has the modules {', '.join(kinds)}; embed_text knows a Transformer with Pooling, "
-        "then Dense and Normalize. Use sentence-transformers in a @ps.cls for others."
-    )
+    >>> text_width({"model_type": "distilbert", "dim": 768}, "distilbert")
+    768
+    """
+    for part in (config, config.get("text_config") or {}):
+        for key in ("hidden_size", "d_model", "dim", "n_embd"):
+            if isinstance(width := part.get(key), int):
+                return width
+    raise RequestRefusedError(f"The configuration of model {name!r} does not state the length of its vectors.")

@@ -1,7 +1,7 @@
-"""Texts to vectors, as fast as the machine allows: sorted by length, batches cut by tokens, nothing waited for.
+"""Encode texts with local models: batches of similar lengths, bounded by tokens, without waiting for the device.
 
-The token ids of some thousand texts lie in one flat tensor on the device. A batch is gathered from it there, and its
-vectors are put into the result there, which is fetched as a whole. Meanwhile a thread tokenises the next thousands.
+The token ids of some thousand texts are one flat tensor on the device. Batches are gathered from it there, and the
+vectors of all batches are copied back at once. Meanwhile a thread tokenizes the next texts.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy as np
 
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.length_batches import batches_by_length
-from penstock.ai.local.sentence_modules import Dense, SentenceModules
+from penstock.ai.local.sentence_modules import DenseLayer, SentenceModules
 from penstock.errors import RequestRefusedError
 
 NDArray = np.ndarray[Any, Any]
 LongInput = Literal["truncate", "average"]
 
 CPU_TOKENS, GPU_TOKENS = 1_024, 131_072
-"""Tokens of a batch. More than that makes a CPU slower, as what passes between layers leaves its cache."""
+"""Tokens of a batch. On a CPU the activations of larger batches no longer fit its cache."""
 TEXTS_AT_ONCE = 8_192
-"""Texts that are tokenised before the first of them is computed."""
+"""Texts that are tokenized before the first of them is encoded."""
 
 NO_LIMIT = 1_000_000
-_ENCODERS_OF_PAIRS = ("t5", "mt5", "umt5")  # AutoModel would want texts for their decoder
+_ENCODER_DECODERS = ("t5", "mt5", "umt5")  # AutoModel would require input for the decoder
 
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """The ids of some texts, one piece after the other; ``owners`` has the text of each piece if one has several."""
+    """The ids of all pieces in one array; ``owners`` has the text of each piece if texts were split."""
 
     flat: NDArray
     lengths: NDArray
@@ -42,7 +42,7 @@ class _Tokens:
 
 
 class TextEncoder:
-    """A model in memory. ``width`` cuts the vectors; ``is_normalized`` gives them length one at the end."""
+    """A model in memory. ``width`` truncates the vectors; ``is_normalized`` scales the result to unit length."""
 
     def __init__(
         self,
@@ -60,21 +60,22 @@ class TextEncoder:
         self._is_normalized = is_normalized
         self._long_input = long_input
         self._prompt = prompt
-        is_half = checkpoint.config(modules.path).get("model_type") in _ENCODERS_OF_PAIRS
-        self._model = checkpoint.load("AutoModelForTextEncoding" if is_half else "AutoModel", modules.path)
+        is_encoder_decoder = checkpoint.config(modules.path).get("model_type") in _ENCODER_DECODERS
+        auto_class = "AutoModelForTextEncoding" if is_encoder_decoder else "AutoModel"
+        self._model = checkpoint.load(auto_class, modules.path)
         self._device = checkpoint.torch_device()
         self._max_tokens = CPU_TOKENS if self._device.type == "cpu" else GPU_TOKENS
         self._tokenizer = checkpoint.load_beside("AutoTokenizer", modules.path)
-        self._max_length = longest_input(self._model.config, self._tokenizer, max_length or modules.max_length)
+        self._max_length = max_input_tokens(self._model.config, self._tokenizer, max_length or modules.max_length)
         self._backend = self._tokenizer.backend_tokenizer if self._tokenizer.is_fast else None
         if self._backend is not None:
             self._backend.no_padding()
             self._backend.enable_truncation(self._max_length)
         self._num_prompt_tokens = 0 if modules.pools_prompt or not prompt else len(self._ids([prompt])[0]) - 1
-        self._steps = [_load_dense(checkpoint, step, self._device) for step in modules.steps if isinstance(step, Dense)]
+        self._layers = [_load_dense(checkpoint, layer, self._device) for layer in modules.layers]
 
     def encode(self, texts: Sequence[str]) -> NDArray:
-        """Return an array of shape ``(len(texts), width)`` of float32."""
+        """Return a float32 array of shape ``(len(texts), width)``."""
         import torch
 
         windows = [texts[start : start + TEXTS_AT_ONCE] for start in range(0, len(texts), TEXTS_AT_ONCE)]
@@ -102,7 +103,7 @@ class TextEncoder:
         return torch.nn.functional.normalize(vectors, dim=1) if self._is_normalized else vectors
 
     def _pieces(self, texts: Sequence[str]) -> tuple[list[list[int]], list[int]]:
-        """Return token ids, and of which text they are: a text that is too long is cut, or gives several pieces."""
+        """Return the token ids of pieces and, if long texts are split, the text of each piece."""
         texts = [self._prompt + text for text in texts] if self._prompt else list(texts)
         texts = [text.lower() for text in texts] if self._modules.is_lowercase else texts
         if self._long_input == "truncate":
@@ -123,7 +124,7 @@ class TextEncoder:
         return ids
 
     def _run(self, flat: NDArray, lengths: NDArray) -> Any:
-        """Return the vectors of pieces whose ids lie one after the other in ``flat``."""
+        """Return the vectors of all pieces; ``flat`` holds their ids."""
         import torch
 
         ids = self._to_device(flat)
@@ -139,7 +140,7 @@ class TextEncoder:
             batch = ids[(starts[where].unsqueeze(1) + positions).clamp_(max=max(0, len(flat) - 1))]
             if shortest < longest:
                 batch = batch.masked_fill(~mask, padding)
-            # Where nothing is padded, the model is spared the mask; attention without one is faster.
+            # Attention is faster without a mask, and a batch without padding needs none.
             hidden = self._model(input_ids=batch, attention_mask=mask.long() if shortest < longest else None)
             out[where] = self._pooled(hidden.last_hidden_state.float(), mask)
         return out
@@ -153,26 +154,22 @@ class TextEncoder:
         return tensor.pin_memory().to(self._device, non_blocking=True)
 
     def _pooled(self, hidden: Any, mask: Any) -> Any:
-        """Return a vector for each row of the hidden states of its tokens."""
+        """Return one vector per piece from the hidden states of its tokens."""
         import torch
 
         if self._num_prompt_tokens:
             mask = mask.clone()
             mask[:, : self._num_prompt_tokens] = False
         vectors = torch.cat([pooled(mode, hidden, mask) for mode in self._modules.pooling], dim=1)
-        dense = iter(self._steps)
-        for step in self._modules.steps:
-            if isinstance(step, Dense):
-                vectors = next(dense)(vectors)
-            elif step is not self._modules.steps[-1]:  # the last normalisation comes after the cut
-                vectors = torch.nn.functional.normalize(vectors, dim=1)
+        for layer in self._layers:
+            vectors = layer(vectors)
         return vectors
 
 
 def _one_ahead(
     pool: ThreadPoolExecutor, prepare: Callable[[Sequence[str]], _Tokens], windows: Sequence[Sequence[str]]
 ) -> Iterator[_Tokens]:
-    """Yield what is prepared of each window, preparing the next one on a thread in the meantime."""
+    """Yield the tokens of each window, and prepare the next window on a thread in the meantime."""
     if len(windows) < 2:
         yield from map(prepare, windows)
         return
@@ -185,7 +182,7 @@ def _one_ahead(
 
 
 def pooled(mode: str, hidden: Any, mask: Any) -> Any:
-    """Return one vector for each text of its tokens' vectors; ``mask`` is True where there is a token."""
+    """Pool the vectors of tokens; ``mask`` is True for tokens and False for padding."""
     import torch
 
     match mode:
@@ -205,11 +202,11 @@ def pooled(mode: str, hidden: Any, mask: Any) -> Any:
             total = torch.bmm(weights.unsqueeze(1).float(), hidden).squeeze(1)
             return total / weights.sum(1, keepdim=True).clamp(min=1)
         case _:
-            raise RequestRefusedError(f"Pooling {mode!r} is not known.")
+            raise RequestRefusedError(f"Pooling mode {mode!r} is not supported.")
 
 
 def _averaged(vectors: Any, owners: list[int], lengths: NDArray, num_texts: int) -> Any:
-    """Return for each text the mean of its pieces' vectors, each counted by its tokens."""
+    """Return the mean of the pieces of each text, weighted by their tokens."""
     import torch
 
     rows = torch.tensor(owners, device=vectors.device)
@@ -218,37 +215,32 @@ def _averaged(vectors: Any, owners: list[int], lengths: NDArray, num_texts: int)
     return total / torch.zeros((num_texts, 1), device=vectors.device).index_add_(0, rows, weights)
 
 
-def longest_input(config: Any, tokenizer: Any, wanted: int | None) -> int:
-    """Return how many tokens a text may have: what is wanted, else the tokenizer's limit, as far as positions go."""
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions and getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        positions -= config.pad_token_id + 1  # their positions begin after the padding's
+def max_input_tokens(config: Any, tokenizer: Any, wanted: int | None) -> int:
+    """Return the smaller of the wanted length (by default the tokenizer's) and the positions of the model."""
+    settings = config.to_dict()
+    positions = settings.get("max_position_embeddings")
+    if positions and settings.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+        positions -= config.pad_token_id + 1  # their positions start after that of the padding
     return int(min(wanted or tokenizer.model_max_length, positions or NO_LIMIT, NO_LIMIT))
 
 
-def _load_dense(checkpoint: Checkpoint, spec: Dense, device: Any) -> Any:
+def _load_dense(checkpoint: Checkpoint, layer: DenseLayer, device: Any) -> Any:
     import torch
 
-    folder = checkpoint.folder() / spec.path
+    folder = checkpoint.folder() / layer.path
     if (folder / "model.safetensors").is_file():
         from safetensors.torch import load_file
 
         weights = load_file(folder / "model.safetensors")
     else:
         weights = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
-    activation = getattr(torch.nn, spec.activation, None)
-    if not (isinstance(activation, type) and issubclass(activation, torch.nn.Module)):
+    activation = getattr(torch.nn, layer.activation, None)
+    if activation is None or set(weights) - {"linear.weight", "linear.bias"}:
         raise RequestRefusedError(
-            f"Model {checkpoint.name!r} has the activation {spec.activation!r}, unknown to torch.nn."
+            f"Model {checkpoint.name!r} has a dense layer in {layer.path!r} that embed_text does not support: "
+            f"activation {layer.activation!r}, weights {', '.join(weights)}."
         )
-    weights = {name: weight.float().to(device) for name, weight in weights.items()}
-    activate = activation()
-
-    def dense(vectors: Any) -> Any:
-        out = activate(torch.nn.functional.linear(vectors, weights["linear.weight"], weights.get("linear.bias")))
-        if not spec.is_residual:
-            return out
-        residual = weights.get("residual.weight")
-        return out + (vectors if residual is None else torch.nn.functional.linear(vectors, residual))
-
-    return dense
+    matrix = weights["linear.weight"]
+    linear = torch.nn.Linear(matrix.shape[1], matrix.shape[0], bias="linear.bias" in weights)
+    linear.load_state_dict({name.removeprefix("linear."): weight.float() for name, weight in weights.items()})
+    return torch.nn.Sequential(linear, activation()).to(device).eval()

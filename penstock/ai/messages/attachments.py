@@ -11,7 +11,7 @@ from penstock.ai.conversation import Audio, Document, Image, Part, Text
 from penstock.config import get_config
 from penstock.errors import ComputeError, TypeMismatchError
 from penstock.media.images.encode import encoded, over_white
-from penstock.media.images.opened import open_image
+from penstock.media.images.encoded_image import open_image
 from penstock.media.images.packages import pillow
 from penstock.storage.file import File
 from penstock.storage.mime import UNKNOWN, sniff

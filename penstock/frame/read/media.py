@@ -47,7 +47,7 @@ def read_audio(
     """
     from penstock.io.file_source import FileSource
     from penstock.media.formats import AudioFormat
-    from penstock.media.opening import require
+    from penstock.media.sources import require
 
     require("soundfile", "audio", "read_audio")
     if sample_rate is not None:
@@ -92,7 +92,7 @@ def read_video_frames(
     """
     from penstock.io.file_source import FileSource
     from penstock.media.formats import VideoFramesFormat
-    from penstock.media.opening import require
+    from penstock.media.sources import require
     from penstock.media.video import FrameChoice
 
     require("av", "video", "read_video_frames")
@@ -125,7 +125,7 @@ def read_pdf(
     from penstock.functions.media import page_ranges, pages_call
     from penstock.io.files import find_files
     from penstock.io.memory import MemorySource
-    from penstock.media.opening import Reach, require
+    from penstock.media.sources import SourceAccess, require
     from penstock.storage.access import ANYTHING
     from penstock.storage.options import StorageOptions
 
@@ -137,7 +137,7 @@ def read_pdf(
         "password": password,
         "on_error": on_error,
         "use_process": use_process,
-        "reach": Reach(ANYTHING, None if storage_options is None else StorageOptions.of(storage_options)),
+        "access": SourceAccess(ANYTHING, None if storage_options is None else StorageOptions.of(storage_options)),
     }
     if images:
         ranges = page_ranges(col("path"), PAGES_PER_TASK, **options)

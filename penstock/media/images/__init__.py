@@ -1,5 +1,5 @@
-"""Images as bytes and as pixels: decoding, encoding, resizing, hashing. Knows nothing of plans or expressions.
+"""Decode, encode, resize and hash images, independent of plans and expressions.
 
-Pixels are ``(height, width, channels)`` arrays of uint8 in modes L, LA, RGB and RGBA. What does the heavy work
-(libjpeg-turbo, OpenCV, Pillow) gives up the GIL, so threads share it out among the cores.
+Pixels are ``(height, width, channels)`` arrays of uint8 in modes L, LA, RGB and RGBA. The libraries that do the
+work (libjpeg-turbo, OpenCV, Pillow) release the GIL, so threads use all cores.
 """

@@ -1,4 +1,4 @@
-"""From a column of encoded images to a column of pixels."""
+"""Decode a column of encoded images to a column of pixels."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import pyarrow as pa
 
 from penstock.config import MAX_IMAGE_PIXELS, get_config
 from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, did_you_mean
-from penstock.media.images.opened import Opened, Scratch, open_image
+from penstock.media.images.encoded_image import EncodedImage, Scratch, open_image
 from penstock.media.images.packages import require_images
 from penstock.types import DataType, PartialColumn, Series
 from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.images import ImageRoom, Shape
 
-MAX_BATCH_NBYTES = 32 * 2**20  # of decoded images, but for one that is larger by itself
-FILES_AT_ONCE = 8  # of a column of files: as many are read at a time, and decoded together
-Found = Opened | Exception | None  # an image, what is wrong with it, or null
+MAX_BATCH_NBYTES = 32 * 2**20  # of decoded images; a larger image is a batch of its own
+FILES_AT_ONCE = 8  # files that are read at a time and decoded together
+Found = EncodedImage | Exception | None  # an image, its error, or null
 
 
 @dataclass(frozen=True, slots=True)
 class ImageDecoder:
-    """Decodes images; as data, so that it travels to workers and the optimizer can see and change what it does.
+    """Decode images. As data it can be sent to workers, and the optimizer can change it.
 
-    ``mode`` of None keeps each image's own. With ``size``, height and width, images are resized in the same go; where
-    ``is_scaled`` a JPEG is then decoded at the eighths of its size that are next above ``size``, which is several times
-    faster than all of it. ``max_pixels`` bounds what a header may claim.
+    A ``mode`` of None keeps the mode of each image. With ``size``, height and width, images are resized in the same
+    step; with ``is_scaled`` a JPEG is then decoded at the eighths of its size next above ``size``, which is several
+    times faster. ``max_pixels`` limits the size that a header may state.
     """
 
     mode: str | None = "RGB"
@@ -46,14 +46,14 @@ class ImageDecoder:
 
     def __call__(self, encoded: Series) -> PartialColumn:
         if encoded.dtype.is_file():
-            with ThreadPoolExecutor(FILES_AT_ONCE) as threads:  # mostly a wait where they are remote
+            with ThreadPoolExecutor(FILES_AT_ONCE) as threads:  # remote files mostly wait
                 return self.decode(list(threads.map(self._open_file, encoded.to_pylist())))
         return self.decode([self.open(data) for data in binary_views(encoded.to_arrow())])
 
     def cut(self, encoded: Series) -> list[int]:
-        """Return how many rows to decode at a time, so that what they make is bounded: 1 MB may become 50, or 500.
+        """Return the numbers of rows to decode at a time, so that the pixels stay bounded: 1 MB may become 50 or 500.
 
-        Files are counted instead: to see what one will make, it would have to be fetched twice.
+        Files are cut by their number, since measuring one would mean fetching it twice.
         """
         if encoded.dtype.is_file():
             return [min(FILES_AT_ONCE, len(encoded) - start) for start in range(0, len(encoded), FILES_AT_ONCE)]
@@ -78,19 +78,19 @@ class ImageDecoder:
     def _open_file(self, file: Any) -> Found:
         try:
             data = None if file is None else memoryview(file.read())
-        except MissingExtraError:  # no row is to blame
+        except MissingExtraError:  # not the error of a row
             raise
-        except Exception as exc:  # a store, a disk or a setting that refuses it: the row's error
+        except Exception as exc:  # from a store, a disk or a setting: the error of the row
             return _without_frames(exc)
         return self.open(data)
 
-    def nbytes(self, image: Opened) -> int:
-        """Return how large an image will be."""
+    def nbytes(self, image: EncodedImage) -> int:
+        """Return the size of the decoded image."""
         height, width, channels = self._shape(image)
         return height * width * channels
 
     def decode(self, images: Sequence[Found]) -> PartialColumn:
-        """Decode every image into its place in one column; those that fail are null there, and named."""
+        """Decode all images into one column; failed ones are null and listed in ``failures``."""
         failures = {row: image for row, image in enumerate(images) if isinstance(image, Exception)}
         shapes = [None if image is None or isinstance(image, Exception) else self._shape(image) for image in images]
         room, scratch = ImageRoom(shapes, self.dtype), Scratch()
@@ -99,29 +99,29 @@ class ImageDecoder:
                 continue
             try:
                 self._fill(image, room[row], scratch)
-            except MissingExtraError:  # no row is to blame
+            except MissingExtraError:  # not the error of a row
                 raise
             except Exception as exc:
                 room.clear(row)
                 failures[row] = _without_frames(exc)
         return PartialColumn(room.column(), failures)
 
-    def _shape(self, image: Opened) -> Shape:
+    def _shape(self, image: EncodedImage) -> Shape:
         height, width = self.size or (image.height, image.width)
         return height, width, IMAGE_CHANNELS[self.mode or image.mode]
 
-    def _fill(self, image: Opened, out: NDArray, scratch: Scratch) -> None:
+    def _fill(self, image: EncodedImage, out: NDArray, scratch: Scratch) -> None:
         mode = self.mode or image.mode
         if self.size is None:
             image.read_into(mode, out)
-            return
-        image.resize_into(mode, out, self.is_scaled, scratch)
+        else:
+            image.resize_into(mode, out, self.is_scaled, scratch)
 
 
 def _without_frames(exc: Exception) -> Exception:
-    """Return an exception just caught, to be kept: what the functions on its way worked on, pixels above all, goes."""
+    """Return a caught exception without the local variables of its frames, which may hold pixels."""
     if exc.__traceback__ is not None:
-        exc.__traceback__ = exc.__traceback__.tb_next  # who caught it still runs, and cannot be cleared
+        exc.__traceback__ = exc.__traceback__.tb_next  # the frame that caught it still runs and cannot be cleared
     link: BaseException | None = exc
     while link is not None:
         traceback.clear_frames(link.__traceback__)
@@ -130,7 +130,7 @@ def _without_frames(exc: Exception) -> Exception:
 
 
 def checked_decoder(what: str, mode: str | None, size: Any = None, *, is_scaled: bool = True) -> ImageDecoder:
-    """Return a decoder for what a user asks for, or say what cannot be."""
+    """Return a decoder with the options of a user; raises InvalidArgumentError."""
     require_images(what)
     check_mode(what, mode)
     if size is not None:
@@ -143,7 +143,7 @@ def checked_decoder(what: str, mode: str | None, size: Any = None, *, is_scaled:
 
 
 def check_mode(what: str, mode: str | None) -> None:
-    """Refuse a mode that is not known; None is one."""
+    """Refuse an unknown mode; None is allowed."""
     if mode is not None and mode not in IMAGE_CHANNELS:
         known = ", ".join(IMAGE_CHANNELS)
         hint = did_you_mean(str(mode).upper(), IMAGE_CHANNELS)
@@ -151,7 +151,7 @@ def check_mode(what: str, mode: str | None) -> None:
 
 
 def check_size(what: str, **lengths: Any) -> None:
-    """Refuse sizes, given by their names, that no image can have."""
+    """Refuse sizes, passed by name, that no image can have."""
     for name, length in lengths.items():
         if not isinstance(length, int) or isinstance(length, bool) or length < 1:
             raise InvalidArgumentError(f"{what}: {name}={length!r} must be a whole number of at least 1")
@@ -161,7 +161,7 @@ def check_size(what: str, **lengths: Any) -> None:
 
 
 def binary_views(column: pa.Array) -> Iterable[memoryview | None]:
-    """Yield each value of a binary column where it lies in memory, None for null."""
+    """Yield a view of each value of a binary column, None for null."""
     if pa.types.is_fixed_size_binary(column.type) or pa.types.is_null(column.type):
         yield from (None if value is None else memoryview(value) for value in column.to_pylist())
         return
@@ -170,6 +170,6 @@ def binary_views(column: pa.Array) -> Iterable[memoryview | None]:
     if not len(column) or offsets is None:
         return
     bounds = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1].tolist()
-    content = memoryview(data or b"").cast("B")  # Arrow's buffers say that they hold signed bytes; decoders want plain
+    content = memoryview(data or b"").cast("B")  # Arrow's buffers hold signed bytes; decoders need unsigned ones
     for row, is_valid in enumerate(column.is_valid().to_pylist()):
         yield content[bounds[row] : bounds[row + 1]] if is_valid else None

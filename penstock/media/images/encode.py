@@ -1,4 +1,4 @@
-"""From pixels to the bytes of an image file."""
+"""Encode pixels as image files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JPEG_COLOURS = {1: "GRAY", 3: "RGB"}
 
 
 def encoding_of(name: str, what: str) -> str:
-    """Return a format by the name or file ending that a user gives."""
+    """Return the format of a name or a file ending."""
     known = ENCODINGS.get(str(name).lower().lstrip("."))
     if known is None:
         listing = ", ".join(ENCODINGS)
@@ -28,21 +28,21 @@ def encoding_of(name: str, what: str) -> str:
 
 
 def holds(encoding: str, channels: int) -> bool:
-    """Whether a format can hold images of so many channels as they are; JPEG and BMP have no transparency."""
+    """Return whether a format can hold this number of channels; JPEG and BMP have no transparency."""
     return channels in (1, 3) or encoding not in ("JPEG", "BMP")
 
 
 def over_white(pixels: NDArray) -> NDArray:
-    """Return an image with alpha, its last channel, as it looks on white paper: without one."""
+    """Blend an image with alpha, its last channel, over white."""
     colours, alpha = pixels[:, :, :-1].astype(np.uint16), pixels[:, :, -1:].astype(np.uint16)
     blended: NDArray = ((colours * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
     return blended
 
 
 def encoded(pixels: NDArray, encoding: str, quality: int) -> bytes:
-    """Return an image as the bytes of a file; ``quality``, 1 to 100, counts for JPEG and WebP.
+    """Return an image as the bytes of a file; ``quality``, 1 to 100, applies to JPEG and WebP.
 
-    Where the format has no transparency, the image is laid over white.
+    If the format has no transparency, the image is blended over white.
     """
     pixels = pixels if holds(encoding, pixels.shape[2]) else over_white(pixels)
     channels = pixels.shape[2]

@@ -1,4 +1,4 @@
-"""Hashes of what an image looks like: two that look alike have hashes that differ in few bits."""
+"""Perceptual hashes: images that look alike have hashes that differ in few bits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.media.images.pixels import converted, resize_into
 from penstock.types.arrays import NDArray
 
 METHODS = ("phash", "phash_simple", "dhash", "dhash_vertical", "ahash", "whash", "crop_resistant")
-_DCT_FACTOR = 4  # the image is this many times finer than the hash, of which the low frequencies are kept
+_DCT_FACTOR = 4  # size of the scaled image relative to the hash, which has its low frequencies
 
 
 def image_hash(pixels: NDArray, method: str, hash_size: int, segments: int) -> bytes:
-    """Return ``hash_size`` squared bits as bytes, the first bit highest; with ``crop_resistant`` so many a segment."""
+    """Return ``hash_size`` squared bits as bytes, the first bit highest; ``crop_resistant`` has as many per segment."""
     grey = converted(converted(pixels, 1 if pixels.shape[2] < 3 else 3), 1)
     if method != "crop_resistant":
         return np.packbits(_bits(grey, method, hash_size)).tobytes()
@@ -29,7 +29,7 @@ def image_hash(pixels: NDArray, method: str, hash_size: int, segments: int) -> b
 
 
 def num_hash_bytes(method: str, hash_size: int, segments: int) -> int:
-    """Return how long the hashes are.
+    """Return the length of the hashes.
 
     >>> num_hash_bytes("phash", 8, 3)
     8
@@ -44,7 +44,7 @@ def _bits(grey: NDArray, method: str, size: int) -> NDArray:
 
 
 def _compared(grey: NDArray, method: str, size: int) -> tuple[NDArray, Any]:
-    """Return values of an image, and what each of them is compared with."""
+    """Return values of an image, and the values to compare them with."""
     match method:
         case "dhash":
             small = _scaled(grey, size, size + 1)

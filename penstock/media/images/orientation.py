@@ -1,4 +1,4 @@
-"""Which way up an image is: the orientation that cameras note in EXIF."""
+"""The EXIF orientation of images."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ TAG = 0x0112
 
 
 def jpeg_orientation(data: memoryview) -> int:
-    """Return the orientation noted in a JPEG, 1 to 8; 1, as it is, where there is none or it makes no sense.
+    """Return the orientation of a JPEG, 1 to 8; 1 (upright) if it is missing or invalid.
 
-    Only the segments before the picture are looked at, which takes a microsecond; a decoder's EXIF reader takes fifty.
+    This reads the segments before the pixels in a microsecond; the EXIF reader of a decoder takes fifty.
     """
     position = 2
     while position + 4 <= len(data) and data[position] == 0xFF:
         marker = data[position + 1]
-        if marker == 0xDA:  # the picture itself
+        if marker == 0xDA:  # the pixels
             break
         if marker == 0xFF or 0xD0 <= marker <= 0xD9:  # padding, and markers without content
             position += 1 if marker == 0xFF else 2
@@ -31,7 +31,7 @@ def jpeg_orientation(data: memoryview) -> int:
 
 
 def png_exif(data: memoryview) -> bytes | None:
-    """Return the EXIF of a PNG, which may come after the picture; chunks are passed over, none is decompressed."""
+    """Return the EXIF of a PNG, which may come after the pixels. Decompresses nothing."""
     position = 8
     while position + 8 <= len(data):
         length = int.from_bytes(data[position : position + 4], "big")
@@ -42,7 +42,7 @@ def png_exif(data: memoryview) -> bytes | None:
 
 
 def _tiff_orientation(tiff: memoryview) -> int:
-    """Return the orientation in the first directory of a TIFF structure, which is what EXIF is."""
+    """Return the orientation in the first directory of EXIF, a TIFF structure."""
     order = {b"II": "<", b"MM": ">"}.get(bytes(tiff[:2]))
     if order is None:
         return 1
@@ -53,18 +53,18 @@ def _tiff_orientation(tiff: memoryview) -> int:
             tag, kind, count, value = struct.unpack_from(f"{order}HHIH", tiff, start + 2 + 12 * entry)
             if tag == TAG:
                 return value if (kind, count) == (3, 1) and 1 <= value <= 8 else 1
-    except struct.error:  # cut off, or an offset that leads nowhere
+    except struct.error:  # truncated, or an invalid offset
         pass
     return 1
 
 
 def is_sideways(orientation: int) -> bool:
-    """Whether height and width change places when the image is turned upright."""
+    """Return whether turning the image upright swaps height and width."""
     return orientation >= 5
 
 
 def upright(pixels: NDArray, orientation: int) -> NDArray:
-    """Return the pixels turned and mirrored as the orientation says; a view."""
+    """Return a view of the pixels, rotated and mirrored by the orientation."""
     if is_sideways(orientation):
         pixels = pixels.swapaxes(0, 1)
     if orientation in (2, 3, 6, 7):

@@ -1,4 +1,4 @@
-"""The packages of the extra ``images``, each loaded when it is first used."""
+"""The packages of the extra ``images``, loaded on first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DISTRIBUTIONS = {"PIL": "Pillow", "cv2": "opencv-python-headless", "simplejpeg":
 
 
 def require_images(feature: str) -> None:
-    """Raise an error with the command to run unless all packages are installed; loads none of them."""
+    """Raise MissingExtraError unless all packages are installed. Does not import them."""
     for module, distribution in DISTRIBUTIONS.items():
         try:
             is_there = importlib.util.find_spec(module) is not None
@@ -25,7 +25,7 @@ def require_images(feature: str) -> None:
 
 @functools.cache
 def opencv() -> Any:
-    """Return ``cv2``, set to one thread for each call: the engine's own threads already use every core."""
+    """Return ``cv2`` with one thread per call, since the engine's threads already use every core."""
     cv2 = _load("cv2")
     cv2.setNumThreads(1)
     return cv2

@@ -1,4 +1,4 @@
-"""Pixels to pixels: resize, crop, change the mode."""
+"""Resize, crop and convert pixels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ def resize_into(
 ) -> None:
     """Write ``pixels`` into ``out``, scaled to its size.
 
-    A side that shrinks is averaged over the pixels that fall together (INTER_AREA), which neither blurs nor leaves
-    jagged edges; one that grows is interpolated (INTER_LINEAR). ``is_smooth`` says that the image was scaled down by a
-    filter before: then less than a half more is interpolated too, which is several times faster and skips no pixel.
+    A side that shrinks is averaged (INTER_AREA), without blur or jagged edges; a side that grows is interpolated
+    (INTER_LINEAR). ``is_smooth`` means that a filter already scaled the image down: then shrinking to no less than half
+    is interpolated too, which is several times faster and skips no pixel.
 
-    ``covered`` is the height and width in pixels that the image itself takes, from the upper left, where that is not
-    all: a last row and column may lie partly outside.
+    ``covered`` is the height and width of the image in ``pixels``, if the last row and column are partly outside it.
     """
     cv2 = opencv()
     wanted, given = out.shape[:2], pixels.shape[:2]
@@ -45,7 +44,7 @@ def resize_into(
 
 def _scale(cv2: Any, pixels: NDArray, out: NDArray, interpolation: int, covered: tuple[float, float]) -> None:
     height, width, channels = out.shape
-    # OpenCV takes one channel as a matrix, and writes in place only into what it takes as it is.
+    # OpenCV takes one channel as a matrix, and writes in place only into arrays that it need not convert.
     target = out[:, :, 0] if channels == 1 else out
     source = np.ascontiguousarray(pixels[:, :, 0] if channels == 1 else pixels)
     if covered != pixels.shape[:2]:
@@ -57,26 +56,26 @@ def _scale(cv2: Any, pixels: NDArray, out: NDArray, interpolation: int, covered:
 
 
 def _scaled_by(cv2: Any, pixels: NDArray, by_x: float, by_y: float, interpolation: int) -> NDArray:
-    """Return an image scaled by exactly these factors, up to a pixel larger than they make it."""
+    """Return an image scaled by exactly these factors, up to a pixel larger."""
     height, width = pixels.shape[:2]
     if (round(width * by_x), round(height * by_y)) != (width, height):
         scaled: NDArray = cv2.resize(pixels, None, fx=by_x, fy=by_y, interpolation=interpolation)
         return scaled
-    # OpenCV takes that for a copy. From the centre of a pixel to where it was, then:
-    there = np.array([[1 / by_x, 0, 0.5 / by_x - 0.5], [0, 1 / by_y, 0.5 / by_y - 0.5]])
+    # OpenCV would copy. Map the centre of each pixel to its place before instead.
+    before = np.array([[1 / by_x, 0, 0.5 / by_x - 0.5], [0, 1 / by_y, 0.5 / by_y - 0.5]])
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    moved: NDArray = cv2.warpAffine(pixels, there, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)
+    moved: NDArray = cv2.warpAffine(pixels, before, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)
     return moved
 
 
 def cropped(pixels: NDArray, box: tuple[int, int, int, int]) -> NDArray:
-    """Return the part of an image in ``box`` (x, y, width, height), as far as the image goes; a view, perhaps empty."""
+    """Return a view of the part of an image in ``box`` (x, y, width, height); empty if it is outside."""
     x, y, width, height = box
     return pixels[max(y, 0) : max(y + height, 0), max(x, 0) : max(x + width, 0)]
 
 
 def converted(pixels: NDArray, channels: int) -> NDArray:
-    """Return an image with so many channels: colour to grey by ITU-R 601, alpha dropped, or added as opaque."""
+    """Return an image with other channels: grey by ITU-R 601, alpha removed, or added as opaque."""
     if pixels.shape[2] == channels:
         return pixels
     cv2 = opencv()

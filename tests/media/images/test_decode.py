@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 import penstock as ps
 from penstock.errors import ComputeError, UdfError
 from penstock.media.images.decoder import ImageDecoder
-from penstock.media.images.opened import open_image
+from penstock.media.images.encoded_image import open_image
 from penstock.media.images.orientation import jpeg_orientation
 from tests.media.images.samples import (
     Pixels,
@@ -260,7 +260,7 @@ def test_a_bomb_is_refused_by_its_header(data: bytes) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert "claims 60000 x 60000 pixels" in message
+    assert "states 60000 x 60000 pixels" in message
     assert "set_config(max_image_pixels=" in message
     assert peak < 50_000_000
 
@@ -286,7 +286,7 @@ def test_the_header_of_a_png_is_read_without_its_pixels(loads: list[tuple[int, i
     data = encoded(picture(), "PNG")
     opened = open_image(memoryview(data), 10_000)
     assert (opened.height, opened.width) == (48, 64)
-    with pytest.raises(ComputeError, match="claims 64 x 48 pixels"):
+    with pytest.raises(ComputeError, match="states 64 x 48 pixels"):
         open_image(memoryview(data), 3_000)
     assert loads == []
     np.testing.assert_array_equal(decode(data)[0], picture())

@@ -1,7 +1,7 @@
-"""Encoded images of any format, opened: their size is known, their pixels are not there yet.
+"""Encoded images: read the header first, decode the pixels later.
 
-The kind is told from the first bytes and each kind has one decoder, so what is none of ours is never tried on others.
-Sizes are checked before any pixel has memory: a file of a few kilobytes may claim to be an image of gigabytes.
+The first bytes determine the format, and each format has one decoder. The size is checked before memory is allocated: a
+file of a few kilobytes may state an image of gigabytes.
 """
 
 from __future__ import annotations
@@ -20,31 +20,39 @@ from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
 
 FORMATS = ("JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF")
-_JPEG_COLOURS = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}  # how simplejpeg calls the modes that it gives
-SMALL = 32  # pixels: of what is made smaller than this, blur shows, so more of it is decoded, at little cost
+SIGNATURES = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"BM": "BMP",
+    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "TIFF"),
+}
+_JPEG_COLOURS = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}  # simplejpeg's names of our modes
+SMALL = 32  # pixels; below this blur is visible, so twice the size is decoded, at little cost
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258
-_ALREADY_UPRIGHT = ("GIF", "BMP", "TIFF")  # the first two say nothing of it, and Pillow turns the third by itself
+_ALREADY_UPRIGHT = ("GIF", "BMP", "TIFF")  # the first two have no orientation, and Pillow applies that of the third
 
 
-class Opened(Protocol):
-    """An image whose header was read. Height and width are those of the image turned upright."""
+class EncodedImage(Protocol):
+    """An image whose header was read. Height and width are those of the upright image."""
 
     height: int
     width: int
-    mode: str  # the one of ours that holds it best
+    mode: str  # our mode that loses the least
 
     def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
-        """Write it into memory of another height and width; ``is_scaled`` allows to decode no more than is needed."""
+        """Decode into an array of another height and width; ``is_scaled`` allows decoding at a reduced size."""
         ...
 
     def read_into(self, mode: str, out: NDArray) -> None:
-        """Write it into memory of its shape."""
+        """Decode into an array of its own shape."""
         ...
 
 
 class Scratch:
-    """Memory for one image at a time, kept: fresh memory for each costs more than resizing it."""
+    """Memory for one image at a time. Allocating it for each image costs more than resizing."""
 
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
@@ -55,8 +63,8 @@ class Scratch:
         return self._memory
 
 
-def open_image(data: memoryview, max_pixels: int) -> Opened:
-    """Read the header of an encoded image, or raise ComputeError saying what is wrong with it."""
+def open_image(data: memoryview, max_pixels: int) -> EncodedImage:
+    """Read the header of an encoded image; raises ComputeError if it is invalid."""
     kind = _kind_of(data)
     if kind is None:
         begins = f"begins with {bytes(data[:8])!r}" if len(data) else "is empty"
@@ -64,14 +72,14 @@ def open_image(data: memoryview, max_pixels: int) -> Opened:
     turbo = _turbo_jpeg(data) if kind == "JPEG" else None
     if turbo is None:
         return _PillowImage(data, kind, max_pixels)
-    _check_claim(kind, turbo.width, turbo.height, max_pixels)
+    _check_size(kind, turbo.width, turbo.height, max_pixels)
     return turbo
 
 
-def _check_claim(kind: str, width: int, height: int, max_pixels: int) -> None:
+def _check_size(kind: str, width: int, height: int, max_pixels: int) -> None:
     if width * height > max_pixels:
         raise ComputeError(
-            f"the {kind} claims {width} x {height} pixels, more than max_image_pixels={max_pixels}; "
+            f"the {kind} states {width} x {height} pixels, more than max_image_pixels={max_pixels}; "
             "if you trust its origin, raise the limit with ps.set_config(max_image_pixels=...)"
         )
     if not width or not height:
@@ -80,27 +88,17 @@ def _check_claim(kind: str, width: int, height: int, max_pixels: int) -> None:
 
 def _kind_of(data: memoryview) -> str | None:
     head = bytes(data[:12])
-    if head[:3] == b"\xff\xd8\xff":
-        return "JPEG"
-    if head[:8] == b"\x89PNG\r\n\x1a\n":
-        return "PNG"
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
         return "WebP"
-    if head[:6] in (b"GIF87a", b"GIF89a"):
-        return "GIF"
-    if head[:2] == b"BM":
-        return "BMP"
-    if head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
-        return "TIFF"
-    return None
+    return next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
 
 
 def _damaged(kind: str, exc: Exception) -> ComputeError:
     return ComputeError(f"damaged {kind}: {str(exc) or type(exc).__name__}")
 
 
-def _turbo_jpeg(data: memoryview) -> Opened | None:
-    """Return a JPEG that libjpeg-turbo turns into our colours; None leaves it to Pillow, with its errors."""
+def _turbo_jpeg(data: memoryview) -> EncodedImage | None:
+    """Return a JPEG that libjpeg-turbo converts to our modes, None if Pillow must decode it or report its error."""
     try:
         height, width, colours, _ = simplejpeg().decode_jpeg_header(data)
     except ValueError:
@@ -124,7 +122,7 @@ class _JpegImage:
         memory = scratch.at_least(math.prod(own) * IMAGE_CHANNELS[mode])
         times = 0 if not is_scaled else 2 if min(wanted) < SMALL else 1
         decoded = self._decoded(mode, times * wanted[0], times * wanted[1], memory)
-        # Turned when it is small. What is cut at the right is not at the left then, either.
+        # Rotate after resizing, when the image is small and its partial last pixels are gone.
         target = out if self._orientation == 1 else np.empty((*wanted, out.shape[2]), np.uint8)
         resize_into(decoded, target, decoded.shape[:2] != own, _covered(decoded.shape[:2], own))
         if target is not out:
@@ -148,15 +146,15 @@ class _JpegImage:
                 self._data, _JPEG_COLOURS[mode], min_height=min_height, min_width=min_width, buffer=memory
             )
         except ValueError:
-            # libjpeg-turbo is strict here: Pillow tells the harmless, such as spare bytes, from what is cut off.
+            # libjpeg-turbo is strict; Pillow accepts harmless errors, such as extra bytes, and refuses truncated files.
             decoded = _PillowImage(self._data, "JPEG", is_turned=False).decoded(mode)
         return decoded
 
 
 def _covered(scaled: tuple[int, ...], own: tuple[int, int]) -> tuple[float, float]:
-    """Return how much of an image that was decoded at some eighths of its size is the image.
+    """Return the exact size of an image that was decoded at some eighths of its size.
 
-    Its sides are rounded up, so that the last pixels may hold less than the others.
+    libjpeg-turbo rounds the sides up, so the last pixels may be partly outside.
 
     >>> _covered((17, 17), (131, 136))
     (16.375, 17.0)
@@ -169,18 +167,18 @@ def _covered(scaled: tuple[int, ...], own: tuple[int, int]) -> tuple[float, floa
 
 
 class _PillowImage:
-    """Any other kind, by Pillow. Of several frames it is the first."""
+    """An image of another format, decoded with Pillow. Only the first frame of an animation is used."""
 
     def __init__(self, data: memoryview, kind: str, max_pixels: int | None = None, is_turned: bool = True) -> None:
         self._kind = kind
         try:
-            # The class of the format itself: Image.open would try them all, and checks sizes by limits of its own.
+            # Image.open would try all formats, and has size limits of its own.
             self._image = _file_class(kind)(io.BytesIO(data))
-        except Exception as exc:  # what a decoder raises on damaged bytes is anyone's guess
+        except Exception as exc:  # decoders raise many kinds of exceptions on damaged bytes
             raise _damaged(kind, exc) from exc
         width, height = self._image.size
         if max_pixels is not None:
-            _check_claim(kind, width, height, max_pixels)
+            _check_size(kind, width, height, max_pixels)
         self._orientation = _orientation(self._image, kind, data) if is_turned else 1
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
         self.mode = _natural_mode(self._image)
@@ -197,39 +195,32 @@ class _PillowImage:
             pixels = np.asarray(_in_mode(self._image, mode))
         except Exception as exc:
             raise _damaged(self._kind, exc) from exc
-        self._image = None  # each image is read once, and holds its pixels a second time
+        self._image = None  # it holds the pixels a second time
         return pixels[:, :, np.newaxis] if pixels.ndim == 2 else pixels
 
 
 def _orientation(image: Any, kind: str, data: memoryview) -> int:
-    """Return which way up an image is, from its notes alone: no pixel is decoded for it."""
+    """Return the EXIF orientation of an image without decoding pixels."""
     if kind in _ALREADY_UPRIGHT:
         return 1
     try:
         if kind == "PNG" and "exif" not in image.info and (exif := png_exif(data)) is not None:
             image.info["exif"] = exif
-        # Of any image: that of a PNG decodes the whole picture where it has seen no notes.
+        # The method of the base class: that of PNG decodes all pixels to find EXIF.
         noted = pillow().Image.getexif(image).get(_ORIENTATION, 1)
-    except Exception:  # notes that cannot be read are no reason not to show the picture
+    except Exception:  # invalid EXIF does not make the image invalid
         return 1
     return noted if isinstance(noted, int) and 1 <= noted <= 8 else 1
 
 
 def _file_class(kind: str) -> Any:
-    """Return Pillow's class of files of this kind."""
-    module, name = {
-        "JPEG": ("JpegImagePlugin", "JpegImageFile"),
-        "PNG": ("PngImagePlugin", "PngImageFile"),
-        "WebP": ("WebPImagePlugin", "WebPImageFile"),
-        "GIF": ("GifImagePlugin", "GifImageFile"),
-        "BMP": ("BmpImagePlugin", "BmpImageFile"),
-        "TIFF": ("TiffImagePlugin", "TiffImageFile"),
-    }[kind]
-    return getattr(pillow(module), name)
+    """Return Pillow's class for a format."""
+    name = {"JPEG": "Jpeg", "PNG": "Png", "WebP": "WebP", "GIF": "Gif", "BMP": "Bmp", "TIFF": "Tiff"}[kind]
+    return getattr(pillow(f"{name}ImagePlugin"), f"{name}ImageFile")
 
 
 def _natural_mode(image: Any) -> str:
-    """Return the mode of ours that loses least of an image."""
+    """Return our mode that loses the least of an image."""
     if image.mode in IMAGE_CHANNELS:
         return str(image.mode)
     if image.mode in ("P", "PA"):
@@ -245,22 +236,22 @@ def _in_mode(image: Any, mode: str) -> Any:
     if image.mode == mode:
         return image
     natural = _natural_mode(image)
-    # By way of the mode that holds it all: Pillow itself would take a palette's transparency for a colour.
+    # Via the natural mode: Pillow would treat the transparency of a palette as a colour.
     return image.convert(natural).convert(mode) if natural != mode else image.convert(mode)
 
 
 def _has_16_bits(image: Any) -> bool:
-    """Return whether whole numbers of an image have 16 bits in its file; Pillow may make 32 of them."""
+    """Return whether the integers of an image have 16 bits in its file; Pillow may widen them to 32."""
     if image.mode != "I":
         return bool(image.mode != "F")
-    bits = image.tag_v2.get(_BITS_PER_SAMPLE, (32,)) if image.format == "TIFF" else (16,)  # PNG has no more
+    bits = image.tag_v2.get(_BITS_PER_SAMPLE, (32,)) if image.format == "TIFF" else (16,)  # PNG has at most 16
     return bool(bits[0] == 16)
 
 
 def _to_bytes(values: NDArray, has_16_bits: bool) -> NDArray:
-    """Return grey values of more than 8 bits as 8: 16 bits by their upper half, fractions of 0 to 1 by 255.
+    """Convert grey values to 8 bits: the upper half of 16 bits, or fractions from 0 to 1 times 255.
 
-    What is neither, such as heights in metres and counts of 32 bits, is cut to 0 to 255.
+    Other values, such as heights in metres and 32-bit counts, are clipped to 0 to 255.
     """
     bounded: NDArray
     if values.dtype.kind == "f":

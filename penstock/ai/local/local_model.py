@@ -1,0 +1,79 @@
+"""The base of models that run in this process or its workers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Generic, TypeVar
+
+from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.weights import has_gpu
+from penstock.ai.provider import Model, ModelTask
+from penstock.errors import InvalidArgumentError
+from penstock.expr.udf import BatchSize, Resources
+
+OPTIONS = (
+    *("batch_size", "concurrency", "device", "dtype", "gpus", "revision", "trust_remote_code", "attn_implementation"),
+)
+"""Options that every local model accepts."""
+
+Runtime = TypeVar("Runtime")
+
+
+class LocalModel(Model, Generic[Runtime]):
+    """A model of a checkpoint. Its runtime holds the weights; it is built in the worker and never pickled."""
+
+    def __init__(self, checkpoint: Checkpoint, task: ModelTask, **options: Any) -> None:
+        self._checkpoint = checkpoint
+        self._options = options
+        self._function = task.function
+        self._runtime: Runtime | None = None
+        self.resources = resources_of(task)
+        self.batch_size = batch_size_of(task)
+
+    @abstractmethod
+    def _build(self) -> Runtime:
+        """Return the weights and the objects around them, ready for inference."""
+
+    @property
+    def runtime(self) -> Runtime:
+        if self._runtime is None:
+            self._runtime = self._build()
+        return self._runtime
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_runtime": None}
+
+    def identity(self) -> dict[str, Any]:
+        return {"function": self._function, **self._checkpoint.identity(), **self._options}
+
+    def load(self) -> None:
+        self._runtime = self._build()
+
+    def close(self) -> None:
+        self._runtime = None
+
+
+def resources_of(task: ModelTask) -> Resources:
+    """Return the resources of a worker: a GPU where there is one, else a thread of the user's process.
+
+    torch uses all cores from one thread and releases the GIL, so a second worker on the CPU would compete with it.
+    """
+    options = task.options
+    concurrency = options.get("concurrency")
+    if concurrency is not None and (not isinstance(concurrency, int) or concurrency < 1):
+        raise InvalidArgumentError(f"{task.function}: concurrency is a whole number of workers; got {concurrency!r}")
+    device = options.get("device")
+    wants_gpu = has_gpu() if device is None else str(device).startswith("cuda")
+    gpus = options.get("gpus", 1 if wants_gpu else 0)
+    if gpus:
+        return Resources(gpus=gpus, min_workers=concurrency or 1, max_workers=concurrency)
+    if concurrency is None:
+        return Resources(min_workers=1, max_workers=1, use_process=False)
+    return Resources(min_workers=concurrency, max_workers=concurrency)
+
+
+def batch_size_of(task: ModelTask) -> BatchSize:
+    size = task.options.get("batch_size", "auto")
+    if size not in ("auto", None) and (not isinstance(size, int) or size < 1):
+        raise InvalidArgumentError(f"{task.function}: batch_size is a number of rows or 'auto'; got {size!r}")
+    return size  # type: ignore[no-any-return]

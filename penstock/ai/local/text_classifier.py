@@ -1,0 +1,178 @@
+"""Label texts with local models, by the method that suits the model:
+
+a classifier with the wanted labels      its own scores for those labels
+a classifier of entailment (NLI)         each label as a hypothesis about the text; the most plausible one wins
+any encoder                              the label whose vector is nearest to that of the text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.length_batches import batches_by_length, padded
+from penstock.ai.local.local_model import LocalModel
+from penstock.ai.local.sentence_modules import read_modules
+from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder, max_input_tokens
+from penstock.ai.provider import Classifier, ImageClassification, NDArray, TextClassification
+from penstock.errors import InvalidArgumentError
+
+HYPOTHESIS = "This example is {}."
+
+
+def text_classifier(checkpoint: Checkpoint, task: TextClassification) -> Classifier:
+    """Return the classifier that suits a model; raises InvalidArgumentError if it cannot tell the labels."""
+    if checkpoint.read_json("modules.json") is not None:
+        return NearestLabel(checkpoint, task)
+    config = checkpoint.config()
+    architectures = config.get("architectures") or []
+    if not any(name.endswith("ForSequenceClassification") for name in architectures):
+        return NearestLabel(checkpoint, task)
+    names = label_names(config)
+    if (columns := columns_of(task.labels, names)) is not None:
+        return OwnLabels(checkpoint, task, columns)
+    if (entailment := next((i for i, name in names.items() if name.lower().startswith("entail")), None)) is not None:
+        return Entailment(checkpoint, task, entailment)
+    raise labels_error(checkpoint, task, names)
+
+
+class NearestLabel(LocalModel[tuple[TextEncoder, NDArray]], Classifier):
+    """Compare the vector of a text with those of the labels, each in a template."""
+
+    def __init__(self, checkpoint: Checkpoint, task: TextClassification) -> None:
+        self._labels, self._hypotheses = task.labels, hypotheses(task, default="{}")
+        self._max_length = task.options.get("max_length")
+        self._modules = read_modules(checkpoint)
+        super().__init__(
+            checkpoint, task, labels=self._labels, hypotheses=self._hypotheses, max_length=self._max_length
+        )
+
+    def _build(self) -> tuple[TextEncoder, NDArray]:
+        encoder = TextEncoder(
+            self._checkpoint,
+            self._modules,
+            width=self._modules.width,
+            is_normalized=True,
+            max_length=self._max_length,
+            prompt=self._modules.prompt(None),
+        )
+        return encoder, encoder.encode(self._hypotheses)
+
+    def classify(self, inputs: Sequence[str]) -> list[str]:
+        encoder, label_vectors = self.runtime
+        return [self._labels[i] for i in (encoder.encode(inputs) @ label_vectors.T).argmax(1)]
+
+
+class SequenceModel:
+    """A model for sequence classification, its tokenizer and its device."""
+
+    def __init__(self, checkpoint: Checkpoint, max_length: int | None) -> None:
+        self.model = checkpoint.load("AutoModelForSequenceClassification")
+        self.tokenizer = checkpoint.load_beside("AutoTokenizer")
+        self.device = checkpoint.torch_device()
+        self.max_length = max_input_tokens(self.model.config, self.tokenizer, max_length)
+
+    def logits(self, texts: list[str], pairs: list[str] | None = None) -> NDArray:
+        """Return the logits of texts, or of pairs of texts; a long first text is truncated."""
+        import torch
+
+        tokens = self.tokenizer(
+            texts, pairs, truncation="only_first", max_length=self.max_length, return_attention_mask=False
+        )
+        ids = tokens["input_ids"]
+        fills = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        out = np.empty((len(ids), self.model.config.num_labels), np.float32)
+        max_tokens = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        with torch.inference_mode():
+            for rows in batches_by_length(lengths, max_tokens):
+                batch = {
+                    key: padded([tokens[key][i] for i in rows], fill) for key, fill in fills.items() if key in tokens
+                }
+                batch["attention_mask"] = padded([[1] * lengths[i] for i in rows], 0)
+                logits = self.model(**{key: torch.from_numpy(v).to(self.device) for key, v in batch.items()}).logits
+                out[rows] = logits.float().cpu().numpy()
+        return out
+
+
+class SequenceClassifier(LocalModel[SequenceModel], Classifier):
+    """The base of classifiers that score token sequences."""
+
+    def __init__(self, checkpoint: Checkpoint, task: TextClassification, **options: Any) -> None:
+        self._labels, self._max_length = task.labels, task.options.get("max_length")
+        super().__init__(checkpoint, task, labels=self._labels, max_length=self._max_length, **options)
+
+    def _build(self) -> SequenceModel:
+        return SequenceModel(self._checkpoint, self._max_length)
+
+
+class OwnLabels(SequenceClassifier):
+    """A classifier that was trained on the wanted labels, and perhaps more."""
+
+    def __init__(self, checkpoint: Checkpoint, task: TextClassification, columns: list[int]) -> None:
+        super().__init__(checkpoint, task)
+        self._columns = columns
+
+    def classify(self, inputs: Sequence[str]) -> list[str]:
+        if not inputs:
+            return []
+        best = self.runtime.logits(list(inputs))[:, self._columns].argmax(1)
+        return [self._labels[i] for i in best]
+
+
+class Entailment(SequenceClassifier):
+    """A model of natural language inference: pick the label whose hypothesis follows most from the text."""
+
+    def __init__(self, checkpoint: Checkpoint, task: TextClassification, entailment: int) -> None:
+        self._hypotheses = hypotheses(task, default=HYPOTHESIS)
+        self._entailment = entailment
+        super().__init__(checkpoint, task, hypotheses=self._hypotheses)
+
+    def classify(self, inputs: Sequence[str]) -> list[str]:
+        if not inputs:
+            return []
+        texts = [text for text in inputs for _ in self._hypotheses]
+        logits = self.runtime.logits(texts, self._hypotheses * len(inputs))[:, self._entailment]
+        best = logits.reshape(len(inputs), len(self._hypotheses)).argmax(1)
+        return [self._labels[i] for i in best]
+
+
+def hypotheses(task: TextClassification | ImageClassification, default: str) -> list[str]:
+    """Return a sentence for each label, by the option ``hypothesis_template``."""
+    template = task.options.get("hypothesis_template", default)
+    if not isinstance(template, str) or "{}" not in template:
+        raise InvalidArgumentError(
+            f"{task.function}: hypothesis_template is a text with {{}} in the place of the label; got {template!r}"
+        )
+    return [template.replace("{}", label) for label in task.labels]
+
+
+def label_names(config: Mapping[str, Any]) -> dict[int, str]:
+    return {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
+
+
+def columns_of(labels: Sequence[str], names: Mapping[int, str]) -> list[int] | None:
+    """Return the output of a model for each label, None if it lacks one. Case is ignored; names may list synonyms.
+
+    >>> columns_of(["Cat", "dog"], {0: "DOG", 1: "tabby, cat"})
+    [1, 0]
+    """
+    known: dict[str, int] = {}
+    for number, name in names.items():
+        for synonym in (name, *name.split(",")):
+            known.setdefault(synonym.strip().casefold(), number)
+    columns = [known.get(label.strip().casefold()) for label in labels]
+    return None if None in columns else [column for column in columns if column is not None]
+
+
+def labels_error(
+    checkpoint: Checkpoint, task: TextClassification | ImageClassification, names: Mapping[int, str]
+) -> InvalidArgumentError:
+    known = ", ".join(list(names.values())[:20]) + (", ..." if len(names) > 20 else "")
+    return InvalidArgumentError(
+        f"{task.function}: model {checkpoint.name!r} was trained on the labels {known or '(unnamed)'}; it cannot tell "
+        f"{', '.join(task.labels)}. Use its labels, or a model for any labels."
+    )
