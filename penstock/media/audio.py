@@ -18,7 +18,6 @@ from penstock.media.ffmpeg import duration_s, first_stream, load_av, open_contai
 from penstock.media.sources import (
     CONFIGURED_ACCESS,
     SourceAccess,
-    check_riff_size,
     describe_source,
     open_source,
     size_of,
@@ -37,6 +36,8 @@ BLOCK_FRAMES = 2**18  # decoded at a time, so a file takes little more memory th
 
 _MPEG = ("MP3", "MPEG")  # the names in different versions of libsndfile
 MPEG_SLACK = 2 * 1152  # decoders count the frames at the ends of an MP3 file differently
+RIFF_SLACK_NBYTES = 44  # some programs count the header twice
+UNKNOWN_RIFF_SIZES = (range(1), range(0x7FFFF000, 0x80000001), range(0xFFFFF000, 0x100000000))
 MPEG_START_NBYTES = 4096  # the first frame has at most 1441 bytes; some files have padding before it
 
 
@@ -99,7 +100,7 @@ def open_sound(source: Any, access: SourceAccess, is_decoded: bool = True) -> It
     name = describe_source(source)
     with open_source(source, access) as stream:
         if is_decoded:
-            check_riff_size(stream, name)
+            _check_riff_size(stream, name)
         try:
             file = soundfile.SoundFile(_NamelessStream(stream))
         except soundfile.LibsndfileError as exc:
@@ -112,6 +113,22 @@ def open_sound(source: Any, access: SourceAccess, is_decoded: bool = True) -> It
                 yield Sound(file.samplerate, file.channels, file.frames, file.format, file.subtype, blocks)
             except soundfile.LibsndfileError as exc:
                 raise CorruptFileError(f"Cannot decode {name} to its end: {exc}") from exc
+
+
+def _check_riff_size(stream: BinaryIO, name: str) -> None:
+    """Raise CorruptFileError for a WAV file that is shorter than its header says; libsndfile reads such a file.
+
+    Programs that write to a pipe leave the size at a placeholder.
+    """
+    size = size_of(stream)
+    stream.seek(0)
+    start = stream.read(8)
+    stream.seek(0)
+    stated = int.from_bytes(start[4:], "little")
+    if start[:4] != b"RIFF" or any(stated in unknown for unknown in UNKNOWN_RIFF_SIZES):
+        return
+    if stated + 8 > size + RIFF_SLACK_NBYTES:
+        raise CorruptFileError(f"{name} is truncated: it has {size} of {stated + 8} bytes. Fetch it again.")
 
 
 def _blocks(file: Any, stream: BinaryIO, name: str) -> Iterator[NDArray]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
-from penstock.errors import CorruptFileError, MissingExtraError, TypeMismatchError
+from penstock.errors import MissingExtraError, TypeMismatchError
 from penstock.io.files import DataFile
 from penstock.storage.access import Access
 from penstock.storage.file import File
@@ -17,8 +17,6 @@ from penstock.storage.ranges import RangeFile
 from penstock.storage.stores import open_store
 
 BUFFER_NBYTES = 2**20  # minimum size of a request to a remote store
-RIFF_SLACK_NBYTES = 44  # some programs count the header twice
-UNKNOWN_RIFF_SIZES = (range(1), range(0x7FFFF000, 0x80000001), range(0xFFFFF000, 0x100000000))
 
 FileLike = File | DataFile | str | os.PathLike[str] | bytes
 
@@ -75,22 +73,6 @@ def size_of(stream: BinaryIO) -> int:
     if isinstance(stream, io.BufferedReader) and isinstance(stream.raw, RangeFile):
         return stream.raw.nbytes  # seeking the end of a remote file would discard its buffer
     return stream.seek(0, io.SEEK_END)
-
-
-def check_riff_size(stream: BinaryIO, name: str) -> None:
-    """Raise CorruptFileError for a WAV or AVI file that is shorter than its header says; decoders do not notice.
-
-    Programs that write to a pipe leave the size at a placeholder.
-    """
-    size = size_of(stream)
-    stream.seek(0)
-    start = stream.read(8)
-    stream.seek(0)
-    stated = int.from_bytes(start[4:], "little")
-    if start[:4] != b"RIFF" or any(stated in unknown for unknown in UNKNOWN_RIFF_SIZES):
-        return
-    if stated + 8 > size + RIFF_SLACK_NBYTES:
-        raise CorruptFileError(f"{name} is truncated: it has {size} of {stated + 8} bytes. Fetch it again.")
 
 
 def _as_file(source: Any) -> File:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import numpy as np
 from penstock.config import available_cpus
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.media.ffmpeg import duration_s, first_stream, open_container
-from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, check_riff_size, describe_source, open_source
+from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, describe_source, open_source
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -196,13 +196,10 @@ def chosen_frames(
             )
         if choice.is_key_frame:
             video.codec_context.skip_frame = "NONKEY"
-        yield _select(container, video, choice, lambda: check_riff_size(stream, name))
+        yield _select(container, video, choice)
 
 
-def _select(
-    container: InputContainer, video: VideoStream, choice: FrameChoice, at_end: Callable[[], None]
-) -> Iterator[Frame]:
-    """Yield the chosen frames, and call ``at_end`` after the last frame of the video."""
+def _select(container: InputContainer, video: VideoStream, choice: FrameChoice) -> Iterator[Frame]:
     cursor = _Cursor(container, video, counts_all=not choice.is_key_frame)
     wanted_s = choice.start_s
     if wanted_s > 0:
@@ -223,7 +220,6 @@ def _select(
             passed = math.floor((time_s - choice.start_s + slack_s) / choice.interval_s)
             wanted_s = choice.start_s + (passed + 1) * choice.interval_s
             cursor.jump_to(wanted_s)
-    at_end()
 
 
 def _is_kind(frame: Frame, choice: FrameChoice) -> bool:

@@ -245,7 +245,7 @@ def test_absurd_frames_are_refused(clip: str, monkeypatch: pytest.MonkeyPatch) -
         list(frames)
     monkeypatch.undo()
     monkeypatch.setattr(video, "MAX_LIST_NBYTES", 5 * 64 * 48 * 3)
-    with pytest.raises(ReadError, match="read_video_frames, which streams"):
+    with pytest.raises(ReadError, match="or use read_video_frames"):
         video.frames(clip)
     assert len(video.frames(clip, end_time=0.4) or []) == 5
 
@@ -312,10 +312,8 @@ def test_a_playlist_reaches_nothing(tmp_path: Path) -> None:
     assert handler.paths == []
 
 
-def test_a_truncated_video_is_an_error_unless_it_has_the_wanted_frames(tmp_path: Path) -> None:
-    path = Path(write_clip(tmp_path / "clip.avi", num_frames=40))
-    assert len(video.frames(path) or []) == 40
+def test_a_truncated_video_is_an_error(tmp_path: Path) -> None:
+    path = Path(write_clip(tmp_path / "clip.mp4", num_frames=40))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(CorruptFileError, match=r"clip\.avi.* is truncated"):
+    with pytest.raises(CorruptFileError, match=r"Cannot decode .*clip\.mp4"):
         video.frames(path)
-    assert [frame["frame_index"] for frame in video.frames(path, end_time=0.15) or []] == [0, 1]
