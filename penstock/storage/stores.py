@@ -169,10 +169,7 @@ def _shared(place: tuple[Any, ...], options: Mapping[str, Any] | None, make: Cal
     """Return the process's store for a place and options."""
     given = dict(options or {})
     key = (*place, repr(sorted(given.items(), key=lambda item: item[0])), environment())
-    made = _stores.get(key)
-    if made is None:
-        with _lock:
-            made = _stores.get(key)
-            if made is None:
-                made = _stores[key] = make(given)
-    return made
+    with _lock:
+        if key not in _stores:
+            _stores[key] = make(given)
+        return _stores[key]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,7 +60,7 @@ class CsvFormat:
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
         if not self._first_row(file):
             return None
-        found = next(_with_growing_blocks(lambda block_nbytes: self._schemas(file, block_nbytes)))
+        found = next(self._batches(file, None)).schema
         is_open = {c.name: pa.types.is_null(c.type) or pa.types.is_binary(c.type) for c in found}
         schema = pa.schema([(c.name, pa.string() if is_open[c.name] else c.type) for c in found])
         if any(pa.types.is_binary(column.type) for column in found):  # Arrow infers bytes for text that is not UTF-8
@@ -71,20 +71,8 @@ class CsvFormat:
         yield FilePart(nbytes=file.size)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if not self._first_row(file):
-            return
-        num_read = 0
-
-        def unread_batches(block_nbytes: int) -> Iterator[pa.RecordBatch]:
-            to_skip = num_read
-            for batch in self._batches(file, schema, block_nbytes):
-                fresh = batch.slice(min(to_skip, batch.num_rows))
-                to_skip -= batch.num_rows - fresh.num_rows
-                yield fresh
-
-        for batch in _with_growing_blocks(unread_batches):
-            num_read += batch.num_rows
-            yield batch
+        if self._first_row(file):
+            yield from self._batches(file, schema)
 
     def names_of(self, first_row: Sequence[str]) -> list[str]:
         """Return the column names of a file with this first row."""
@@ -109,13 +97,25 @@ class CsvFormat:
             escapechar=self.escape_char,
         )
 
-    def _schemas(self, file: DataFile, block_nbytes: int) -> Iterator[pa.Schema]:
-        with self._opened(file, None, block_nbytes) as reader:
-            yield reader.schema
-
-    def _batches(self, file: DataFile, schema: pa.Schema, block_nbytes: int) -> Iterator[pa.RecordBatch]:
-        with self._opened(file, schema, block_nbytes) as reader:
-            yield from reader
+    def _batches(self, file: DataFile, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at least one batch; start again with larger blocks if a row does not fit."""
+        block_nbytes, num_read = BLOCK_NBYTES, 0
+        while True:
+            try:
+                with self._opened(file, schema, block_nbytes) as reader:
+                    to_skip = num_read
+                    for batch in reader:
+                        unread = batch.slice(min(to_skip, batch.num_rows))
+                        to_skip -= batch.num_rows - unread.num_rows
+                        num_read += unread.num_rows
+                        yield unread
+                    if not num_read:
+                        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+                    return
+            except _RowTooLongError as exc:
+                if block_nbytes >= _MAX_BLOCK_NBYTES:
+                    raise CorruptFileError(f"{exc.__cause__}: a row is longer than {block_nbytes} bytes") from exc
+                block_nbytes *= 8
 
     @contextmanager
     def _opened(self, file: DataFile, schema: pa.Schema | None, block_nbytes: int) -> Iterator[Any]:
@@ -218,22 +218,6 @@ def _bad_byte(row: Sequence[str]) -> str:
 
 class _RowTooLongError(Exception):
     """A row does not fit a block."""
-
-
-T = TypeVar("T")
-
-
-def _with_growing_blocks(read: Callable[[int], Iterator[T]]) -> Iterator[T]:
-    """Yield the results of ``read`` for a block size; start again with a larger one if a row does not fit."""
-    block_nbytes = BLOCK_NBYTES
-    while True:
-        try:
-            yield from read(block_nbytes)
-            return
-        except _RowTooLongError as exc:
-            if block_nbytes >= _MAX_BLOCK_NBYTES:
-                raise CorruptFileError(f"{exc.__cause__}: a row is longer than {block_nbytes} bytes") from exc
-            block_nbytes *= 8
 
 
 class _LineStream(io.RawIOBase):

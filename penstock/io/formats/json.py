@@ -103,16 +103,13 @@ class _Block:
 def _blocks(file: DataFile) -> Iterator[_Block]:
     with file.open_stream() as stream:
         blocks = line_blocks(stream)
+        is_blank = True
         for first, content in blocks:
-            if content.lstrip().startswith(b"["):
+            if is_blank and content.lstrip().startswith(b"["):
                 yield from _array_blocks(file, content + b"".join(rest for _, rest in blocks))
                 return
+            is_blank = is_blank and not content.strip()
             utf8_text(file, first, content)  # Arrow's parser does not check
-            yield _Block(file, content, first)
-            if content.strip():
-                break
-        for first, content in blocks:
-            utf8_text(file, first, content)
             yield _Block(file, content, first)
 
 
