@@ -17,9 +17,10 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.cost.accounts import NANO, Account, CallRecord, accounting, current_account
+from penstock.cost.accounts import NANO, Account, CallRecord, accounting
 from penstock.cost.prices import BATCH_SHARE, Price, millionths, price_of, unknown_price
 from penstock.cost.usage import Usage, UsageEstimate, max_output
 from penstock.errors import BudgetSpentError, InvalidArgumentError
@@ -236,18 +237,6 @@ class Billing:
         self._num_known = 0
         self._is_for_batch = is_for_batch
 
-    @staticmethod
-    def open(
-        provider: str,
-        model: str,
-        price: Price | None = None,
-        caps: tuple[int | None, float | None, float | None] = (None, None, None),
-        is_for_batch: bool = False,
-    ) -> Billing | None:
-        """Return the billing for calls to a model in the current account, or None if calls are not counted."""
-        account = current_account()
-        return None if account is None else Billing(account, provider, model, price, caps, is_for_batch)
-
     async def reserve(
         self,
         body: Mapping[str, Any],
@@ -342,38 +331,22 @@ class Billing:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Charge:
     """One call: its reservation, and its outcome. A charge without an outcome costs nothing."""
 
-    __slots__ = (
-        "billing",
-        "input_cost",
-        "inputs",
-        "is_reserved",
-        "is_unsure",
-        "latency_s",
-        "max_at_once",
-        "max_output",
-        "on_wait",
-        "reserved",
-        "tokens",
-        "usage",
-    )
-
-    def __init__(
-        self,
-        billing: Billing,
-        tokens: int,
-        inputs: Sequence[int] = (),
-        on_wait: Callable[[], None] | None = None,
-    ) -> None:
-        self.billing, self.tokens, self.inputs, self.on_wait = billing, tokens, inputs, on_wait
-        self.input_cost = self.reserved = 0
-        self.is_reserved = self.is_unsure = False
-        self.max_output: int | None = None
-        self.max_at_once: int | None = None
-        self.usage: Usage | None = None
-        self.latency_s: float | None = None
+    billing: Billing
+    tokens: int
+    inputs: Sequence[int] = ()
+    on_wait: Callable[[], None] | None = None
+    input_cost: int = 0
+    reserved: int = 0
+    is_reserved: bool = False
+    is_unsure: bool = False
+    max_output: int | None = None
+    max_at_once: int | None = None
+    usage: Usage | None = None
+    latency_s: float | None = None
 
     def sent(self) -> None:
         """Mark the call as sent: until its outcome is known, it counts at its estimated cost."""

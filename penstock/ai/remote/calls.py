@@ -10,7 +10,7 @@ from penstock.ai.provider import CallSettings, Model
 from penstock.ai.remote.http import ApiClient
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
 from penstock.cache.memo import Memo
-from penstock.cost.accounts import is_sampling
+from penstock.cost.accounts import current_account, is_sampling
 from penstock.cost.budget import Billing, Charge
 from penstock.cost.prices import BATCH_SHARE, Price, price_of, unknown_price
 from penstock.cost.usage import usage_in
@@ -111,8 +111,9 @@ class RemoteModel(Model):
         """Open billing and return the calls; ``read`` and ``memo`` are for answers of batches of earlier runs."""
         endpoint, settings = self._endpoint, self._settings
         is_for_batch = settings.batch is not None and is_sampling()  # a sample cannot wait for a batch
-        caps = astuple(settings.caps)
-        self._billing = Billing.open(endpoint.provider, self.model_name, self._price, caps, is_for_batch)
+        if (account := current_account()) is not None:
+            model, caps = (endpoint.provider, self.model_name), astuple(settings.caps)
+            self._billing = Billing(account, *model, self._price, caps, is_for_batch)
         if settings.batch is None or self._service is None or is_sampling():
             client = ApiClient(endpoint, self.model_name, settings)
             return client if self._billing is None else BilledCalls(client, self._billing)

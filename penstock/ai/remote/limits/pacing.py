@@ -16,6 +16,7 @@ from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
 from penstock.ai.remote.limits.send_rate import SendRate
 from penstock.cost.usage import UsageEstimate
 
+Unit = Literal["requests", "tokens"]
 Outcome = Literal["ok", "refused", "unavailable", "other"]
 """``refused``: 429; ``unavailable``: 5xx, a timeout or a lost connection; ``other``: unrelated to the load."""
 
@@ -59,27 +60,27 @@ class Caps:
         >>> Caps(max_concurrency=8, requests_per_minute=60).shared(3)
         Caps(max_concurrency=2, requests_per_minute=20.0, tokens_per_minute=None)
         """
-        if num_members == 1:
-            return self
         at_once, requests, tokens = self.max_concurrency, self.requests_per_minute, self.tokens_per_minute
         return Caps(
-            None if at_once is None else max(1, at_once // num_members),
-            None if requests is None else requests / num_members,
-            None if tokens is None else tokens / num_members,
+            at_once and max(1, at_once // num_members),
+            requests and requests / num_members,
+            tokens and tokens / num_members,
         )
 
 
 NO_CAPS = Caps()
 
 
+@dataclass(slots=True, eq=False)
 class Sent:
     """A request under way, with the state when it was sent."""
 
-    __slots__ = ("at", "level", "reserved", "reserved_before", "seq", "tokens")
-
-    def __init__(self, at: float, seq: int, level: int, tokens: int, reserved: int, reserved_before: int) -> None:
-        self.at, self.seq, self.level = at, seq, level
-        self.tokens, self.reserved, self.reserved_before = tokens, reserved, reserved_before
+    at: float
+    seq: int
+    level: int  # the number of concurrent requests with this one
+    tokens: int
+    reserved: int
+    reserved_before: int
 
 
 class Pace:
@@ -91,9 +92,8 @@ class Pace:
         self._concurrency = Concurrency(ceiling)
         self._rate = SendRate()
         self._estimate = UsageEstimate()
-        self._quotas: dict[Literal["requests", "tokens"], Quota] = {}
-        self._request_meter: Meter | None = None
-        self._token_meter: Meter | None = None
+        self._quotas: dict[Unit, Quota] = {}
+        self._meters: dict[Unit, Meter] = {}
         self._is_shut = False
         self.blocked_until = -math.inf
         self.accepted_at = -math.inf
@@ -107,8 +107,14 @@ class Pace:
         self._caps, caps = caps, caps.shared(self._num_members)
         ceiling = max(1, self._ceiling // self._num_members)
         self._concurrency.set_ceiling(min(ceiling, caps.max_concurrency or ceiling))
-        self._request_meter = _metered(self._request_meter, caps.requests_per_minute)
-        self._token_meter = _metered(self._token_meter, caps.tokens_per_minute)
+        self._set_meter("requests", caps.requests_per_minute)
+        self._set_meter("tokens", caps.tokens_per_minute)
+
+    def _set_meter(self, unit: Unit, per_minute: float | None) -> None:
+        if per_minute is None:
+            self._meters.pop(unit, None)
+        else:
+            self._meters.setdefault(unit, Meter()).per_s = per_minute / 60
 
     def set_members(self, num_members: int) -> None:
         """Take the share of one of ``num_members`` processes in the caps and in the learned rate."""
@@ -144,20 +150,16 @@ class Pace:
 
     def _ready_at(self, now: float, reserved: int) -> float:
         ready = max(self.blocked_until, self._rate.ready_at(now))
-        for meter in (self._request_meter, self._token_meter):
-            if meter is not None:
-                ready = max(ready, meter.paid_at)
-        for kind, quota in self._quotas.items():
-            ready = max(ready, quota.ready_at(now, 1 if kind == "requests" else reserved))
+        for meter in self._meters.values():
+            ready = max(ready, meter.paid_at)
+        for unit, quota in self._quotas.items():
+            ready = max(ready, quota.ready_at(now, 1 if unit == "requests" else reserved))
         return ready
 
     def _spend(self, now: float, reserved: int) -> None:
-        if self._request_meter is not None:
-            self._request_meter.spend(now, 1)
-        if self._token_meter is not None:
-            self._token_meter.spend(now, reserved)
-        for kind, quota in self._quotas.items():
-            quota.spend(now, 1 if kind == "requests" else reserved)
+        for limits in (self._meters, self._quotas):
+            for unit, limit in limits.items():
+                limit.spend(now, 1 if unit == "requests" else reserved)
 
     def settle(
         self, now: float, sent: Sent, outcome: Outcome, used_tokens: int | None = None, hints: Hints = NO_HINTS
@@ -186,8 +188,8 @@ class Pace:
             return
         if is_actual:
             self._estimate.learn(sent.tokens, used)
-        if self._token_meter is not None:
-            self._token_meter.correct(used - sent.reserved)
+        if "tokens" in self._meters:
+            self._meters["tokens"].correct(used - sent.reserved)
 
     def _take_hints(self, now: float, sent: Sent, outcome: Outcome, hints: Hints) -> None:
         if outcome in ("refused", "unavailable") and (hints.wait_s(outcome) or 0.0) > MAX_WAIT_S:
@@ -204,8 +206,6 @@ class Pace:
             self._quotas.setdefault("tokens", Quota()).update(now, self._share(hints.tokens), sent.at, spent_since)
 
     def _share(self, window: Window) -> Window:
-        if self._num_members == 1:
-            return window
         limit = None if window.limit is None else window.limit / self._num_members
         return replace(window, remaining=window.remaining / self._num_members, limit=limit)
 
@@ -221,12 +221,3 @@ class Pace:
     def rate(self) -> float | None:
         """Requests a second, learned from refusals; None if the server never refused."""
         return self._rate.rate
-
-
-def _metered(meter: Meter | None, per_minute: float | None) -> Meter | None:
-    if per_minute is None:
-        return None
-    if meter is None:
-        return Meter(per_minute / 60)
-    meter.per_s = per_minute / 60
-    return meter
