@@ -12,7 +12,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ from penstock.plan.stages import (
     WriteOut,
 )
 from penstock.protocols import Bundle, Origin, ReadTask, Report, Task, cut_origins
+from penstock.types.row_ranges import RowRange, rows_within
 
 LOT_S = 1.0
 MIN_LOT_ROWS, MAX_LOT_ROWS = 64, 2**16
@@ -39,13 +40,6 @@ MIN_LOT_ROWS, MAX_LOT_ROWS = 64, 2**16
 rows as take about a second, by the measured time of rows so far."""
 
 Kind = Literal["read", "rows", "kept rows", "lot", "write"]
-
-
-class RowRange(NamedTuple):
-    """Rows of a read, from ``start`` to before ``stop``; None: to the end of the read."""
-
-    start: int
-    stop: int | None
 
 
 class ReadSelection(Protocol):
@@ -98,22 +92,7 @@ class TrackedRead:
         return list(self.ranges) == [RowRange(0, None)]
 
     def read(self) -> Iterable[pa.RecordBatch]:
-        return self.task.read() if self.is_whole else self._selected()
-
-    def _selected(self) -> Iterator[pa.RecordBatch]:
-        ranges, position = list(self.ranges), 0
-        for given in self.task.read():
-            for batch in given.to_batches() if isinstance(given, pa.Table) else (given,):
-                end = position + batch.num_rows
-                for start, stop in ranges:
-                    first, last = max(start, position), end if stop is None else min(stop, end)
-                    if first < last:
-                        yield batch.slice(first - position, last - first)
-                position = end
-                while ranges and ranges[0].stop is not None and ranges[0].stop <= position:
-                    ranges.pop(0)
-                if not ranges:
-                    return
+        return self.task.read() if self.is_whole else rows_within(self.task.read(), self.ranges)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
 from penstock.types.plain import arrow_array
+from penstock.types.row_ranges import rows_within
 
 FILE_NBYTES = 512 * 2**20  # maximum data of a file, in memory; on disk it is smaller
 WRITEBACK_NBYTES = 16 * 2**20  # data that is written to a file between two requests to put it on disk
@@ -221,7 +222,7 @@ class FileSink:
             self.encoding.copy_rows(source, str(output.path_for(name)), ranges)
             num_rows = sum(stop - start for start, stop in ranges)
             return {"path": name, "rows": num_rows, "nbytes": output.store(name), "schema": file["schema"]}
-        return self._staged(name, schema, _rows_within(stored, ranges))
+        return self._staged(name, schema, rows_within(stored, ranges))
 
     def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Cast a staged file to ``schema`` and return its new record."""
@@ -243,16 +244,6 @@ class FileSink:
         except BaseException:
             file.discard()
             raise
-
-
-def _rows_within(batches: Iterable[pa.RecordBatch], ranges: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-    position = 0
-    for batch in batches:
-        for start, stop in ranges:
-            first, last = max(start - position, 0), min(stop - position, batch.num_rows)
-            if first < last:
-                yield batch.slice(first, last - first)
-        position += batch.num_rows
 
 
 def file_table(root: str, files: Sequence[Mapping[str, Any]]) -> pa.Table:

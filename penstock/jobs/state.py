@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from penstock.engine.lineage import LineageUpdate, RowRange
+from penstock.engine.lineage import LineageUpdate
 from penstock.observe.events import RowError
 from penstock.protocols import NamedReadTask, Origin, ReadTask
+from penstock.types.row_ranges import RowRange
 
 
 class ReadKey(NamedTuple):

@@ -8,10 +8,11 @@ from collections import Counter
 
 from hypothesis import given, settings, strategies as st
 
-from penstock.engine.lineage import Kind, RowRange
+from penstock.engine.lineage import Kind
 from penstock.jobs.reconcile import CutFile, reconcile
 from penstock.jobs.state import JobPart, JobState, ReadKey
 from penstock.protocols import Origin
+from penstock.types.row_ranges import RowRange
 from tests.jobs.simulation import CrashError, Run, Source, World
 
 KINDS = st.lists(st.sampled_from(["rows", "kept rows", "lot"]), max_size=4).map(tuple)

@@ -36,9 +36,14 @@ def call_signature(code: CodeType) -> tuple[Any, ...]:
     return code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _CALLING_FLAGS, *names
 
 
+@functools.lru_cache(256)
+def _steps(code: CodeType) -> tuple[dis.Instruction, ...]:
+    return tuple(dis.get_instructions(code))
+
+
 def instructions(code: CodeType) -> Iterator[tuple[int, Any]]:
     """Yield each operation with its operand: a constant or a name by its value, so an unused docstring is left out."""
-    steps = list(dis.get_instructions(code))
+    steps = _steps(code)
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         is_position = step.opcode in dis.hasconst and following is not None and following.argval in _POSITIONS
         yield step.opcode, None if is_position else step.argval if step.opcode in _BY_VALUE else step.arg
@@ -46,7 +51,7 @@ def instructions(code: CodeType) -> Iterator[tuple[int, Any]]:
 
 def global_paths(code: CodeType) -> set[tuple[str, ...]]:
     """Return the globals that code reads, each with the attributes that follow: ``("np", "random", "rand")``."""
-    steps = list(dis.get_instructions(code))
+    steps = _steps(code)
     return {
         (step.argval, *(each.argval for each in takewhile(_is_attribute, steps[at + 1 :])))
         for at, step in enumerate(steps)
@@ -68,7 +73,7 @@ def resolve(path: tuple[str, ...], scope: Mapping[str, Any]) -> tuple[str, Any]:
 
 def imported_modules(code: CodeType, package: str) -> Iterator[str]:
     """Yield the absolute names that code may import as modules: ``m`` and ``m.a`` of ``from m import a``."""
-    steps = list(dis.get_instructions(code))
+    steps = _steps(code)
     for at, step in enumerate(steps):
         if step.opname == "IMPORT_NAME":
             level, names = (each.argval for each in steps[at - 2 : at])
