@@ -238,3 +238,13 @@ def did_you_mean(name: str, options: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def shortened(text: str, length: int = 80) -> str:
+    """Return text on one line of at most ``length`` characters, for a message.
+
+    >>> shortened("a long\\nvalue", 9)
+    'a long...'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 3] + "..."

@@ -19,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import types
-from penstock.errors import ComputeError, TypeMismatchError
+from penstock.errors import ComputeError, TypeMismatchError, shortened
 from penstock.expr.arrays import elements_of, list_bounds, on_arrays, to_lists, validity, wrapped
 from penstock.expr.registry import kernel
 from penstock.types import DataType
 from penstock.types.encode import REFUSALS
+from penstock.types.supertype import is_listed, is_number
 
 NUMBER_PATTERN = r"^\s*[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|(?i:nan|inf|infinity))\s*$"
 
@@ -77,9 +78,9 @@ def _bad_value(array: pa.Array, source: DataType, dtype: DataType, reason: Excep
         except REFUSALS as exc:
             array, reason = array[:middle], exc
     text = repr(array[0].as_py()) if len(array) else str(source)
-    shown = text if len(text) <= 80 else text[:77] + "..."
     return ComputeError(
-        f'Cannot convert {shown} from {source} to {dtype}: {reason}. Use .try_cast("{dtype}") to get null instead.'
+        f"Cannot convert {shortened(text)} from {source} to {dtype}: {reason}. "
+        f'Use .try_cast("{dtype}") to get null instead.'
     )
 
 
@@ -89,12 +90,12 @@ def can_cast(source: DataType, dtype: DataType) -> bool:
         return True
     if source.is_string():
         return (
-            _is_number(dtype)
+            is_number(dtype)
             or dtype.is_binary()
             or dtype.is_file()
             or (dtype.is_temporal() and not dtype.is_duration())
         )
-    if _is_number(source) and _is_number(dtype):
+    if is_number(source) and is_number(dtype):
         return True
     if source.is_integer() or dtype.is_integer():
         return source.is_temporal() or dtype.is_temporal()
@@ -114,15 +115,7 @@ def can_cast(source: DataType, dtype: DataType) -> bool:
         return can_cast(source.key, dtype.key) and can_cast(source.value, dtype.value)
     if _is_shaped(source) or _is_shaped(dtype):
         return _leaf(source) is not None and _leaf(dtype) is not None
-    return _is_listed(source) and _is_listed(dtype) and can_cast(source.inner, dtype.inner)
-
-
-def _is_number(dtype: DataType) -> bool:
-    return dtype.is_numeric() or dtype.is_boolean()
-
-
-def _is_listed(dtype: DataType) -> bool:
-    return dtype.is_list() or dtype.is_embedding()
+    return is_listed(source) and is_listed(dtype) and can_cast(source.inner, dtype.inner)
 
 
 def _is_shaped(dtype: DataType) -> bool:
@@ -133,9 +126,9 @@ def _leaf(dtype: DataType) -> DataType | None:
     """Return the number type inside lists of lists, tensors and images, or None if there are no numbers."""
     if dtype.is_image():
         return DataType.uint8()
-    if not _is_listed(dtype) and not dtype.is_tensor():
+    if not is_listed(dtype) and not dtype.is_tensor():
         return None
-    return dtype.inner if _is_number(dtype.inner) else _leaf(dtype.inner)
+    return dtype.inner if is_number(dtype.inner) else _leaf(dtype.inner)
 
 
 def converted(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
@@ -150,9 +143,9 @@ def converted(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
         return types.cast(array, dtype)
     if source.is_string():
         return _parsed(array, dtype)
-    if _is_listed(source) and _is_listed(dtype):
+    if is_listed(source) and is_listed(dtype):
         return _lists(array, source, dtype)
-    if _is_listed(source) and _is_number(source.inner) and dtype.is_tensor() and dtype.shape is not None:
+    if is_listed(source) and is_number(source.inner) and dtype.is_tensor() and dtype.shape is not None:
         flat = DataType(dtype.arrow.storage_type)
         return wrapped(_lists(array, source, flat), dtype.arrow)
     if source.is_struct() and dtype.is_struct():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from penstock.errors import TypeMismatchError
 from penstock.types import DataType
+from penstock.types.supertype import is_listed
 
 BOOL, STRING, BINARY = DataType.bool(), DataType.string(), DataType.binary()
 INT32, INT64, UINT32, UINT64 = DataType.int32(), DataType.int64(), DataType.uint32(), DataType.uint64()
@@ -29,7 +30,7 @@ class Kind:
 
 def is_vector(dtype: DataType) -> bool:
     """Check whether values are lists of numbers."""
-    return (dtype.is_list() or dtype.is_embedding()) and (dtype.inner.is_numeric() or dtype.inner.is_null())
+    return is_listed(dtype) and (dtype.inner.is_numeric() or dtype.inner.is_null())
 
 
 ANY = Kind("any type", lambda dtype: True)
@@ -38,7 +39,7 @@ TEXT_OR_BYTES = Kind("a string or binary", lambda d: d.is_string() or d.is_binar
 NUMBER = Kind("a number", DataType.is_numeric, 'convert it with .cast("float64") or .cast("int64")')
 INTEGER = Kind("an integer", DataType.is_integer, 'convert it with .cast("int64")')
 BOOLEAN = Kind("a bool", DataType.is_boolean, "compare it with something to get one")
-LIST = Kind("a list", lambda d: d.is_list() or d.is_embedding())
+LIST = Kind("a list", is_listed)
 LISTS = Kind("a list of lists", lambda d: d.is_list() and (d.inner.is_list() or d.inner.is_null()))
 STRUCT = Kind("a struct", DataType.is_struct)
 MAP = Kind("a map", DataType.is_map)

@@ -8,6 +8,7 @@ from typing import Any, Literal as Choice
 
 import pyarrow as pa
 
+from penstock.errors import shortened
 from penstock.expr.udf import UdfSpec
 from penstock.types import DataType
 
@@ -272,7 +273,8 @@ _INFIX = {
 }  # fmt: skip
 
 
-MAX_TEXT = 200  # characters
+MAX_TEXT = 200  # characters of an expression
+MAX_CONSTANT = 40
 _RESERVED = 8  # characters that the left operand leaves for the right one
 
 
@@ -282,7 +284,7 @@ def describe(expr: Expr) -> str:
     >>> describe(Call("add", (ColumnRef("a"), Literal(pa.scalar(1)))))
     'col(a) + 1'
     """
-    return _shortened(_text(expr, MAX_TEXT), MAX_TEXT)
+    return shortened(_text(expr, MAX_TEXT), MAX_TEXT)
 
 
 def _text(expr: Expr, room: int) -> str:
@@ -293,7 +295,7 @@ def _text(expr: Expr, room: int) -> str:
         case ColumnRef(column):
             return column if expr == ELEMENT else f"col({column})"
         case Literal(scalar):
-            return _shortened(repr(scalar.as_py()))
+            return shortened(repr(scalar.as_py()), MAX_CONSTANT)
         case PythonValue(value):
             return f"<{type(value).__name__}>"
         case Alias(child, alias):
@@ -306,7 +308,7 @@ def _text(expr: Expr, room: int) -> str:
             first = _operand(left, room - _RESERVED)
             return f"{first} {_INFIX[function]} {_operand(right, room - len(first))}"
         case Call(function, args, options):
-            given = [f"{k}={_shortened(repr(v))}" for k, v in options]
+            given = [f"{k}={shortened(repr(v), MAX_CONSTANT)}" for k, v in options]
             return f"{function}({', '.join([*_texts(args, room - len(function)), *given])})"
         case ListApply(child, body, verb):
             return f"list_{verb}({', '.join(_texts((child, body), room - 10))})"
@@ -335,7 +337,3 @@ def _operand(expr: Expr, room: int) -> str:
     text = _text(expr, room - 2)
     is_infix = isinstance(expr, Call) and expr.function in _INFIX
     return f"({text})" if (is_infix or isinstance(expr, Alias)) and text != "..." else text
-
-
-def _shortened(text: str, width: int = 40) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."

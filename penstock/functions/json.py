@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.errors import ComputeError, InvalidArgumentError
+from penstock.errors import ComputeError, InvalidArgumentError, shortened
 from penstock.expr.arrays import on_arrays
 from penstock.expr.casting import json_text
 from penstock.expr.column import Expression, call, method
@@ -76,9 +76,8 @@ def _deserialize(texts: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Arr
             values.append(None if text is None else fit(orjson.loads(text)))
         except (orjson.JSONDecodeError, TypeError, ValueError) as exc:
             if is_strict:
-                shown = text if len(text) <= 80 else text[:77] + "..."
                 raise ComputeError(
-                    f"deserialize: {shown!r} does not fit {dtype}: {exc}. Use try_deserialize to get null instead."
+                    f"deserialize: {shortened(text)!r} does not fit {dtype}: {exc}; try_deserialize gives null instead"
                 ) from exc
             values.append(None)
     return to_arrow_array(values, dtype, what="deserialize")

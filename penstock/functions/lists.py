@@ -13,14 +13,14 @@ from penstock.expr.arrays import Numbers, elements_of, masked, on_arrays, to_lis
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
 from penstock.expr.conditions import compare, comparison_problem
-from penstock.expr.kinds import BOOL, FLOAT64, INT64, LIST, LISTS, STRING, TEXT, UINT64, Kind
+from penstock.expr.kinds import BOOL, FLOAT64, INT64, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
 from penstock.expr.nodes import ListApply
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import common_type, dtypes_of, element_type, strict, takes
 from penstock.functions.families import UnaryFunction, unary
 from penstock.types import DataType
 
-NUMBERS = Kind("a list of numbers", lambda d: LIST.accepts(d) and (d.inner.is_numeric() or d.inner.is_null()))
+NUMBERS = Kind("a list of numbers", is_vector)
 BOOLEANS = Kind("a list of bools", lambda d: LIST.accepts(d) and (d.inner.is_boolean() or d.inner.is_null()))
 ORDERED = Kind("a list whose elements can be compared", lambda d: LIST.accepts(d) and d.inner.is_comparable())
 TEXTS = Kind(

@@ -10,12 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import TypeMismatchError
+from penstock.errors import TypeMismatchError, shortened
 from penstock.types import arrays
 from penstock.types.cast import cast
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, pickled
-from penstock.types.infer import infer_dtype, needs_inference, short_repr, shortened
+from penstock.types.infer import infer_dtype, needs_inference
 from penstock.types.normalize import normalize, normalize_batch
 from penstock.types.plain import arrow_array
 
@@ -55,7 +55,7 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
         rows = values if isinstance(values, list | tuple) else list(values)
         return _infer(rows, what) if dtype is None else _encode(rows, dtype, what)
     raise TypeMismatchError(
-        f"{what}: has {short_repr(values)} of type {type(values).__name__}, expected one value for each row: "
+        f"{what}: has {shortened(repr(values))} of type {type(values).__name__}, expected one value for each row: "
         "a list, ndarray, torch tensor, pandas Series, Arrow array or Series."
     )
 
@@ -75,7 +75,7 @@ def to_batch(output: Any, what: str) -> pa.RecordBatch:
         columns = list(output.items())
     else:
         raise TypeMismatchError(
-            f"{what}: returned {short_repr(output)} of type {type(output).__name__}, expected a dict of arrays or "
+            f"{what}: returned {shortened(repr(output))} of type {type(output).__name__}, expected a dict of arrays or "
             "lists, a pyarrow Table or RecordBatch, or a pandas DataFrame."
         )
     names = [str(name) for name, _ in columns]
@@ -172,7 +172,7 @@ def _bad_value(values: Sequence[Any], dtype: DataType, what: str, reason: Except
             encode([value], dtype)
         except REFUSALS as exc:
             return TypeMismatchError(
-                f"{what}: has {short_repr(value)} of type {type(value).__name__} at row {row}, expected {dtype}; "
+                f"{what}: has {shortened(repr(value))} of type {type(value).__name__} at row {row}, expected {dtype}; "
                 f"{shortened(str(exc), 160)}"
             )
     return TypeMismatchError(f"{what}: the values do not fit a column of {dtype}: {reason}")

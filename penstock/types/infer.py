@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import NoneType
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import TypeMismatchError
+from penstock.errors import TypeMismatchError, shortened
 from penstock.storage.file import File
 from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, is_pil_image
-from penstock.types.hints import dtype_from_hint, is_named_tuple, is_pydantic_model
+from penstock.types.hints import dtype_from_hint, is_named_tuple, is_pydantic_model, merged_dtype
 from penstock.types.supertype import supertype
 
 
@@ -37,8 +37,8 @@ def infer_dtype(values: Sequence[Any], what: str) -> DataType:
         if wider is None:
             if dtype is not None and dtype.is_comparable() and merged.is_comparable():
                 raise TypeMismatchError(
-                    f"{what}: has {short_repr(value)} of type {type(value).__name__} at row {row}, expected {merged} "
-                    "like the rows before; make the values one type, or wrap them with "
+                    f"{what}: has {shortened(repr(value))} of type {type(value).__name__} at row {row}, expected "
+                    f"{merged} like the rows before; make the values one type, or wrap them with "
                     "ps.Series.from_pylist(values, dtype=ps.DataType.python())."
                 )
             return DataType.python()
@@ -59,17 +59,6 @@ def needs_inference(value: Any) -> bool:
     )
 
 
-def short_repr(value: Any) -> str:
-    """Return the value for an error message, shortened to one line."""
-    return shortened(repr(value), 80)
-
-
-def shortened(text: str, length: int) -> str:
-    """Return the text on one line of at most ``length`` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 3] + "..."
-
-
 def _dtype_of(value: Any) -> DataType | None:
     """Return the type of one value, or None if Arrow has no type for it."""
     if arrays.is_array(value):
@@ -83,7 +72,7 @@ def _dtype_of(value: Any) -> DataType | None:
         fields = {name: _dtype_of(item) for name, item in value.items()}
         return None if None in fields.values() else DataType.struct(fields)
     if isinstance(value, list | set | frozenset) or (isinstance(value, tuple) and not is_named_tuple(type(value))):
-        inner = _merged(_dtype_of(item) for item in value)
+        inner = _merged([_dtype_of(item) for item in value])
         return None if inner is None else DataType.list(inner)
     if needs_inference(value):
         return _known(dtype_from_hint(type(value)))
@@ -115,10 +104,6 @@ def _known(dtype: DataType) -> DataType | None:
     return None if dtype.is_python() else dtype
 
 
-def _merged(dtypes: Iterable[DataType | None]) -> DataType | None:
-    merged: DataType | None = DataType.null()
-    for dtype in dtypes:
-        if merged is None or dtype is None:
-            return None
-        merged = supertype(merged, dtype)
-    return merged
+def _merged(dtypes: Sequence[DataType | None]) -> DataType | None:
+    known = [dtype for dtype in dtypes if dtype is not None]
+    return _known(merged_dtype(known)) if len(known) == len(dtypes) else None

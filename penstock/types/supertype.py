@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -30,7 +31,7 @@ def supertype(a: DataType, b: DataType) -> DataType | None:
         return b
     if a.is_python() or b.is_python():
         return DataType.python()
-    if _is_number(a) and _is_number(b):
+    if is_number(a) and is_number(b):
         return _numeric(a, b)
     if a.is_temporal() and b.is_temporal():
         return _temporal(a, b)
@@ -48,8 +49,8 @@ def supertype(a: DataType, b: DataType) -> DataType | None:
         return DataType.image(*(_same(getattr(a.arrow, n), getattr(b.arrow, n)) for n in ("mode", "height", "width")))
     if a.is_file() and b.is_file():
         return DataType.file()
-    if _is_vector(a) and _is_vector(b):
-        return _vector(a, b)
+    if is_listed(a) and is_listed(b):
+        return _listed(a, b)
     return None
 
 
@@ -57,39 +58,23 @@ def _same(x: Any, y: Any) -> Any:
     return x if x == y else None
 
 
-def _is_number(dtype: DataType) -> bool:
+def is_number(dtype: DataType) -> bool:
+    """Check whether values are numbers or booleans."""
     return dtype.is_numeric() or dtype.is_boolean()
 
 
 def _numeric(a: DataType, b: DataType) -> DataType | None:
-    if a.is_boolean():
-        return b
-    if b.is_boolean():
-        return a
     if a.is_decimal() or b.is_decimal():
         return _decimal(a, b)
-    if a.is_float() and b.is_float():
-        return a if a.arrow.bit_width > b.arrow.bit_width else b
-    if a.is_float() or b.is_float():
-        real, whole = (a, b) if a.is_float() else (b, a)
-        # A float holds every integer of less than half its width exactly.
-        width = max(real.arrow.bit_width, 2 * whole.arrow.bit_width)
-        return {16: DataType.float16(), 32: DataType.float32()}.get(width, DataType.float64())
-    return _integer(a, b)
-
-
-def _integer(a: DataType, b: DataType) -> DataType:
-    signed = [pt.is_signed_integer(dtype.arrow) for dtype in (a, b)]
-    if all(signed) or not any(signed):
-        return a if a.arrow.bit_width > b.arrow.bit_width else b
-    positive, whole = (b, a) if signed[0] else (a, b)
-    width = max(2 * positive.arrow.bit_width, whole.arrow.bit_width)
-    return {16: DataType.int16(), 32: DataType.int32(), 64: DataType.int64()}.get(width, DataType.float64())
+    # NumPy has the same rules: a float holds every integer of at most half its width.
+    return DataType(pa.from_numpy_dtype(np.promote_types(*(dtype.arrow.to_pandas_dtype() for dtype in (a, b)))))
 
 
 def _decimal(a: DataType, b: DataType) -> DataType | None:
     if a.is_float() or b.is_float():
         return DataType.float64()
+    if a.is_boolean() or b.is_boolean():
+        return b if a.is_boolean() else a
     digits, scales = [], []
     for dtype in (a, b):
         scale = dtype.arrow.scale if dtype.is_decimal() else 0
@@ -128,11 +113,12 @@ def _struct(a: DataType, b: DataType) -> DataType | None:
     return DataType.struct(fields)
 
 
-def _is_vector(dtype: DataType) -> bool:
+def is_listed(dtype: DataType) -> bool:
+    """Check whether values are lists or embeddings."""
     return dtype.is_list() or dtype.is_embedding()
 
 
-def _vector(a: DataType, b: DataType) -> DataType | None:
+def _listed(a: DataType, b: DataType) -> DataType | None:
     inner = supertype(a.inner, b.inner)
     if inner is None:
         return None

@@ -66,7 +66,7 @@ def test_deserialize(dtype: str, text: str, expected: Any) -> None:
 )
 def test_text_that_does_not_fit(dtype: str, text: str) -> None:
     assert evaluate(f.try_deserialize(t, "json", dtype), t=[text, None]) == [None, None]
-    with pytest.raises(ComputeError, match=r"does not fit .* Use try_deserialize"):
+    with pytest.raises(ComputeError, match=r"does not fit .* try_deserialize gives null"):
         evaluate(f.deserialize(t, "json", dtype), t=[text])
 
 
