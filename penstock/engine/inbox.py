@@ -31,6 +31,7 @@ class Inbox:
         self._joins_bundles = isinstance(policy, Exactly | Measured)
         self._is_size_promised = isinstance(policy, Exactly | Evenly | Gathered)
         self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0
+        self._gathering_s = policy.seconds if isinstance(policy, Gathered) else None
         self._num_gathered = self._nbytes_gathering = 0  # complete tasks, and bytes of the incomplete one
         self._clock = clock
         self._started_at_s = self._taken_at_s = clock()
@@ -83,9 +84,9 @@ class Inbox:
     @property
     def due_at_s(self) -> float | None:
         """The time at which gathered rows are written even if they are few; None without such rows."""
-        if not isinstance(self._policy, Gathered) or self._policy.seconds is None or not self.num_rows:
+        if self._gathering_s is None or not self.num_rows:
             return None
-        return self._taken_at_s + gathering_s(self._policy.seconds, self._clock() - self._started_at_s)
+        return self._taken_at_s + gathering_s(self._gathering_s, self._clock() - self._started_at_s)
 
     def is_part_due(self, *, is_idle: bool) -> bool:
         """Decide whether an incomplete task has waited long enough."""
