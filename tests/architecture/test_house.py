@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from tests.architecture.imports import PACKAGE, ROOT, package_modules
@@ -11,6 +12,7 @@ from tests.architecture.imports import PACKAGE, ROOT, package_modules
 MODULES = package_modules()
 MAX_FOLDERS = 20
 MAX_TOP_MODULES = 6
+MAX_MODULES = 22  # in one folder
 
 MODULE_NAME = re.compile(rf"`({PACKAGE}(?:\.[a-z_][a-z0-9_]*)+)`")
 MODULE_PATH = re.compile(r"`((?:[a-z_0-9]+/)+(?:[a-z_0-9]+\.py)?)`")
@@ -22,6 +24,11 @@ def test_the_top_level_is_small() -> None:
     modules = [path.name for path in top if path.suffix == ".py"]
     assert len(folders) <= MAX_FOLDERS, folders
     assert len(modules) <= MAX_TOP_MODULES, modules
+
+
+def test_no_folder_is_crowded() -> None:
+    sizes = Counter(path.parent for path in (ROOT / PACKAGE).rglob("*.py") if path.name != "__init__.py")
+    assert {str(folder): size for folder, size in sizes.items() if size > MAX_MODULES} == {}
 
 
 def test_modules_named_in_pages_and_docstrings_exist() -> None:
