@@ -54,12 +54,7 @@ class AiOptions:
                 f"{did_you_mean(str(on_error), ON_ERROR)}"
             )
         policy = make_policy(
-            function,
-            on_error=ON_ERROR[on_error],
-            max_retries=0,
-            max_errors=taken.get("max_errors"),
-            timeout_s=None,
-            can_stop=True,
+            function, {"on_error": ON_ERROR[on_error], "max_errors": taken.get("max_errors")}, can_stop=True
         )
         caps = Caps(taken.get("max_concurrency"), taken.get("requests_per_minute"), taken.get("tokens_per_minute"))
         cache = taken.get("cache")

@@ -50,7 +50,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Where to run a function: the resources of one worker, and how many workers. None lets the engine choose."""
+    """The resources of one worker of a function, and the number of workers. None lets the engine choose."""
 
     cpus: float | None = None
     gpus: float = 0
@@ -63,7 +63,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How to handle failed calls."""
+    """The handling of failed calls."""
 
     on_error: OnError = "raise"
     max_retries: int = 0

@@ -10,14 +10,14 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, unalias
 from penstock.expr.resolve import expand
-from penstock.frame.base import Frame
+from penstock.frame.lazy_table import LazyTable
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 
 ColumnInput = str | Expression
 
 
-class ColumnVerbs(Frame):
+class ColumnVerbs(LazyTable):
     def select(self, *columns: ColumnInput, **named: ColumnInput) -> Self:
         """Keep only these columns or expressions, in this order.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from penstock.engine.runners import write
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
-from penstock.frame.base import progress_subscribers
+from penstock.frame.lazy_table import progress_subscribers
 from penstock.frame.results import SHOWN_ROWS, ResultVerbs
 from penstock.plan import nodes
 from penstock.plan.nodes import check_columns

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,13 +32,6 @@ READ_ONLY_REMEDY = (
     "set zero_copy_batch=False in map_batches, which passes copies; or write array = array.copy() first."
 )
 _FAILED = object()  # the result of a failed call that is tolerated
-
-
-@dataclass(frozen=True, slots=True)
-class LastOutput:
-    """The only or last output of a batch, known as such, so that the engine need not ask for more."""
-
-    rows: pa.RecordBatch
 
 
 class BatchHandler:
@@ -72,13 +64,14 @@ class BatchHandler:
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         if not self._spec.target.is_batch:
             return self._finished(self._rows(item, first_row), first_row)
-        outputs = self._outputs(item) if self._memo is None else self._cached_outputs(item)
+        outputs = self._outputs(item) if self._memo is None else iter(self._cached_outputs(item))
         first = next(outputs, None)
-        if isinstance(first, LastOutput):
-            return self._finished(first.rows, first_row)
-        if not self._is_streaming:  # another worker can repeat the batch only if no output has gone on
-            outputs = iter(list(outputs))
-        return self._remaining(first, outputs, first_row)
+        if first is not None and self._is_streaming:
+            return self._stream(itertools.chain([first], outputs), first_row)
+        rest = list(outputs)  # another worker can repeat the batch only if no output has gone on
+        if first is None or rest:
+            return self._stream(itertools.chain([] if first is None else [first], rest), first_row)
+        return self._finished(first, first_row)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
@@ -123,7 +116,7 @@ class BatchHandler:
 
     # --- batches ---
 
-    def _outputs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | LastOutput]:
+    def _outputs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Call the function with the parts of a batch and yield the outputs of each call.
 
         An output is converted before the next call, which may reuse its memory.
@@ -132,8 +125,7 @@ class BatchHandler:
         for part in parts:
             given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
-                result = restore_columns(self._run(self._caller.call(given)), given, part)
-                result = self._checked(owned(result, part))
+                result = self._checked(owned(self._result(given, part), part))
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:
@@ -146,8 +138,10 @@ class BatchHandler:
                 self._is_streaming = not self._is_repeated
                 yield from self._items(result, part)
             else:
-                rows = to_batch(result, self._what)
-                yield rows if parts.has_more else LastOutput(rows)
+                yield to_batch(result, self._what)
+
+    def _result(self, given: Any, part: pa.RecordBatch) -> Any:
+        return restore_columns(self._run(self._caller.call(given)), given, part)
 
     def _items(self, results: Iterator[Any], part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the outputs of a generator while it runs."""
@@ -167,25 +161,21 @@ class BatchHandler:
             return iter([to_batch(each, self._what) for each in result])
         return to_batch(result, self._what)
 
-    def _cached_outputs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the cached outputs of a batch, or compute them, and store them unless a row failed."""
+    def _cached_outputs(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return the cached outputs of a batch, or compute them, and store them unless a row failed."""
         assert self._memo is not None
         key = self._memo.batch_key(batch.columns, batch.num_rows, batch.schema.names)
-        outputs = self._memo.batches.get([key]).get(key)
-        if outputs is None:
-            num_recorded = self._failures.num_recorded
-            outputs = [each.rows if isinstance(each, LastOutput) else each for each in self._outputs(batch)]
-            if self._failures.num_recorded == num_recorded:
-                self._memo.batches.put(key, outputs)
-        yield from outputs
+        if found := self._memo.batches.get([key]):
+            cached: list[pa.RecordBatch] = found[key]
+            return cached
+        num_recorded = self._failures.num_recorded
+        outputs = list(self._outputs(batch))
+        if self._failures.num_recorded == num_recorded:
+            self._memo.batches.put(key, outputs)
+        return outputs
 
-    def _remaining(
-        self, first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch | LastOutput], first_row: int
-    ) -> Iterator[pa.RecordBatch]:
-        for output in itertools.chain([] if first is None else [first], others):
-            rows = output.rows if isinstance(output, LastOutput) else output
-            if rows.num_rows:
-                yield self._steps(rows, first_row)
+    def _stream(self, outputs: Iterator[pa.RecordBatch], first_row: int) -> Iterator[pa.RecordBatch]:
+        return (self._steps(rows, first_row) for rows in outputs if rows.num_rows)
 
     def _weigh(self, batch: pa.RecordBatch) -> Any:
         assert self._spec.limits.batch_weight is not None

@@ -1,4 +1,4 @@
-"""Many concurrent calls without a task for each: a pool of coroutines, each of which makes one call after another."""
+"""Many concurrent calls without a task for each: a pool of coroutines that make one call after another."""
 
 from __future__ import annotations
 

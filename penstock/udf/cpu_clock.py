@@ -1,4 +1,4 @@
-"""For how long a thread has wanted a core."""
+"""The time for which a thread has wanted a core."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def _cpu_clock() -> Callable[[], float]:
 
 
 wanted_cpu_s: Callable[[], float] = _cpu_clock()
-"""The seconds for which the calling thread has run, or was ready to while other processes had the cores. On a busy
-machine the latter keeps a function that releases the GIL from being taken for one that does not."""
+"""The seconds for which the calling thread has run or has waited for a core. Without the wait, a function that releases
+the GIL would look like one that does not on a busy machine."""

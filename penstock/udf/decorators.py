@@ -147,7 +147,7 @@ class _FuncDecorator:
         """Make a function of whole ``Series`` work on columns, batch by batch.
 
         A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
-        ``max_batch_tokens`` bound what a batch weighs; see ``docs/BATCHES.md``.
+        ``max_batch_tokens`` limit the weight of a batch; see ``docs/BATCHES.md``.
 
         >>> @ps.func.batch(return_dtype=ps.DataType.int64())
         ... def double(x):

@@ -74,7 +74,7 @@ class Lease:
         return callable_of(self._target, self._instance.value)
 
     def _acquire(self) -> _Instance:
-        """Return an instance that no handler of this work holds, a new one if there is none."""
+        """Return an instance that no handler of this work holds, or a new one."""
         with _guard:
             known = _shared.setdefault(self._key, []) if self._target.owner is not None else []
             found = next((each for each in known if id(self._work) not in each.holders), None)

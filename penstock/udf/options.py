@@ -13,7 +13,7 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchLimits, OnError, Policy
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
-Check = Callable[[str, str, Any], None]  # of the name of a function, the name of an option, and its value
+Rule = tuple[Callable[[Any], bool], str]  # a check of a value, and the message if it fails
 
 CALL_OPTIONS = (
     "cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "max_errors", "timeout",
@@ -65,123 +65,83 @@ def options_of(arguments: Mapping[str, Any], *positional: str) -> dict[str, Any]
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_batch_size(value: Any) -> bool:
+    return value == "auto" or _is_whole(value, 1)
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _is_nbytes(value: Any) -> bool:
+    return isinstance(value, (int, str)) and not isinstance(value, bool) and parse_bytes(value) >= 1
+
+
+def _are_exceptions(value: Any) -> bool:
+    return all(isinstance(each, type) and issubclass(each, BaseException) for each in exception_classes(value))
+
+
+def _is_max_errors(value: Any) -> bool:
+    return _is_whole(value, 0) or (isinstance(value, float) and 0 < value < 1)
+
+
+_POSITIVE: Rule = (lambda value: _is_whole(value, 1), "must be a whole number of 1 or more")
+_AMOUNT: Rule = (_is_amount, "must be a number of 0 or more")
+_BOOLEAN: Rule = (lambda value: isinstance(value, bool), "must be True or False")
+_EXCEPTIONS: Rule = (_are_exceptions, "takes exception classes")
+
+RULES: dict[str, Rule] = {
+    "batch_size": (_is_batch_size, "must be 'auto' or a whole number of 1 or more"),
+    "batch_weight": (callable, "must be a function of the same arguments"),
+    "cache": _BOOLEAN,
+    "cpus": _AMOUNT,
+    "gpus": _AMOUNT,
+    "max_batch_bytes": (_is_nbytes, "must be a number of bytes of 1 or more, or text such as '64MB'"),
+    "max_batch_tokens": _POSITIVE,
+    "max_concurrency": _POSITIVE,
+    "max_errors": (_is_max_errors, "is a number of rows, or a fraction of them above 0 and below 1"),
+    "max_retries": (lambda value: _is_whole(value, 0), "must be a whole number of 0 or more"),
+    "num_cpus": _AMOUNT,
+    "num_gpus": _AMOUNT,
+    "on_error": (lambda value: value in get_args(OnError), f"must be one of {', '.join(map(repr, get_args(OnError)))}"),
+    "retry_on": _EXCEPTIONS,
+    "split_on": _EXCEPTIONS,
+    "timeout": (lambda value: _is_amount(value) and value > 0, "must be a number of seconds above 0"),
+    "use_process": _BOOLEAN,
+    "version": (lambda value: isinstance(value, str), "must be a string"),
+    "zero_copy_batch": _BOOLEAN,
+}
+
+
 def check_options(name: str, given: Mapping[str, Any]) -> None:
     """Check the values of options, except None, which stands for the default."""
     for option, value in given.items():
-        if value is not None and option in CHECKS:
-            CHECKS[option](name, option, value)
+        if value is not None and option in RULES:
+            is_valid, rule = RULES[option]
+            if not is_valid(value):
+                raise InvalidArgumentError(f"{name}: {option} {rule}; got {value!r}.{_hint(option, value)}")
 
 
 def check_whole(name: str, option: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not _is_whole(value, least):
         raise InvalidArgumentError(f"{name}: {option} must be a whole number of {least} or more; got {value!r}")
 
 
-def _positive(name: str, option: str, value: Any) -> None:
-    check_whole(name, option, value, 1)
-
-
-def _not_negative(name: str, option: str, value: Any) -> None:
-    check_whole(name, option, value, 0)
-
-
-def _amount(name: str, option: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise InvalidArgumentError(f"{name}: {option} must be a number of 0 or more; got {value!r}")
-
-
-def _boolean(name: str, option: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise InvalidArgumentError(f"{name}: {option} must be True or False; got {value!r}")
-
-
-def _batch_size(name: str, option: str, value: Any) -> None:
-    if value != "auto":
-        check_whole(name, "batch_size, if not 'auto',", value, 1)
-
-
-def _nbytes(name: str, option: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise InvalidArgumentError(f"{name}: {option} must be a number of bytes or '64MB'; got {value!r}")
-    check_whole(name, option, parse_bytes(value), 1)
-
-
-def _function(name: str, option: str, value: Any) -> None:
-    if not callable(value):
-        raise InvalidArgumentError(f"{name}: {option} must be a function of the arguments of {name!r}; got {value!r}")
-
-
-def _exceptions(name: str, option: str, value: Any) -> None:
-    for each in exception_classes(value):
-        if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise InvalidArgumentError(f"{name}: {option} takes exception classes; got {each!r}")
-
-
-def _on_error(name: str, option: str, value: Any) -> None:
-    known = get_args(OnError)
-    if value not in known:
-        listing = ", ".join(map(repr, known))
-        raise InvalidArgumentError(
-            f"{name}: on_error={value!r} is not known; use one of {listing}.{did_you_mean(str(value), known)}"
-        )
-
-
-def _max_errors(name: str, option: str, value: Any) -> None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if not is_count and not (isinstance(value, float) and 0 < value < 1):
-        raise InvalidArgumentError(
-            f"{name}: max_errors is a number of rows, or a fraction of them above 0 and below 1; got {value!r}"
-        )
-
-
-def _timeout(name: str, option: str, value: Any) -> None:
-    _amount(name, option, value)
-    if not value:
-        raise InvalidArgumentError(f"{name}: timeout must be more than 0 seconds")
-
-
-def _text(name: str, option: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise InvalidArgumentError(f"{name}: {option} must be a string; got {value!r}")
-
-
-CHECKS: dict[str, Check] = {
-    "batch_size": _batch_size,
-    "batch_weight": _function,
-    "cache": _boolean,
-    "cpus": _amount,
-    "gpus": _amount,
-    "max_batch_bytes": _nbytes,
-    "max_batch_tokens": _positive,
-    "max_concurrency": _positive,
-    "max_errors": _max_errors,
-    "max_retries": _not_negative,
-    "num_cpus": _amount,
-    "num_gpus": _amount,
-    "on_error": _on_error,
-    "retry_on": _exceptions,
-    "split_on": _exceptions,
-    "timeout": _timeout,
-    "use_process": _boolean,
-    "version": _text,
-    "zero_copy_batch": _boolean,
-}
+def _hint(option: str, value: Any) -> str:
+    return did_you_mean(str(value), get_args(OnError)) if option == "on_error" else ""
 
 
 # --- parts of a spec --------------------------------------------------------------------------------------------------
 
 
-def make_policy(
-    name: str,
-    *,
-    on_error: OnError,
-    max_retries: int = 0,
-    retry_on: Any = None,
-    max_errors: int | float | None = None,
-    timeout_s: float | None = None,
-    can_stop: bool,
-) -> Policy:
+def make_policy(name: str, options: Mapping[str, Any], *, can_stop: bool) -> Policy:
     """Return the policy of checked options; ``can_stop`` is True if a running call can be stopped."""
+    on_error: OnError = options.get("on_error") or "raise"
+    max_errors, timeout_s = options.get("max_errors"), options.get("timeout")
     if max_errors is not None and on_error == "raise":
         raise InvalidArgumentError(
             f'{name}: max_errors={max_errors!r} needs on_error="log" or "ignore"; with "raise" the first error ends all'
@@ -190,7 +150,8 @@ def make_policy(
         raise InvalidArgumentError(
             f"{name}: timeout={timeout_s!r} cannot stop a function in a thread; set use_process=True, or make it async"
         )
-    return Policy(on_error, max_retries, exception_classes(retry_on), timeout_s, max_errors)
+    retry_on = exception_classes(options.get("retry_on"))
+    return Policy(on_error, options.get("max_retries") or 0, retry_on, timeout_s, max_errors)
 
 
 def make_limits(name: str, options: Mapping[str, Any]) -> BatchLimits:

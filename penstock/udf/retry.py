@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 import random
 import signal
@@ -35,7 +34,7 @@ class Retries:
         self._num_failed = 0
 
     def delay_after(self, exc: Exception) -> float | None:
-        """Return the seconds to wait before the next attempt, None if there is none."""
+        """Return the seconds to wait before the next attempt, None to give up."""
         self._num_failed += 1
         is_retried = isinstance(exc, (RetryAfterError, *(self._policy.retry_on or (Exception,))))
         if self._is_final(exc) or not is_retried or self._num_failed > self._policy.max_retries:
@@ -70,7 +69,6 @@ def with_policy(
     if not policy.max_retries:
         return function
 
-    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         retries = Retries(policy, is_final)
         while True:
@@ -92,7 +90,6 @@ def with_policy_async(function: Callable[..., Any], policy: Policy, is_final: Is
         return function
     import asyncio
 
-    @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
         retries = Retries(policy, is_final)
         while True:
@@ -134,7 +131,6 @@ def _timed(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]
     def expire(*_: Any) -> None:
         raise _timeout_error(timeout_s)
 
-    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         before = signal.signal(signal.SIGALRM, expire)
         signal.setitimer(signal.ITIMER_REAL, timeout_s)
@@ -150,7 +146,6 @@ def _timed(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]
 def _timed_async(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
     import asyncio
 
-    @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
             async with asyncio.timeout(timeout_s) as limit:

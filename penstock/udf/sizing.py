@@ -116,10 +116,6 @@ class Parts(Iterator[pa.RecordBatch]):
         self._last = self._left.pop()
         return self._last[0]
 
-    @property
-    def has_more(self) -> bool:
-        return bool(self._left)
-
     def split(self) -> bool:
         """Put the halves of the last part in its place; return False if it is a single row."""
         part, shares = self._last

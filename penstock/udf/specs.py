@@ -102,15 +102,7 @@ def make_spec(
             use_process=options.get("use_process"),
             ray_options=tuple((options.get("ray_options") or {}).items()),
         ),
-        policy=make_policy(
-            name,
-            on_error=options.get("on_error") or "raise",
-            max_retries=options.get("max_retries") or 0,
-            retry_on=options.get("retry_on"),
-            max_errors=options.get("max_errors"),
-            timeout_s=options.get("timeout"),
-            can_stop=is_async or bool(options.get("use_process")) or gpus > 0,
-        ),
+        policy=make_policy(name, options, can_stop=is_async or bool(options.get("use_process")) or gpus > 0),
         cache=bool(options.get("cache")),
         version=options.get("version"),
     )
@@ -204,14 +196,7 @@ def make_batch_spec(
             max_workers=max_workers,
             use_process=options.get("use_process"),
         ),
-        policy=make_policy(
-            verb,
-            on_error=options.get("on_error") or "raise",
-            max_retries=options.get("max_retries") or 0,
-            max_errors=options.get("max_errors"),
-            timeout_s=options.get("timeout"),
-            can_stop=target.is_async or bool(options.get("use_process")) or gpus > 0,
-        ),
+        policy=make_policy(verb, options, can_stop=target.is_async or bool(options.get("use_process")) or gpus > 0),
         cache=bool(options.get("cache")),
     )
 

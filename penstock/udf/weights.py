@@ -1,4 +1,4 @@
-"""What each row of a column weighs, in bytes or in tokens, without turning a value to Python."""
+"""The weight of each row of a column, in bytes or tokens, computed without Python objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.errors import InvalidArgumentError, TypeMismatchError
 Weights = npt.NDArray[np.float64]
 
 BYTES_PER_TOKEN = 4
-"""Of text in UTF-8: what tokenizers of English make of it, within a third or so."""
+"""Of text in UTF-8. Tokenizers of English text differ from this by about a third."""
 
 
 def row_nbytes(array: pa.Array) -> Weights:
@@ -39,7 +39,7 @@ def row_tokens(columns: Sequence[pa.Array], what: str) -> Weights:
     if not any(_has_text(column.type) for column in columns):
         found = ", ".join(str(column.type) for column in columns) or "none"
         raise InvalidArgumentError(
-            f"{what}: max_batch_tokens counts text, and no column it is given holds any (types: {found}). "
+            f"{what}: max_batch_tokens counts text, and no argument has any (types: {found}). "
             "Give batch_weight=, a function that returns one number a row, or use max_batch_bytes."
         )
     nbytes = sum((_summed(column, _no_text) for column in columns), np.float64(0))
@@ -47,7 +47,7 @@ def row_tokens(columns: Sequence[pa.Array], what: str) -> Weights:
 
 
 def checked_weights(weights: Any, num_rows: int, what: str) -> Weights:
-    """Return what a weight function gave as numbers, or say what is wrong with it."""
+    """Return the result of ``batch_weight`` as numbers, or raise an error."""
     start = f"{what}: batch_weight returned"
     if not hasattr(weights, "__len__") or isinstance(weights, (str, bytes, dict)):
         raise TypeMismatchError(f"{start} {type(weights).__name__}; return a list or array with one number a row")
@@ -66,9 +66,9 @@ def checked_weights(weights: Any, num_rows: int, what: str) -> Weights:
 
 
 def _summed(array: pa.Array, known: Callable[[pa.DataType], float | None]) -> Weights:
-    """Return the weight of each value, added up over what a list or a struct holds.
+    """Return the weight of each value, the sum of its parts for lists and structs.
 
-    ``known`` gives what every value of a type weighs; None for one that must be looked at, where bytes are counted.
+    ``known`` returns the weight of every value of a type, None if the bytes of each must be counted.
     """
     weight = known(array.type)
     if weight is not None or not len(array):
@@ -105,7 +105,7 @@ def _by_offsets(offsets: npt.NDArray[Any], weights: Weights) -> Weights:
 
 
 def _fixed_nbytes(dtype: pa.DataType) -> float | None:
-    """Return what every value of a type takes; None if they differ."""
+    """Return the size of all values of a type, None if they differ."""
     if isinstance(dtype, pa.BaseExtensionType):
         return _fixed_nbytes(dtype.storage_type)
     if pt.is_fixed_size_list(dtype):

@@ -56,7 +56,7 @@ def test_tokens_of_all_texts_add_up() -> None:
 
 @pytest.mark.parametrize("columns", [[pa.array([1])], []])
 def test_tokens_need_text(columns: list[pa.Array]) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"f: max_batch_tokens counts text, and no column"):
+    with pytest.raises(InvalidArgumentError, match=r"f: max_batch_tokens counts text, and no argument"):
         row_tokens(columns, "f")
 
 

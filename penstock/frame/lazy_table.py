@@ -1,4 +1,4 @@
-"""``Frame``, the base of ``DataFrame``: one plan node, how to run it, and the errors and stats of the last run."""
+"""``LazyTable``, the base of ``DataFrame``: one plan node, how to run it, and the errors and stats of the last run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ColumnNames(list[str]):
         return self
 
 
-class Frame:
+class LazyTable:
     """A lazy table without verbs. The classes derived from it add them, one family each."""
 
     def __init__(self, plan: Plan) -> None:
@@ -34,7 +34,7 @@ class Frame:
         self._preview: pa.Table | None = None
         self._errors: ErrorLog | None = None  # of the last run
         self._stats: Stats | None = None  # of the last run
-        self._stats_owner: Frame | None = None  # receives errors() and stats() instead of this one
+        self._stats_owner: LazyTable | None = None  # receives errors() and stats() instead of this one
 
     def _with(self, plan: Plan) -> Self:
         return type(self)(plan)
