@@ -47,8 +47,8 @@ class WriteVerbs(ResultVerbs):
     ) -> Self:
         """Run the query and write its rows as Parquet files into a folder; returns the list of files.
 
-        Nothing is visible in the folder before all is written. ``mode`` says what to do with a folder that holds data:
-        refuse (``create``), add to it (``append``), or replace it once the new data is complete (``overwrite``).
+        Nothing is visible in the folder before all is written. If the folder holds data, ``mode`` decides: raise an
+        error (``create``), add to it (``append``), or replace it once the new data is complete (``overwrite``).
         """
         options = options_of(locals(), "path")
         from penstock.io.formats.parquet import parquet_sink
@@ -128,8 +128,8 @@ class WriteVerbs(ResultVerbs):
     ) -> Self:
         """Run the query and write its rows as a table of a database; ``conn`` is as in ``read_sql``.
 
-        All rows become visible in one transaction, at the end. ``mode`` says what to do with a table that exists:
-        refuse (``create``), add to it (``append``), or replace it with its indexes and grants (``overwrite``).
+        All rows become visible in one transaction, at the end. If the table exists, ``mode`` decides: raise an error
+        (``create``), add to it (``append``), or replace it with its indexes and grants (``overwrite``).
         """
         from penstock.io.tables.sql.sink import sql_sink
 
@@ -147,9 +147,9 @@ class WriteVerbs(ResultVerbs):
         job_dir: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> Self:
-        """Run the query and write its rows as a Lance dataset, in one commit; returns what the dataset then holds.
+        """Run the query and write its rows as a Lance dataset, in one commit; returns the new content.
 
-        ``mode`` is as in ``write_parquet``; what was there stays as an earlier version. Other options, such as
+        ``mode`` is as in ``write_parquet``; the previous content stays as an earlier version. Other options, such as
         ``max_rows_per_file`` and ``data_storage_version``, go to Lance's writer.
         """
         from penstock.io.tables.lance import lance_sink
@@ -175,8 +175,8 @@ class WriteVerbs(ResultVerbs):
     ) -> Self:
         """Run the query and write its rows as Parquet files into a Hugging Face dataset, in one commit.
 
-        They are added to the split's files, or with ``overwrite`` take their place. The repository is made if there is
-        none. Until the upload the files are in a temporary folder. The token is as in ``read_huggingface``.
+        They are added to the split's files, or replace them with ``overwrite``. The repository is created if it does
+        not exist. Until the upload the files are in a temporary folder. The token is as in ``read_huggingface``.
         """
         options = options_of(locals(), "repo", "resume", "budget", "job_dir")
         from penstock.io.tables.huggingface import hub_sink
@@ -201,11 +201,11 @@ class WriteVerbs(ResultVerbs):
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Run the query and write each row as a document of a turbopuffer namespace; returns how many went to each.
+        """Run the query and write each row as a document of a turbopuffer namespace; returns the number in each.
 
         ``id_column`` and ``vector_column`` name the columns that become ``id`` and ``vector``; all others are
-        attributes. An expression as ``namespace`` names that of each row. ``schema`` is turbopuffer's, of attributes.
-        Documents are visible as they are written; they are written by id, so a failed write can be run again.
+        attributes, with the types in ``schema``. An expression as ``namespace`` gives the namespace of each row.
+        Documents are visible as they are written, by id, so a failed write can be run again.
         """
         from penstock.io.tables.turbopuffer import NAMESPACE, turbopuffer_sink
 
@@ -231,7 +231,7 @@ class WriteVerbs(ResultVerbs):
         resume: Resume = False,
         budget: float | None = None,
     ) -> Self:
-        """Run the query and write the images of a column into a folder, a file each; null has none.
+        """Run the query and write the images of a column into a folder, one file each, none for null.
 
         ``file_format`` and ``quality`` are those of ``encode_image``, ``mode`` that of ``write_parquet``.
         """
@@ -252,9 +252,9 @@ class WriteVerbs(ResultVerbs):
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Run the query and put its rows into a sink of your own; returns what its ``commit`` says.
+        """Run the query and write its rows into a custom sink; returns the result of its ``commit``.
 
-        With ``resume`` the rows are first made into files in ``job_dir``, which then go into the sink together.
+        With ``resume`` the rows are first written to files in ``job_dir``, then to the sink at once.
         """
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")

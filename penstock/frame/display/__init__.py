@@ -1,4 +1,4 @@
-"""Tables as people see them: on a terminal and in a notebook. Nothing the data holds can reach either but as text."""
+"""Tables on a terminal and in a notebook. All data is shown as text; none is interpreted."""
 
 from __future__ import annotations
 

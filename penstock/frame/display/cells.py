@@ -1,4 +1,4 @@
-"""One value as text. It is read only as far as it is shown, so a cell of a gigabyte costs no more than a short one."""
+"""One value as text. Only the part that is shown is read, so a value of a gigabyte costs no more than a short one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from penstock.types.extension import IMAGE_MODES
 
 
 def cell_text(value: pa.Scalar, max_width: int, newline: str = "⏎") -> str:
-    """Return a value as text on one line: all of it where it fits ``max_width`` cells, else somewhat more than fits."""
+    """Return a value as one line of text: all of it if it fits into ``max_width`` cells, else a little more."""
     text = _text(value, 4 * max_width)
     return "None" if text is None else visible_text(text, newline)
 
 
 def _text(value: pa.Scalar, limit: int) -> str | None:
-    """Return a value as text, which may end after ``limit`` characters; None for null."""
+    """Return a value as text, possibly cut after ``limit`` characters; None for null."""
     if not value.is_valid:
         return None
     match value:
@@ -61,7 +61,7 @@ def _text(value: pa.Scalar, limit: int) -> str | None:
 
 
 def _real(value: float) -> str:
-    """Return a number to six significant digits, never looking like a whole number of another type.
+    """Return a number with six significant digits, with a decimal point, so that it differs from an integer.
 
     >>> _real(0.1 + 0.2), _real(2.0), _real(1234567.5), _real(1e-9)
     ('0.3', '2.0', '1.23457e+06', '1e-09')
@@ -71,7 +71,7 @@ def _real(value: float) -> str:
 
 
 def _json(value: pa.Scalar, limit: int) -> str:
-    """Return a value inside a list, struct or map: as JSON where JSON has it."""
+    """Return a value inside a list, struct or map, as JSON if possible."""
     text = _text(value, limit)
     if text is None:
         return "null"
@@ -80,7 +80,7 @@ def _json(value: pa.Scalar, limit: int) -> str:
 
 
 def _joined(opening: str, parts: Iterable[str], closing: str, limit: int) -> str:
-    """Return the parts with commas between, as many as it takes to pass ``limit``."""
+    """Return the parts with commas between, up to about ``limit`` characters."""
     texts: list[str] = []
     length = 0
     for part in parts:
@@ -94,7 +94,7 @@ def _joined(opening: str, parts: Iterable[str], closing: str, limit: int) -> str
 def _string(value: pa.Scalar, limit: int) -> str:
     buffer = value.as_buffer()
     is_whole = buffer.size <= 4 * limit
-    # An incremental decoder holds back a character that the cut divides.
+    # An incremental decoder ignores a character that is cut in two.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(buffer.slice(0, min(buffer.size, 4 * limit)).to_pybytes(), final=is_whole)
     return text if is_whole and len(text) <= limit else text[:limit] + ELLIPSIS
@@ -109,7 +109,7 @@ def _bytes(value: pa.Scalar, limit: int) -> str:
 def _moment(value: pa.Scalar) -> str:
     try:
         text = str(value.cast(pa.string()).as_py())
-    except pa.ArrowException:  # a timezone that this machine does not know
+    except pa.ArrowException:  # this machine does not know the time zone
         text = str(pa.scalar(value.value, pa.timestamp(value.type.unit)).cast(pa.string()).as_py()) + "Z"
     return re.sub(r"\.0+(?=$|Z|[+-])", "", text)
 
@@ -150,11 +150,11 @@ def _extension(value: pa.ExtensionScalar, limit: int) -> str | None:
 
 
 class _NeedsClassError(Exception):
-    """A pickle holds more than plain values; the argument is the class it names."""
+    """A pickle needs a class; the argument is its name."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Loads numbers, text and containers, and runs no code: looking at a file must not execute what it holds."""
+    """Loads numbers, text and containers only, since showing a file must not run code in it."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise _NeedsClassError(f"{module}.{name}")
@@ -170,7 +170,7 @@ def _python(pickled: pa.Buffer, limit: int) -> str:
     except _NeedsClassError as needs:
         name = str(needs)
         return f"<python {size}>" if name.startswith("cloudpickle") else f"<python {clipped(name, 80)}, {size}>"
-    except Exception:  # what a damaged pickle raises is anyone's guess
+    except Exception:  # a damaged pickle may raise anything
         return f"<python {size}>"
 
 

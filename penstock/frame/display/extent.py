@@ -1,4 +1,4 @@
-"""How much of a table is shown."""
+"""The part of a table that is shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.observe.text import format_count
 
 
 def format_footer(num_rows: int, total_rows: int | None, num_columns: int) -> str:
-    """Return the line that says how much of the data is shown.
+    """Return a line with the number of rows shown and the total.
 
     >>> format_footer(8, 1000, 3), format_footer(8, None, 3), format_footer(8, 8, 3)
     ('(showing first 8 of 1,000 rows)', '(showing first 8 rows)', '(8 rows)')

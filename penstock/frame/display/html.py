@@ -1,4 +1,4 @@
-"""Tables in a notebook: self-contained HTML in which data is never anything but text."""
+"""Tables in a notebook: self-contained HTML. All data is escaped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.types import DataType, Schema
 MAX_HTML_COLUMNS = 50
 MAX_TITLE_LENGTH = 2_000
 
-# Colours are the page's own, thinned: one table serves light and dark notebooks.
+# Colours are transparent shades of the page's own, so that they suit light and dark notebooks.
 _TABLE = "border-collapse:collapse;border:0;margin:0;font-size:13px;line-height:1.45"
 _TH = "padding:4px 12px;border:0;border-bottom:1px solid rgba(128,128,128,.55);vertical-align:bottom;font-weight:600"
 _TD = "padding:4px 12px;border:0;border-bottom:1px solid rgba(128,128,128,.18);vertical-align:top"
@@ -27,7 +27,7 @@ _FAINT = "opacity:.6;font-size:12px"
 
 
 def render_html(table: pa.Table, schema: Schema, *, total_rows: int | None = None, max_width: int = 100) -> str:
-    """Return a self-contained HTML table for ``_repr_html_``; longer text than ``max_width`` is in a tooltip."""
+    """Return a self-contained HTML table for ``_repr_html_``; text longer than ``max_width`` is in a tooltip."""
     require_positive("max_width", max_width)
     footer = f'<div style="{_FAINT};padding:4px 12px">{format_footer(table.num_rows, total_rows, len(schema))}</div>'
     if len(schema) == 0:
@@ -86,7 +86,7 @@ def _header_html(name: str, dtype: str, side: str) -> str:
 
 
 def cell_html(value: pa.Scalar, dtype: DataType, max_width: int = 100) -> str:
-    """Return the content of one cell: a picture where it is an image, text otherwise."""
+    """Return the content of one cell: a thumbnail of an image, or text."""
     if not value.is_valid:
         return '<span style="opacity:.5;font-style:italic">None</span>'
     text = cell_text(value, max_width)

@@ -1,4 +1,4 @@
-"""Tables on a terminal: aligned, cut to its width, in plain text or a few styles."""
+"""Tables on a terminal: aligned text, fitted to its width, in several styles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.frame.display.html import render_html
 from penstock.observe.text import ELLIPSIS, cell_width, fit, format_count, visible_text
 from penstock.types import Schema
 
-MIN_COLUMN_WIDTH = 12  # text is not squeezed below this to make room for more columns
+MIN_COLUMN_WIDTH = 12  # text is not narrowed below this to show more columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ ALIGNMENTS: dict[str, Callable[[str, int], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What a stream can show; ``width`` is None where lines have no end, as in a file."""
+    """The abilities of a stream; ``width`` is None if lines may have any length, as in a file."""
 
     width: int | None
     has_color: bool
 
 
 def terminal_of(stream: TextIO) -> Terminal:
-    """Return what ``stream`` can show, honouring ``COLUMNS``, ``NO_COLOR`` and ``TERM=dumb``."""
+    """Return the abilities of ``stream``, honouring ``COLUMNS``, ``NO_COLOR`` and ``TERM=dumb``."""
     if not stream.isatty():
         return Terminal(None, False)
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
@@ -70,7 +70,7 @@ def terminal_of(stream: TextIO) -> Terminal:
 
 
 def print_table(table: pa.Table, schema: Schema, *, file: TextIO | None = None, **options: Any) -> None:
-    """Print a table as wide and as colourful as ``file`` (standard output) allows; options as in ``render_text``."""
+    """Print a table with the width and colours of ``file`` (standard output); options as in ``render_text``."""
     stream = file or sys.stdout
     terminal = terminal_of(stream)
     options = {"terminal_width": terminal.width, "color": terminal.has_color} | options
@@ -86,7 +86,7 @@ class _Column:
     cells: Sequence[str]
     is_null: Sequence[bool]
     align: str
-    is_elastic: bool  # text may be squeezed to make room; a number or a date would be of no use
+    is_elastic: bool  # may be narrowed: text, but not numbers or dates
     width: int
 
 
@@ -102,11 +102,11 @@ def render_text(
     verbose: bool | None = None,
     align: str | None = "auto",
 ) -> str:
-    """Return an aligned table of all rows of ``table``, with a line below that says how many rows there are.
+    """Return an aligned table of all rows of ``table``, with the number of rows below it.
 
-    ``total_rows`` is the number of rows the table was cut from, None if that is not known. No column is wider than
-    ``max_width`` cells. Where ``terminal_width`` is given, text columns are narrowed to fit it, and then columns in
-    the middle left out. ``verbose`` says whether the types are shown; by default they are, except in Markdown.
+    ``total_rows`` is the number of rows of the whole result, None if unknown. No column is wider than ``max_width``
+    cells. To fit ``terminal_width``, text columns are narrowed first, then columns in the middle are hidden.
+    ``verbose`` shows the types; by default all formats except Markdown do.
 
     >>> table = pa.table({"id": [1, 20], "text": ["a", None]})
     >>> print(render_text(table, Schema.from_arrow(table.schema), total_rows=1000))
@@ -136,7 +136,7 @@ def render_text(
 
 
 def check_format(format: str | None) -> str:
-    """Return a known table style, or say which there are."""
+    """Return a known table style, or raise an error that lists them."""
     return _known("format", format or "default", FORMATS)
 
 
@@ -151,9 +151,9 @@ def _known(what: str, value: str, options: Iterable[str]) -> str:
 def _shown_columns(
     table: pa.Table, schema: Schema, box: Box, max_width: int, terminal_width: int | None, align: str, verbose: bool
 ) -> list[_Column]:
-    """Return the columns that fit, each as wide as it will be drawn."""
+    """Return the columns that fit, each with its final width."""
     num_columns = len(schema)
-    # A column takes at least four cells: those that could never be shown are not even read.
+    # A column takes at least four cells. Columns that cannot fit are not read.
     keep = num_columns if terminal_width is None else min(num_columns, terminal_width // 4 + 1)
     kept = ends(range(num_columns), keep)
     columns = {position: _column(table, schema, position, max_width, align, verbose) for position in kept}
@@ -192,7 +192,7 @@ def _column(table: pa.Table, schema: Schema, position: int, max_width: int, alig
 
 
 def _elided(num_hidden: int, num_rows: int, verbose: bool) -> _Column:
-    """Return the column that stands for those left out."""
+    """Return the column that stands for the hidden columns."""
     note = f"(+{format_count(num_hidden, 'column')})"
     name, dtype = (ELLIPSIS, note) if verbose else (f"{ELLIPSIS} {note}", "")
     return _Column(name, dtype, [ELLIPSIS] * num_rows, [False] * num_rows, "left", False, max(len(name), len(dtype)))
@@ -218,7 +218,7 @@ def _for_markdown(column: _Column) -> _Column:
 
 
 def _markdown_text(text: str) -> str:
-    """Return ``text`` with what would end the cell, start a tag or make a link taken literally."""
+    """Return ``text`` with escaped characters that would end the cell, start a tag or make a link."""
     return re.sub(r"[\\|<]|(?<=\])\(", r"\\\g<0>", text)
 
 

@@ -1,4 +1,4 @@
-"""Images as small pictures inside a page: no file, no request, and nothing of the data but pixels."""
+"""Images as thumbnails inside a page, without files or requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.media.images.encode import encoded, holds
 from penstock.media.images.pixels import resize_into
 
 MAX_SIDE = 100  # pixels
-MIN_SIDE = 32  # shown so large at least, with its pixels to be seen
+MIN_SIDE = 32  # smaller images are enlarged, with visible pixels
 QUALITY = 85
 
 
 def thumbnail_html(pixels: np.ndarray[Any, Any], title: str) -> str | None:
-    """Return an ``<img>`` that holds the picture; None without the packages that images need. ``title`` is HTML."""
+    """Return an ``<img>`` with embedded data, None if the image packages are not installed. ``title`` is HTML."""
     try:
         small = _scaled_down(pixels)
         is_photo = max(small.shape[:2]) > MIN_SIDE and holds("JPEG", small.shape[2])

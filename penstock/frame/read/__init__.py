@@ -1,1 +1,1 @@
-"""Make a DataFrame: a file for each kind of origin."""
+"""Functions that make a DataFrame, one module for each kind of source."""

@@ -46,11 +46,11 @@ def read_parquet(
 ) -> DataFrame:
     """Read Parquet files: one path, a list, a pattern such as ``data/**/*.parquet``, or a folder with all below it.
 
-    The first file's columns rule: one that a later file lacks is null there. A column has the type that holds its
-    values in the first 32 files; those of later ones are cast. ``schema`` overrides types and adds columns; with
-    ``infer_schema=False`` it rules alone. ``columns`` reads only those named.
+    The columns are those of the first file; a column that a later file lacks is null there. A column has a type that
+    holds its values in the first 32 files; values of later files are cast. ``schema`` overrides types and adds columns;
+    with ``infer_schema=False`` it is the whole schema. ``columns`` reads only the named columns.
     ``file_path_column`` adds the path of each row's file, ``hive_partitioning`` the values in ``key=value`` folders.
-    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning. ``storage_options`` say how to reach
+    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning. ``storage_options`` are the options of
     object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``, ``anon`` (docs/FILES.md).
 
     >>> path = getfixture("tmp_path") / "numbers"
@@ -86,10 +86,10 @@ def read_csv(
 ) -> DataFrame:
     r"""Read CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``). Paths are as in ``read_parquet``.
 
-    Types are inferred from the beginning of the first file and then hold for all. Without headers the columns are
+    Types are inferred from the beginning of the first file and apply to all files. Without headers the columns are
     ``column_1``, ``column_2`` and so on, or with ``infer_schema=False`` the names in ``schema``, in order. Fields that
-    equal one of ``null_values`` and are not quoted are null. ``allow_variable_columns`` fills up short rows with nulls
-    and cuts long ones; without it they are an error. The other options are as in ``read_parquet``.
+    equal one of ``null_values`` and are not quoted are null. ``allow_variable_columns`` pads short rows with nulls and
+    truncates long ones; without it they are an error. The other options are as in ``read_parquet``.
 
     >>> path = getfixture("tmp_path") / "numbers.csv"
     >>> _ = path.write_text("a,b\n1,x\n2,\n")
@@ -125,10 +125,10 @@ def read_json(
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
 ) -> DataFrame:
-    r"""Read JSON files: one object a line, or one array of objects; which of them, the first character tells.
+    r"""Read JSON files: one object a line, or one array of objects, detected by the first character.
 
-    Types are inferred from the beginning of the first file; text stays text even where it looks like a date. Compressed
-    files are unpacked. The options are as in ``read_parquet``.
+    Types are inferred from the beginning of the first file; text that looks like a date stays text. Compressed files
+    are decompressed. The options are as in ``read_parquet``.
 
     >>> path = getfixture("tmp_path") / "numbers.jsonl"
     >>> _ = path.write_text('{"a": 1}\n{"a": 2, "b": [3]}\n')
@@ -179,9 +179,9 @@ def read_images(
 ) -> DataFrame:
     """Read image files (JPEG, PNG, WebP, GIF, BMP, TIFF) into the column ``image``, upright as EXIF says.
 
-    ``size`` is the height and width to resize to: with a ``mode``, a batch of images is then one array. ``mode`` of
-    None keeps each image's own. ``include_paths`` adds the column ``path``. ``scaled`` is as in ``decode_image``, and
-    paths and the other options are as in ``read_parquet``.
+    ``size`` is the height and width to resize to; together with a ``mode`` it makes a batch of images one array. A
+    ``mode`` of None keeps the mode of each image. ``include_paths`` adds the column ``path``. ``scaled`` is as in
+    ``decode_image``; paths and the other options are as in ``read_parquet``.
 
     >>> import numpy as np
     >>> folder = getfixture("tmp_path") / "images"
@@ -202,7 +202,8 @@ def read_images(
 def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
     """List files: the columns are ``path``, ``size`` in bytes, and ``num_rows``, which is null.
 
-    ``storage_options`` are remembered for the buckets of these files, so that ``download`` and functions can read them.
+    ``storage_options`` then apply to the buckets of these files everywhere, so that ``download`` and functions can read
+    them.
 
     >>> folder = getfixture("tmp_path")
     >>> _ = (folder / "a.txt").write_text("hello")
@@ -224,9 +225,9 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
 
 @refusing_unknown("from_files")
 def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
-    """List files as ``ps.File`` values in the column ``file``: one path, a list, a pattern or a folder. None is read.
+    """List files as ``ps.File`` values in the column ``file``: one path, a list, a pattern or a folder. Reads no file.
 
-    ``storage_options`` are remembered for the buckets of these files, so that functions can read them.
+    ``storage_options`` then apply to the buckets of these files everywhere, so that functions can read them.
 
     >>> folder = getfixture("tmp_path")
     >>> _ = (folder / "a.txt").write_text("hello")
@@ -255,8 +256,8 @@ def read_binary_files(
 ) -> DataFrame:
     """Read whole files into the column ``bytes``, a row a file; paths are as in ``read_parquet``.
 
-    ``include_paths`` adds the column ``path``, ``file_path_column`` one of another name. Files are read as ``download``
-    reads them: ``max_connections`` at once, and with ``on_error="null"`` one that cannot be read is null.
+    ``include_paths`` adds the column ``path``, ``file_path_column`` the same under another name. Files are read as by
+    ``download``: ``max_connections`` at once, and with ``on_error="null"`` an unreadable file is null.
 
     >>> folder = getfixture("tmp_path")
     >>> _ = (folder / "a.bin").write_bytes(b"hello")
@@ -268,7 +269,7 @@ def read_binary_files(
 
     name = file_path_column or "path"
     if name == "bytes":
-        raise InvalidArgumentError("file_path_column='bytes' is the column of contents; choose another name.")
+        raise InvalidArgumentError("file_path_column='bytes' is the column of the contents; choose another name.")
     files = find_files(path, storage_options=storage_options)
     urls = pa.array([file.url for file in files], pa.string())
     listing = from_table(pa.table([urls], names=[name]), "read_binary_files", files)

@@ -1,4 +1,4 @@
-"""Make a DataFrame from sound, video and PDF files."""
+"""Make a DataFrame from audio, video and PDF files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
-from penstock.plan.nodes import Scan
+from penstock.frame.read.files import read_file_format
+from penstock.frame.read.memory import from_table
 from penstock.types.plain import arrow_array
 from penstock.udf.options import check_whole, refusing_unknown
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Options = Mapping[str, Any] | None
 
 PAGES_PER_TASK = 4
-"""Page images made at a time: what a PDF of any length takes in memory, and how its pages are shared among workers."""
+"""Pages rendered in one task. Limits the memory for a long PDF, and lets workers share its pages."""
 
 
 @refusing_unknown("read_audio")
@@ -34,32 +35,27 @@ def read_audio(
     ignore_corrupt_files: bool = False,
     storage_options: Options = None,
 ) -> DataFrame:
-    """Read sound files, a row each: ``amplitude``, float32 of shape ``(channels, frames)``, and ``sample_rate``.
+    """Read audio files, one row each: ``amplitude``, float32 of shape ``(channels, frames)``, and ``sample_rate``.
 
     With ``sample_rate`` they are resampled to it, with ``mono`` their channels are averaged. ``include_paths`` adds the
-    column ``path``, ``file_path_column`` the same under another name. ``ignore_corrupt_files`` skips what cannot be
-    decoded, with a warning.
+    column ``path``, ``file_path_column`` the same under another name. ``ignore_corrupt_files`` skips files that
+    cannot be decoded, with a warning.
 
     >>> df = ps.read_audio(getfixture("tone"))
     >>> row = df.to_pylist()[0]
     >>> row["amplitude"].shape, row["sample_rate"]
     ((1, 8000), 8000)
     """
-    from penstock.io.file_source import FileSource
     from penstock.media.formats import AudioFormat
     from penstock.media.sources import require
 
     require("soundfile", "audio", "read_audio")
     if sample_rate is not None:
         check_whole("read_audio", "sample_rate", sample_rate, 1)
-    source = FileSource(
-        AudioFormat(sample_rate, mono),
-        path,
-        file_path_column=file_path_column or ("path" if include_paths else None),
-        ignore_corrupt_files=ignore_corrupt_files,
-        storage_options=storage_options,
-    )
-    return DataFrame(Scan(source))
+    return read_file_format(
+        AudioFormat(sample_rate, mono), path, file_path_column=file_path_column or ("path" if include_paths else None),
+        ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
+    )  # fmt: skip
 
 
 @refusing_unknown("read_video_frames")
@@ -75,32 +71,29 @@ def read_video_frames(
     ignore_corrupt_files: bool = False,
     storage_options: Options = None,
 ) -> DataFrame:
-    """Read videos, a row a frame, as they are decoded: a video never lies in memory as a whole.
+    """Read videos, one row a frame, while they are decoded, so that a video is never in memory as a whole.
 
     The columns are ``path``, ``frame_index``, ``frame_time`` in seconds, ``frame_time_base``, ``frame_pts``,
     ``frame_dts``, ``frame_duration``, ``is_key_frame`` and ``data``, the image; with a height and a width, all images
     have one shape. If ``data`` is not used, frames are not converted.
 
-    ``is_key_frame=True`` decodes key frames only. ``sample_interval_seconds`` takes the first frame at or after each
-    interval, and skips what lies between where the container has an index. In both cases ``frame_index`` follows from
-    the frame's time and the average rate; otherwise frames are counted. ``ignore_corrupt_files`` gives the frames up to
-    the place where a video cannot be decoded, with a warning.
+    ``is_key_frame=True`` decodes key frames only. ``sample_interval_seconds`` takes the first frame of each interval,
+    and skips the frames between if the container has an index. In both cases ``frame_index`` is computed from the
+    frame's time and the average rate; otherwise frames are counted. ``ignore_corrupt_files`` returns the frames before
+    the first decoding error, with a warning.
 
     >>> df = ps.read_video_frames(getfixture("clip"), image_height=24, image_width=32, is_key_frame=True)
     >>> df.select("frame_index", "frame_time").to_pydict()
     {'frame_index': [0, 5, 10, 15], 'frame_time': [0.0, 0.5, 1.0, 1.5]}
     """
-    from penstock.io.file_source import FileSource
     from penstock.media.formats import VideoFramesFormat
     from penstock.media.sources import require
     from penstock.media.video import FrameChoice
 
     require("av", "video", "read_video_frames")
     choice = FrameChoice(start_time, end_time, sample_interval_seconds, is_key_frame, image_width, image_height)
-    source = FileSource(
-        VideoFramesFormat(choice), path, ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options
-    )
-    return DataFrame(Scan(source))
+    options = {"ignore_corrupt_files": ignore_corrupt_files, "storage_options": storage_options}
+    return read_file_format(VideoFramesFormat(choice), path, **options)
 
 
 @refusing_unknown("read_pdf")
@@ -114,17 +107,16 @@ def read_pdf(
     use_process: bool = True,
     storage_options: Options = None,
 ) -> DataFrame:
-    """Read PDFs, a row a page: ``path``, ``page_number`` from 1, ``text`` and, if asked for, ``image``.
+    """Read PDFs, one row a page: ``path``, ``page_number`` from 1, ``text`` and, with ``images=True``, ``image``.
 
-    The options are those of ``pdf_pages``. Page images are made a few at a time, so a PDF may have any number of pages.
-    A PDF that fails gives, with ``on_error="null"``, one row with its path and nulls, and is recorded in ``errors()``.
+    The options are those of ``pdf_pages``. Pages are rendered a few at a time, so a PDF may have any number of pages.
+    With ``on_error="null"`` a failed PDF gives one row with its path and nulls, and is recorded in ``errors()``.
 
     >>> ps.read_pdf(getfixture("booklet"), use_process=False).select("page_number", "text").to_pydict()
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
     """
     from penstock.functions.media import page_ranges, pages_call
     from penstock.io.files import find_files
-    from penstock.io.memory import MemorySource
     from penstock.media.sources import SourceAccess, require
     from penstock.storage.access import ANYTHING
     from penstock.storage.options import StorageOptions
@@ -132,7 +124,7 @@ def read_pdf(
     require("pypdfium2", "pdf", "read_pdf")
     files = find_files(path, (".pdf",), storage_options)
     paths = pa.table({"path": arrow_array([file.url for file in files], pa.string())})
-    df = DataFrame(Scan(MemorySource.from_table(paths, f"read_pdf({files[0]})", files)))
+    df = from_table(paths, f"read_pdf({files[0]})", files)
     options: dict[str, Any] = {
         "password": password,
         "on_error": on_error,

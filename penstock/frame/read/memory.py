@@ -1,4 +1,4 @@
-"""Make a DataFrame of data in memory, of a range of numbers, or of a source of your own."""
+"""Make a DataFrame from data in memory, a range of numbers, or a custom source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_source(source: Source) -> DataFrame:
-    """Read from a source of your own: any object with the methods of ``ps.Source``.
+    """Read from a custom source: any object with the methods of ``ps.Source``.
 
     >>> import pyarrow as pa
     >>> from penstock.io.memory import MemorySource
@@ -73,7 +73,7 @@ def from_pylist(data: Sequence[Mapping[str, Any]]) -> DataFrame:
 
 
 def from_items(items: Sequence[Any]) -> DataFrame:
-    """Make a DataFrame from values: dicts give their keys as columns, anything else the column ``item``.
+    """Make a DataFrame from values: the keys of dicts become columns, other values the column ``item``.
 
     >>> ps.from_items([1, 2]).to_pydict()
     {'item': [1, 2]}
@@ -87,7 +87,7 @@ def from_items(items: Sequence[Any]) -> DataFrame:
 def from_arrow(data: Any) -> DataFrame:
     """Make a DataFrame from a pyarrow Table, RecordBatch or RecordBatchReader, or a list of them.
 
-    A reader is read into memory. Anything else that exports an Arrow stream (``__arrow_c_stream__``) works as well.
+    A reader is read into memory. Other objects that export an Arrow stream (``__arrow_c_stream__``) work too.
 
     >>> import pyarrow as pa
     >>> ps.from_arrow(pa.table({"a": [1]})).to_pydict()
@@ -104,7 +104,7 @@ def from_arrow(data: Any) -> DataFrame:
 
 
 def from_pandas(data: pd.DataFrame | list[pd.DataFrame]) -> DataFrame:
-    """Make a DataFrame from one of pandas, or a list of them; the index is left out.
+    """Make a DataFrame from a pandas DataFrame, or a list of them; the index is ignored.
 
     >>> import pandas as pd
     >>> ps.from_pandas(pd.DataFrame({"a": [1]})).to_pydict()
@@ -123,8 +123,8 @@ def from_pandas(data: pd.DataFrame | list[pd.DataFrame]) -> DataFrame:
 def from_numpy(data: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]] | Mapping[str, Any]) -> DataFrame:
     """Make a DataFrame from an ndarray, whose first dimension is the rows of the column ``data``.
 
-    A list of arrays is laid end to end; a dict of arrays gives its keys as columns. More than one dimension makes a
-    column of tensors.
+    A list of arrays is concatenated; the keys of a dict of arrays become columns. Arrays with more than one dimension
+    become a column of tensors.
 
     >>> import numpy as np
     >>> ps.from_numpy(np.arange(3)).to_pydict()
@@ -146,7 +146,7 @@ def from_numpy(data: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]] | Map
 def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
     """Make a DataFrame of the whole numbers from ``start`` to below ``end``, in the column ``id``.
 
-    With one argument they begin at 0. The numbers are made as they are read, so a range of any length takes no memory.
+    With one argument they start at 0. The numbers are made while they are read, so a range takes no memory.
 
     >>> ps.range(3).to_pydict(), ps.range(2, 10, 4).to_pydict()
     ({'id': [0, 1, 2]}, {'id': [2, 6]})

@@ -35,8 +35,8 @@ def read_sql(
     ``conn`` is a URL, such as ``postgresql://user@host/database`` or ``sqlite:///file.db``, or a function that returns
     a connection of SQLAlchemy or of an ADBC driver. Credentials in it are never shown. PostgreSQL and SQLite are read
     through ADBC, other databases through SQLAlchemy. Columns, filters and limits become part of the query, unless
-    ``disable_pushdowns_to_sql``. With ``partition_col``, numbers, dates or timestamps, ``num_partitions`` ranges of it
-    are read at once, each by a query of its own. ``schema`` overrides the types found.
+    ``disable_pushdowns_to_sql``. With ``partition_col``, a column of numbers, dates or timestamps,
+    ``num_partitions`` ranges of it are read at once, each with its own query. ``schema`` overrides the types found.
 
     >>> path = getfixture("tmp_path") / "words.db"
     >>> url = f"sqlite:///{path}"
@@ -64,9 +64,9 @@ def read_lance(
     include_fragment_id: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Read a Lance dataset: the latest version, one by number or tag, or the one of a moment (``asof``).
+    """Read a Lance dataset: the latest version, a version by number or tag, or the version at a time (``asof``).
 
-    Columns, filters and limits are left to Lance. A task reads one fragment, or ``fragment_group_size`` of them;
+    Lance applies columns, filters and limits. A task reads one fragment, or ``fragment_group_size`` of them;
     ``include_fragment_id`` adds the column ``fragment_id``. The other options go to ``lance.dataset``.
 
     >>> path = getfixture("tmp_path") / "words.lance"
@@ -82,9 +82,9 @@ def read_lance(
 
 @refusing_unknown("read_deltalake")
 def read_deltalake(table: Any, *, version: Any = None, storage_options: Mapping[str, Any] | None = None) -> DataFrame:
-    """Read a Delta Lake table: a path, or a ``deltalake.DeltaTable``; ``version`` is a number or a moment.
+    """Read a Delta Lake table: a path, or a ``deltalake.DeltaTable``; ``version`` is a number or a time.
 
-    Files whose partition or statistics rule out the filter are not opened.
+    Files are skipped if their partition or statistics exclude the filter.
 
     >>> import deltalake, pyarrow as pa
     >>> path = getfixture("tmp_path") / "words"
@@ -106,9 +106,9 @@ def read_iceberg(
     tag: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Read an Iceberg table: one of PyIceberg's, or the path of its metadata file; as it is, or as of a snapshot.
+    """Read an Iceberg table: a PyIceberg table, or the path of a metadata file; the current state, or a snapshot.
 
-    Files whose partition or statistics rule out the filter are not opened. ``storage_options`` are PyIceberg's
+    Files are skipped if their partition or statistics exclude the filter. ``storage_options`` are PyIceberg's
     properties of the file system, for a path.
     """
     options = options_of(locals(), "table")
@@ -132,10 +132,10 @@ def read_webdataset(
 ) -> DataFrame:
     """Read WebDataset tar files: one row a sample, its key in ``__key__`` and its parts in columns named by extension.
 
-    ``decoder=True`` decodes ``txt`` to text, ``cls`` and the like to integers, and ``json``; images and all else stay
-    bytes. ``False`` leaves everything bytes; a function of a sample (a dict), or a list of them, decodes as it likes.
+    ``decoder=True`` decodes ``txt`` to text, ``cls`` and the like to integers, and ``json``; other parts, such
+    as images, stay bytes. ``False`` decodes nothing; a function of a sample (a dict), or a list of them, is applied.
     ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The columns are those of the first samples;
-    ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is refused.
+    ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is an error.
     ``train-{000..146}.tar`` names 147 shards, ``{train,val}.tar`` two.
 
     >>> import io, tarfile
@@ -169,7 +169,7 @@ def read_numpy(
 ) -> DataFrame:
     """Read .npy files: the first dimension of each array is the rows of the column ``data``.
 
-    ``include_paths`` adds each row's file as ``path``. Files of Python objects are refused, since they may run code.
+    ``include_paths`` adds each row's file as ``path``. Files with Python objects are an error, since they may run code.
 
     >>> import numpy as np
     >>> path = getfixture("tmp_path") / "a.npy"
@@ -194,10 +194,10 @@ def read_huggingface(
     revision: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    r"""Read a Hugging Face dataset: ``user/name``, an ``hf://`` path, or a local folder that is laid out like one.
+    r"""Read a Hugging Face dataset: ``user/name``, an ``hf://`` path, or a local folder with the same layout.
 
     The files are Parquet, or else JSON, CSV, text or WebDataset tar files, unless ``format`` says which; ``split``
-    picks those of a split by their names. A repository with none of them is read from the Parquet copy that the hub
+    picks those of a split by their names. A repository without such files is read from the Parquet copy that the hub
     makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in with
     ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
 
@@ -214,7 +214,7 @@ def read_huggingface(
 
 
 def from_huggingface(dataset: Any) -> DataFrame:
-    """Make a DataFrame from a ``datasets.Dataset`` or a streamed one; the rows are the dataset's own, not a copy.
+    """Make a DataFrame from a ``datasets.Dataset``, streamed or not, without a copy of its rows.
 
     >>> import datasets
     >>> ps.from_huggingface(datasets.Dataset.from_dict({"a": [1, 2]})).to_pydict()
@@ -228,8 +228,8 @@ def from_huggingface(dataset: Any) -> DataFrame:
 def from_torch(dataset: Any) -> DataFrame:
     """Make a DataFrame from a torch ``Dataset``, map-style or iterable: the column ``item`` holds its items.
 
-    A tuple becomes a struct with the fields ``_0``, ``_1`` and so on, a dict one with its keys. Items are made as they
-    are read; the type is that of the first.
+    A tuple becomes a struct with the fields ``_0``, ``_1`` and so on, a dict one with its keys. Items are made while
+    they are read; the first one determines the type.
 
     >>> import torch
     >>> ps.from_torch(torch.utils.data.TensorDataset(torch.arange(2), torch.arange(2) * 10)).to_pylist()
@@ -243,7 +243,7 @@ def from_torch(dataset: Any) -> DataFrame:
 def from_ray_dataset(dataset: Any) -> DataFrame:
     """Make a DataFrame from a ``ray.data.Dataset``, which is executed; its blocks stay in Ray's object store.
 
-    They are fetched as they are read, so that the driver never holds them all.
+    They are fetched while they are read, so that the driver never holds them all.
     """
     from penstock.io.tables.ray_dataset import RayDatasetSource
 
