@@ -1,4 +1,4 @@
-"""Rows with fates, and functions of every form that meet them. Apart from the tests: workers import it, and soon."""
+"""Rows that fail in different ways, and functions of every form. A module of its own, since workers import it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Options = dict[str, Any]
 
 
 class Fates:
-    """What becomes of each row ``a``; a flaky one fails the first time it is tried by a worker."""
+    """The fate of each row ``a``; a flaky row fails the first time that a worker tries it."""
 
     def __init__(self, fates: list[Fate]) -> None:
         self.fates = fates
@@ -146,4 +146,5 @@ FORMS: list[Callable[[ps.DataFrame, Fates, Options], ps.DataFrame]] = [
     *(func, func_async, generator, func_batch, func_batch_async, cls, method_batch),
     *(map_batches, map_batches_in_parts, map_rows, map_rows_async, flat_map, filter_rows),
 ]
-ON_LOOP = [func_async, func_batch_async]  # the driver's: these need no process
+IN_PROCESSES = [func, method_batch, map_batches_in_parts, map_rows_async, flat_map]
+"""One of each kind; ``test_deaths`` covers the others."""

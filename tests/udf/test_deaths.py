@@ -76,11 +76,8 @@ def test_raise_of_map_batches_names_the_row_too() -> None:
         ps.range(20).map_batches(fn, use_process=True).collect()
 
 
-@pytest.mark.parametrize(("die", "how"), DEATHS)
-def test_the_row_that_kills_is_null_and_the_others_keep_theirs(
-    die: Callable[[], None], how: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    double = ps.func(use_process=True, on_error="log")(deadly(die))
+def test_the_row_that_kills_is_null_and_the_others_keep_theirs(caplog: pytest.LogCaptureFixture) -> None:
+    double = ps.func(use_process=True, on_error="log")(deadly(segfault))
     with caplog.at_level(logging.WARNING, logger="penstock"):
         rows = ps.range(20).select("id", x=double(col("id"))).to_pydict()
     assert rows == {"id": list(range(20)), "x": [None if x == KILLER else 2 * x for x in range(20)]}
@@ -140,7 +137,7 @@ def count_and(die: Callable[[], None], folder: Path, num_deaths: int) -> Callabl
     return double
 
 
-@pytest.mark.parametrize(("num_deaths", "max_retries"), [(1, None), (1, 0), (1, 1), (3, 3)])
+@pytest.mark.parametrize(("num_deaths", "max_retries"), [(1, None), (3, 3)])
 def test_a_row_that_kills_a_few_times_is_tried_again(tmp_path: Path, num_deaths: int, max_retries: int | None) -> None:
     flaky = ps.func(use_process=True, max_retries=max_retries)(count_and(be_killed, tmp_path, num_deaths))
     assert ps.range(20).select(flaky(col("id"))).to_pydict() == {"id": [2 * x for x in range(20)]}

@@ -87,16 +87,15 @@ def test_a_record_says_all_there_is_to_know() -> None:
     assert "penstock/udf" not in trace
 
 
-@pytest.mark.parametrize("on_error", ["log", "ignore"])
 @pytest.mark.parametrize(
-    ("function", "is_batch", "use_process"),
+    ("function", "is_batch", "use_process", "on_error"),
     [
-        (odd_only, False, False),
-        (odd_only, False, True),
-        (odd_only_async, False, None),
-        (all_odd, True, False),
-        (all_odd, True, True),
-        (all_odd_async, True, None),
+        (odd_only, False, False, "log"),
+        (odd_only, False, True, "ignore"),
+        (odd_only_async, False, None, "ignore"),
+        (all_odd, True, False, "ignore"),
+        (all_odd, True, True, "log"),
+        (all_odd_async, True, None, "log"),
     ],
 )
 def test_each_null_is_recorded(
@@ -131,15 +130,14 @@ def test_a_result_that_does_not_fit_is_recorded_with_its_row(is_generator: bool)
     assert df.errors().to_pydict()["error_type"] == ["TypeMismatchError"]
 
 
-@pytest.mark.parametrize("use_process", [False, True])
 @pytest.mark.parametrize(
-    ("verb", "function"),
+    ("verb", "function", "use_process"),
     [
-        ("map", odd_row),
-        ("map", odd_row_async),
-        ("flat_map", lambda row: [odd_row(row)]),
-        ("map_batches", odd_batch),
-        ("map_batches", odd_batch_in_parts),
+        ("map", odd_row, False),
+        ("map", odd_row_async, True),
+        ("flat_map", lambda row: [odd_row(row)], False),
+        ("map_batches", odd_batch, False),
+        ("map_batches", odd_batch_in_parts, True),
     ],
 )
 def test_each_row_left_out_is_recorded(verb: str, function: Callable[..., Any], use_process: bool) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import penstock as ps
 from penstock.udf import retry
-from tests.udf.fates import FORMS, ON_LOOP, Fate, Fates, Options, map_rows
+from tests.udf.fates import FORMS, IN_PROCESSES, Fate, Fates, Options, map_rows
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -50,7 +50,7 @@ def test_without_retries_too(form: Callable[..., ps.DataFrame]) -> None:
     check(form, ["raises", "fine", "wrong type", "fine", "short", "raises"], 4, {"on_error": "ignore"})
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form not in ON_LOOP], ids=lambda form: form.__name__)
+@pytest.mark.parametrize("form", IN_PROCESSES, ids=lambda form: form.__name__)
 def test_in_processes_that_die_too(form: Callable[..., ps.DataFrame]) -> None:
     check(form, ["fine", "raises", "dies", "wrong type"], 4, {"on_error": "ignore", "use_process": True})
 
