@@ -134,7 +134,9 @@ class UdfCalls:
         self.lease = Lease(work)
         self._caller = open_caller(self.lease.function, self._sizes.is_too_large if spec.target.is_batch else never)
         self._prepared = self.lease.prepared
-        self._finish = None if self._prepared is None else open_caller(self._prepared.finish, never).function
+        self._finish = (
+            self._caller.function if self._prepared is None else open_caller(self._prepared.finish, never).function
+        )
         self._memo = FunctionMemo.open(spec)
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
@@ -227,13 +229,13 @@ class UdfCalls:
         self,
         batch: pa.RecordBatch,
         first_row: int,
-        function: Callable[..., Any] | None,
+        function: Callable[..., Any],
         rows: Sequence[int] | None = None,
         keys: Sequence[Any] | None = None,
     ) -> list[Any]:
         """Call ``function`` with all ``rows`` of the batch, and with their ``keys`` as first arguments, if given."""
         part = batch if rows is None or len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
-        if not part.num_rows or function is None:
+        if not part.num_rows:
             return []
 
         def fail(row: int, exc: BaseException) -> None:

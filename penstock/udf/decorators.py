@@ -15,10 +15,10 @@ from typing import Any
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, Unnest
-from penstock.expr.udf import BatchSize, OnError, UdfSpec
+from penstock.expr.udf import BatchSize, OnError, Target, UdfSpec
 from penstock.udf.options import BATCH_OPTIONS, CALL_OPTIONS, check_known, check_options, options_of, refusing_unknown
 from penstock.udf.parameters import parameter_hints, with_files
-from penstock.udf.specs import ClsObject, MethodOf, check_signature, make_spec
+from penstock.udf.specs import ClsObject, check_signature, make_spec
 
 _OPTIONS_ATTRIBUTE = "__penstock_options__"
 
@@ -288,7 +288,8 @@ class BoundMethod:
     @functools.cached_property
     def _spec(self) -> UdfSpec:
         owner = self._owner
-        method = MethodOf(owner._wrapped, *owner._init, self._name, owner._key)
+        init_args, init_kwargs = owner._init
+        method = Target(owner._wrapped, self._name, init_args, tuple(init_kwargs.items()), owner._key)
         return make_spec(self._function, self._options, is_batch=self._is_batch, method=method)
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ import collections.abc
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_origin
 
 from penstock.config import parse_bytes
@@ -39,6 +39,30 @@ def check_signature(function: Callable[..., Any], name: str, args: tuple[Any, ..
         raise InvalidArgumentError(f"{name}: {exc}; it is defined as {name}{signature}") from None
 
 
+def _common_parts(
+    name: str, options: Mapping[str, Any], workers: tuple[int, int | None], is_async: bool
+) -> dict[str, Any]:
+    """Return the fields that both kinds of specs have. ``map_batches`` calls cpus and gpus by the names of Ray Data."""
+    gpus = options.get("gpus") or options.get("num_gpus") or 0
+    memory, use_process = options.get("memory"), options.get("use_process")
+    resources = Resources(
+        cpus=options.get("cpus", options.get("num_cpus")),
+        gpus=gpus,
+        memory_bytes=None if memory is None else parse_bytes(memory),
+        min_workers=workers[0],
+        max_workers=workers[1],
+        use_process=use_process,
+        ray_options=tuple((options.get("ray_options") or {}).items()),
+    )
+    return {
+        "batch_size": options.get("batch_size", "auto"),
+        "limits": make_limits(name, options),
+        "resources": resources,
+        "policy": make_policy(name, options, can_stop=is_async or bool(use_process) or gpus > 0),
+        "cache": bool(options.get("cache")),
+    }
+
+
 def _is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
@@ -50,24 +74,15 @@ class ClsObject:
     """Base of the objects that ``cls`` makes, which ``map_batches`` does not take."""
 
 
-@dataclass(frozen=True, slots=True)
-class MethodOf:
-    """A method of a ``cls`` instance: its class and arguments, the name of the method, and the key of the instance."""
-
-    wrapped: type
-    init_args: tuple[Any, ...]
-    init_kwargs: dict[str, Any]
-    name: str
-    owner: str
-
-
 def make_spec(
-    function: Callable[..., Any], options: Mapping[str, Any], *, is_batch: bool = False, method: MethodOf | None = None
+    function: Callable[..., Any], options: Mapping[str, Any], *, is_batch: bool = False, method: Target | None = None
 ) -> UdfSpec:
-    """Return the spec of a function, or of a method."""
+    """Return the spec of a function, or of a method: then ``method`` has its class, and ``function`` its signature."""
     name = getattr(function, "__name__", type(function).__name__)
     if method is not None:
-        name = method.wrapped.__name__ if method.name == "__call__" else f"{method.wrapped.__name__}.{method.name}"
+        name = (
+            method.function.__name__ if method.method == "__call__" else f"{method.function.__name__}.{method.method}"
+        )
     check_options(name, options)
     hint = _return_hint(function)
     is_async = _is_async(function)
@@ -77,34 +92,19 @@ def make_spec(
     if is_async and options.get("use_process"):
         raise InvalidArgumentError(f"{name}: an async function runs on one event loop; use_process is not for it")
     is_generator = is_generator or (not is_batch and get_origin(hint) in _SEVERAL)
-    how: dict[str, Any] = {
-        "is_batch": is_batch,
-        "is_async": is_async,
-        "is_generator": is_generator,
-        "pil_parameters": pil_parameters(parameter_hints(function, is_method=method is not None)),
-    }
-    if method is None:
-        target = Target(function, **how)
-    else:
-        init_kwargs = tuple(method.init_kwargs.items())
-        target = Target(method.wrapped, method.name, method.init_args, init_kwargs, method.owner, **how)
-    gpus = options.get("gpus") or 0
+    target = replace(
+        method or Target(function),
+        is_batch=is_batch,
+        is_async=is_async,
+        is_generator=is_generator,
+        pil_parameters=pil_parameters(parameter_hints(function, is_method=method is not None)),
+    )
     return UdfSpec(
         name=name,
         target=target,
         return_dtype=_return_dtype(name, options.get("return_dtype"), hint, is_batch, is_generator),
-        batch_size=options.get("batch_size", "auto"),
-        limits=make_limits(name, options),
-        resources=Resources(
-            cpus=options.get("cpus"),
-            gpus=gpus,
-            max_workers=options.get("max_concurrency"),
-            use_process=options.get("use_process"),
-            ray_options=tuple((options.get("ray_options") or {}).items()),
-        ),
-        policy=make_policy(name, options, can_stop=is_async or bool(options.get("use_process")) or gpus > 0),
-        cache=bool(options.get("cache")),
         version=options.get("version"),
+        **_common_parts(name, options, (1, options.get("max_concurrency")), is_async),
     )
 
 
@@ -176,28 +176,16 @@ def make_batch_spec(
     check_options(verb, options)
     args, kwargs = tuple(options.get("fn_args") or ()), dict(options.get("fn_kwargs") or {})
     target = _batch_target(verb, fn, name, options, args, kwargs)
-    min_workers, max_workers = _worker_range(verb, options.get("compute"), options.get("concurrency"))
-    memory, gpus = options.get("memory"), options.get("num_gpus") or 0
+    workers = _worker_range(verb, options.get("compute"), options.get("concurrency"))
     return BatchSpec(
         name=name,
         verb=verb,
         target=target,
         args=args,
         kwargs=tuple(kwargs.items()),
-        batch_size=options.get("batch_size", "auto"),
         batch_format=checked_format(verb, options.get("batch_format", "default")),
         zero_copy=options.get("zero_copy_batch"),
-        limits=make_limits(verb, options),
-        resources=Resources(
-            cpus=options.get("num_cpus"),
-            gpus=gpus,
-            memory_bytes=None if memory is None else parse_bytes(memory),
-            min_workers=min_workers,
-            max_workers=max_workers,
-            use_process=options.get("use_process"),
-        ),
-        policy=make_policy(verb, options, can_stop=target.is_async or bool(options.get("use_process")) or gpus > 0),
-        cache=bool(options.get("cache")),
+        **_common_parts(verb, options, workers, target.is_async),
     )
 
 
