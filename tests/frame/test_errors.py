@@ -195,7 +195,10 @@ class Decorated:
             lambda df: df.map_batches(Model, fn_constructor_args="m", batch_format="np"),
             "batch_format='np' is not known",
         ),
-        (lambda df: df.map_batches(Model, fn_constructor_args="m", on_error="skip"), "must be one of 'raise', 'log', 'ign"),
+        (
+            lambda df: df.map_batches(Model, fn_constructor_args="m", on_error="skip"),
+            "must be one of 'raise', 'log', 'ign",
+        ),
         (
             lambda df: df.map_batches(Model, fn_constructor_args="m", concurrency=0),
             "concurrency is a number of 1 or more",
