@@ -22,3 +22,13 @@ def answers(provider: str) -> list[str]:
 def embeddings() -> int:
     column = embed_text(ps.col("q"), provider="openai", dimensions=8, batch_api=True, batch_poll_interval=0.05)
     return len(ps.from_pydict({"q": QUESTIONS}).select(column).to_pydict()["q"])
+
+
+def run(cache_dir: str, url: str, work: str) -> None:
+    """Run a query in a process that is killed."""
+    use(url)
+    with ps.config(cache_dir=cache_dir):
+        if work == "embeddings":
+            embeddings()
+        else:
+            answers(work)

@@ -20,7 +20,9 @@ import pytest
 
 import penstock as ps
 from penstock.testing import ModelServer, SeenRequest
+from tests.faults import one_job
 from tests.faults.killed_jobs import NUM_ROWS, Lane, make_inputs, rows_of
+from tests.forked import ForkedProcess
 from tests.jobs.helpers import num_safe, staged, wait_until
 
 MOST_UNDER_WAY = 4
@@ -117,19 +119,22 @@ class Runs:
         self.out, self.job = folder / "out", folder / "out" / "_penstock_job"
         make_inputs(folder / "in", "job")
 
-    def start(self, *, path: str = "", **options: Any) -> subprocess.Popen[str]:
-        given = {"kind": self.kind, "folder": str(self.folder), "url": self.url, **options}
-        environment = os.environ | (
-            {"PYTHONPATH": path + os.pathsep + os.environ.get("PYTHONPATH", "")} if path else {}
-        )
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.one_job", json.dumps(given)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+    def start(self, **options: Any) -> ForkedProcess:
+        return ForkedProcess(one_job.main, kind=self.kind, folder=str(self.folder), url=self.url, **options)
 
     def run(self, **options: Any) -> tuple[int, str]:
-        """Run to its end, and return the exit status and what it said."""
-        return _ended(self.start(**options))
+        """Run to its end, and return the exit status and the text on stderr."""
+        return self.start(**options).ended()
+
+    def run_with_path(self, path: str) -> tuple[int, str]:
+        """Run in a new interpreter that looks for modules in ``path`` first."""
+        given = {"kind": self.kind, "folder": str(self.folder), "url": self.url}
+        run = subprocess.run(
+            [sys.executable, "-m", "tests.faults.one_job", json.dumps(given)],
+            env=os.environ | {"PYTHONPATH": path + os.pathsep + os.environ.get("PYTHONPATH", "")},
+            capture_output=True, text=True, timeout=50,
+        )  # fmt: skip
+        return run.returncode, run.stderr
 
     def run_and_kill(self, server: ModelServer, num_requests: int, num_safe_rows: int = 1) -> None:
         """Kill it when the server has had so many requests and so many rows are safe."""
@@ -141,13 +146,8 @@ class Runs:
             )
         )
         process.kill()
-        status, said = _ended(process)
+        status, said = process.ended()
         assert status == -signal.SIGKILL, said
-
-
-def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = process.communicate(timeout=50)
-    return process.returncode, said
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_second_run_is_refused_and_the_first_is_unharmed(tmp_path: Path, serve
     assert f"JobRunningError: Another run is at work on the job in {str(runs.out)!r} (process {first.pid} on" in said
     assert first.poll() is None
     server.change(latency=0.0)
-    status, said = _ended(first)
+    status, said = first.ended()
     assert status == 0, said
     check_output("write_parquet", "job", str(runs.out))
     assert set(texts_asked(server).values()) == {1}
@@ -248,7 +248,7 @@ def test_a_server_dies_and_comes_back(tmp_path: Path, mortal_server: ModelServer
     server.die()
     wait_until(lambda: server.counts.in_flight == 0)
     server.come_back()
-    status, said = _ended(process)
+    status, said = process.ended()
     assert status == 0, said
     check_output("write_parquet", "job", str(runs.out))
     completed = Counter(asked_text(request) for request in server.requests if request.status == 200)
@@ -263,7 +263,7 @@ def test_a_server_that_stays_away_ends_a_job_that_goes_on_when_it_is_back(
     process = runs.start()
     wait_until(lambda: server.counts.completed >= NUM_ROWS // 3 or process.poll() is not None)
     server.die()
-    status, said = _ended(process)
+    status, said = process.ended()
     assert status == 1
     assert f"The job in {str(runs.out)!r} keeps what is done" in said
     server.come_back()
@@ -300,7 +300,7 @@ def test_the_clock_goes_backwards(tmp_path: Path, server: ModelServer) -> None:
     server.clear()
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK.replace("DAYS", "400"))
-    status, said = runs.run(path=str(tmp_path / "clock"))
+    status, said = runs.run_with_path(str(tmp_path / "clock"))
     assert status == 0, said
     check_output("write_lots", "job", str(runs.out))
     assert len(before & texts_asked(server)) < NUM_ROWS // 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,16 +12,9 @@ import pytest
 import penstock as ps
 from penstock.testing import BatchTiming, ModelServer, SeenRequest, faults
 from tests.ai.batch_submissions import batches, num_posted
-from tests.faults.batch_queries import QUESTIONS, answers, embeddings, use
+from tests.faults.batch_queries import QUESTIONS, answers, embeddings, run, use
+from tests.forked import ForkedProcess
 
-CHILD = """
-import sys
-import penstock as ps
-from tests.faults.batch_queries import answers, embeddings, use
-use(sys.argv[2])
-with ps.config(cache_dir=sys.argv[1]):
-    answers(sys.argv[3]) if sys.argv[3] != "embeddings" else embeddings()
-"""
 CREATING = {"openai": "/v1/batches", "anthropic": "/v1/messages/batches"}
 
 
@@ -36,16 +27,16 @@ def server(model_server: ModelServer, tmp_path: Path) -> Iterator[ModelServer]:
 
 def kill_when(server: ModelServer, tmp_path: Path, work: str, is_time: Callable[[list[SeenRequest]], bool]) -> None:
     """Run a query in a process of its own, and kill it when the server has seen what ``is_time`` looks for."""
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path), server.url, work])
+    child = ForkedProcess(run, str(tmp_path), server.url, work)
     try:
         deadline = time.monotonic() + 40
         while not is_time(server.requests):
-            assert child.poll() is None, "it ended before it was to be killed"
-            assert time.monotonic() < deadline, "what it was to be killed at did not happen"
+            assert child.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline, "the moment to kill it did not come"
             time.sleep(0.01)
     finally:
         child.kill()
-        child.wait()
+        child.ended()
 
 
 def num_created(requests: list[SeenRequest], provider: str) -> int:
