@@ -61,7 +61,7 @@ def test_killed_while_writing(output: Path, mode: str, calls: int) -> None:
     assert visible_files(output) == before
 
 
-def test_killed_before_the_journal_stands(output: Path) -> None:
+def test_killed_before_the_manifest_exists(output: Path) -> None:
     assert run_writer(output, "overwrite", 0, "rename") == -signal.SIGKILL
     assert values(output) == OLD
     recover(output)
@@ -105,7 +105,7 @@ def test_a_committed_write_counts_as_data_for_the_next_create(tmp_path: Path) ->
     assert values(root) == NEW
 
 
-def test_recovery_that_is_killed_itself_is_done_again(output: Path) -> None:
+def test_a_killed_recovery_is_repeated(output: Path) -> None:
     assert run_writer(output, "overwrite", 2, "rename") == -signal.SIGKILL
     assert run_writer(output, "append", 1, "write") == -signal.SIGKILL  # recovers first, then dies while writing
     recover(output)

@@ -78,7 +78,7 @@ def test_append_adds_under_new_names(tmp_path: Path) -> None:
     assert values(tmp_path) == [1, 2, 3]
 
 
-def test_overwrite_keeps_the_old_until_the_commit_and_then_deletes_just_that(tmp_path: Path) -> None:
+def test_overwrite_deletes_the_old_files_at_the_commit(tmp_path: Path) -> None:
     write_all(sink_to(tmp_path, partition_cols=("k",)), batch_of(a=[1, 2], k=["x", "y"]))
     (tmp_path / "notes.md").write_text("keep me")
     sink = sink_to(tmp_path, mode="overwrite")
@@ -483,6 +483,6 @@ def test_a_start_that_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("path", [None, 5, b"x"])
-def test_what_is_no_path_is_refused(path: Any) -> None:
+def test_a_path_of_another_type_is_refused(path: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"path=.* must name a folder"):
         ps.from_pydict({"a": [1]}).write_parquet(path)

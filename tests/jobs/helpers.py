@@ -1,4 +1,4 @@
-"""What the tests of jobs share: functions that count their calls and fail when told to, and what a folder holds."""
+"""Helpers of the tests of jobs: functions that count their calls and fail on demand, and the content of a folder."""
 
 from __future__ import annotations
 

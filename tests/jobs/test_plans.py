@@ -1,4 +1,4 @@
-"""Every kind of plan as a job: it fails, is run again, and gives what it would have given in one go."""
+"""Every kind of plan as a job: it fails, runs again, and has the same result as a single run."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _commit_often() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", [*ROW_WISE, *OTHERS])
-def test_a_job_that_failed_is_taken_up_again(tmp_path: Path, name: str) -> None:
+def test_a_failed_job_is_resumed(tmp_path: Path, name: str) -> None:
     plans, out = Plans(tmp_path), str(tmp_path / "out")
     build: Callable[[], ps.DataFrame] = getattr(plans, name)
     expected = rows(build())

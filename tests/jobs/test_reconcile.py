@@ -1,4 +1,4 @@
-"""A job that is cut short anywhere, loses files, inputs and rows, and is taken up again: each row is there once."""
+"""A job that is interrupted anywhere, loses files, inputs and rows, and is resumed: each row exists once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def crash_some(world: World, num_runs: int) -> None:
 
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), KINDS, st.booleans(), st.integers(0, 3))
-def test_every_row_is_there_once_after_any_crash(
+def test_every_row_exists_once_after_any_crash(
     seed: int, kinds: tuple[Kind, ...], can_cut: bool, num_crashes: int
 ) -> None:
     world = new_world(seed, kinds, can_cut)
@@ -139,7 +139,7 @@ def test_a_part_that_cannot_be_cut_is_lost_as_a_whole() -> None:
     assert [each["path"] for each in valid.gone] == ["a", "b"]
 
 
-def test_a_row_to_be_done_again_is_cut_out() -> None:
+def test_a_row_to_redo_is_cut_out() -> None:
     part = JobPart((file("a", 10),), (Origin(0, 0, 10),))
     valid = reconcile(state(part), has_file=lambda _: True, can_cut=True, redo=[Origin(0, 4, 1)])
     assert valid.parts == [
@@ -148,7 +148,7 @@ def test_a_row_to_be_done_again_is_cut_out() -> None:
     assert valid.done == {0: [RowRange(0, 4), RowRange(5, 10)]}
 
 
-def test_a_lot_that_lost_a_row_is_done_again_with_all_that_was_made_with_it() -> None:
+def test_a_lot_that_lost_a_row_is_redone_with_its_inputs() -> None:
     lots = {1: (Origin(0, 0, 5),), 2: (Origin(0, 5, 5), Origin(1, None, 2))}
     part = JobPart((file("a", 3), file("b", 4)), (Origin(1, None, 3), Origin(2, None, 4)))
     valid = reconcile(state(part, lots=lots), has_file=lambda file: file["path"] != "b", can_cut=True)
@@ -157,7 +157,7 @@ def test_a_lot_that_lost_a_row_is_done_again_with_all_that_was_made_with_it() ->
     assert valid.done_lots == {}
 
 
-def test_an_unfinished_lot_is_taken_out() -> None:
+def test_an_unfinished_lot_is_cut_out() -> None:
     part = JobPart((file("a", 8),), (Origin(0, 10, 5), Origin(3, None, 3)))
     valid = reconcile(state(part), has_file=lambda _: True, can_cut=True)
     assert valid.parts == [([CutFile(file("a", 8), (RowRange(0, 5),))], (Origin(0, 10, 5),))]

@@ -129,7 +129,7 @@ def test_a_finished_job_does_nothing_and_says_so(
     assert [key for key in bucket.keys if "/lock/" not in key] == [key for key in keys if "/lock/" not in key]
 
 
-def test_a_deleted_file_is_made_anew(bucket: Bucket, calls: Path) -> None:
+def test_a_deleted_file_is_made_again(bucket: Bucket, calls: Path) -> None:
     write(bucket, job(str(calls)), rows_per_file=20)
     taken(calls)
     bucket.store.delete([visible(bucket)[0]])
@@ -182,7 +182,7 @@ def test_a_changed_input_is_refused_and_force_keeps_the_others(bucket: Bucket, c
 # --- one run at a time ---
 
 
-def test_a_second_run_is_refused_until_the_first_lets_go(bucket: Bucket, calls: Path) -> None:
+def test_a_second_run_is_refused_until_the_first_releases_the_lock(bucket: Bucket, calls: Path) -> None:
     first = StoreLock(place(bucket))
     first.take()
     with pytest.raises(JobRunningError, match=rf"Another run is at work .* \(process {os.getpid()} on .* s ago\)"):
@@ -194,7 +194,7 @@ def test_a_second_run_is_refused_until_the_first_lets_go(bucket: Bucket, calls: 
     assert tens(bucket) == TENS
 
 
-def test_of_runs_that_begin_at_once_one_has_the_job(bucket: Bucket) -> None:
+def test_one_of_several_simultaneous_runs_gets_the_job(bucket: Bucket) -> None:
     locks = [StoreLock(place(bucket)) for _ in range(6)]
     start, taken_by = threading.Barrier(len(locks)), []
 
@@ -218,9 +218,7 @@ def test_of_runs_that_begin_at_once_one_has_the_job(bucket: Bucket) -> None:
         taken_by[0].release()
 
 
-def test_a_run_on_another_machine_is_dead_when_it_was_not_heard_of(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_on_another_machine_without_heartbeat_is_dead(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = StoreLock(place(bucket)), StoreLock(place(bucket))
     first.take()
     monkeypatch.setattr(lease, "_machine", lambda: "another")
@@ -279,7 +277,7 @@ def test_answers_are_there_on_another_machine(
     assert not list((tmp_path / "another machine").rglob("*.log")), "the store has it all"
 
 
-def test_answers_outlive_a_kill_and_are_written_beside_each_other_by_two_machines(
+def test_answers_survive_a_kill_and_two_machines(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [key_of({"number": number}) for number in range(9)]
@@ -307,7 +305,7 @@ def test_answers_outlive_a_kill_and_are_written_beside_each_other_by_two_machine
     assert run("a", range(0)) == 8
 
 
-def test_a_job_that_was_deleted_takes_its_answers_along(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_deleted_job_loses_its_answers(bucket: Bucket, tmp_path: Path) -> None:
     key = key_of({"number": 1})
     with ledger_of(bucket).open() as folder:
         ledger = open_ledger(folder)

@@ -1,4 +1,4 @@
-"""What a journal tells, whatever became of its end; which rows are left; where the rows of tasks come from."""
+"""The state of a journal, also of a damaged one; unfinished rows; the origins of the rows of tasks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def ranges_of(done: set[int]) -> list[RowRange]:
 
 
 @given(st.integers(0, 20), st.sets(st.integers(0, 19)), st.booleans())
-def test_what_is_not_done_is_read(length: int, done: set[int], is_length_known: bool) -> None:
+def test_unfinished_rows_are_read(length: int, done: set[int], is_length_known: bool) -> None:
     done = {row for row in done if row < length}
     wanted = complement(ranges_of(done), length if is_length_known else None)
     read = TrackedRead(0, Numbers(length), wanted, None, None)
@@ -82,7 +82,7 @@ def test_what_is_not_done_is_read(length: int, done: set[int], is_length_known: 
     assert values == [row for row in range(length) if row not in done]
 
 
-def test_reads_are_known_again() -> None:
+def test_reads_are_recognized() -> None:
     @dataclass
     class Named(Numbers):
         origin: tuple[str, str] = ("", "")
@@ -119,7 +119,7 @@ def given_by(
     return () if bundle is None else bundle.origins
 
 
-def test_rows_are_told_one_by_one_over_several_outputs() -> None:
+def test_rows_are_tracked_over_several_outputs() -> None:
     tracked, task = lineage(), task_of(Origin(0, 10, 4), Origin(1, 0, 4))
     assert given_by(tracked, "rows", task, 3, is_done=False) == (Origin(0, 10, 3),)
     assert given_by(tracked, "rows", task, 5, 4) == (Origin(0, 13, 1), Origin(1, 0, 4))
@@ -138,7 +138,7 @@ def test_rows_that_failed_are_left_out() -> None:
     assert [origin for origin, _ in update.failed] == update.dropped
 
 
-def test_a_lot_is_done_when_all_that_was_made_of_it_is_written() -> None:
+def test_a_lot_is_done_when_all_its_rows_are_written() -> None:
     tracked, task = lineage(), task_of(Origin(0, 0, 5))
     (first,) = given_by(tracked, "lot", task, 4, is_done=False)
     assert first == Origin(0, None, 4)
@@ -151,7 +151,7 @@ def test_a_lot_is_done_when_all_that_was_made_of_it_is_written() -> None:
     assert [(lot.number, lot.origins) for lot in tracked.take_update().done_lots] == [(0, (Origin(0, 0, 5),))]
 
 
-def test_a_lot_of_a_lot_is_done_before_it() -> None:
+def test_an_inner_lot_is_done_before_its_outer_lot() -> None:
     tracked = lineage()
     outer = given_by(tracked, "lot", task_of(Origin(0, 0, 5)), 6)
     half = tuple(origin._replace(num_rows=3) for origin in outer)
@@ -163,7 +163,7 @@ def test_a_lot_of_a_lot_is_done_before_it() -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_reads_say_how_many_rows_they_have(seed: int) -> None:
+def test_reads_report_their_number_of_rows(seed: int) -> None:
     dice = random.Random(seed)
     length = dice.randint(0, 20)
     done = {row for row in range(length) if dice.random() < 0.4}

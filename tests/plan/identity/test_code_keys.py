@@ -1,4 +1,4 @@
-"""Keys of code: equal in every process for what does the same, different for what does not."""
+"""Keys of code: equal in every process for equivalent code, different for different code."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("change", SAME)
-def test_what_does_the_same_has_the_same_key(change: str) -> None:
+def test_equivalent_code_has_the_same_key(change: str) -> None:
     assert code_key(made(SAME[change])) == code_key(made(BASE))
 
 
 @pytest.mark.parametrize("change", DIFFERENT)
-def test_what_does_something_else_has_another_key(change: str) -> None:
+def test_different_code_has_another_key(change: str) -> None:
     assert code_key(made(DIFFERENT[change])) != code_key(made(BASE))
 
 
@@ -262,7 +262,7 @@ def test_a_secret_is_no_part_of_a_key() -> None:
     assert not code_identity(Secret("sk-one")).opaque
 
 
-def test_what_cannot_be_told_is_named() -> None:
+def test_opaque_types_are_named() -> None:
     with open(os.devnull) as file:
         found = code_identity({"lock": threading.Lock(), "file": file, "ok": 1})
         assert found.opaque == ("_io.TextIOWrapper", "_thread.lock")
@@ -339,7 +339,7 @@ def test_functions_of_libraries_count_by_name_however_they_are_made(source: str,
     assert code_key(made(imports + source.format(name="pa.chunked_array"))) != before.digest
 
 
-def test_what_breaks_when_it_is_looked_at_is_known_by_its_type() -> None:
+def test_a_class_that_fails_on_inspection_counts_by_type() -> None:
     class Broken(type):
         @property
         def __bases__(cls) -> Any:  # type: ignore[override]

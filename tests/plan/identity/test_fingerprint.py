@@ -1,4 +1,4 @@
-"""Fingerprints: the same for the same script in every process, and differences of two of them in words."""
+"""Fingerprints: equal for the same script in every process; differences of two fingerprints as sentences."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ PROMPTS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "sentence"), PROMPTS, ids=[sentence for _, sentence in PROMPTS])
-def test_what_determines_an_answer_is_named(
+def test_a_changed_prompt_option_is_named(
     change: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOOGLE_API_KEY", "a-google-key")
@@ -87,13 +87,13 @@ def test_another_server_is_named() -> None:
     assert "prompt: base_url changed from 'http://localhost:1/v1' to 'http://localhost:2/v1'" in sentence
 
 
-def test_forms_are_told_apart_by_fields_and_rules() -> None:
+def test_return_formats_count_by_fields_and_rules() -> None:
     [form, dtype] = changes(asked(return_format=Review), asked(return_format=Verdict))
     assert form.startswith("select: column 'answer': prompt: return_format changed from 'Review struct[stars: int64]'")
     assert dtype == "columns: answer changed from 'struct[stars: int64]' to 'struct[stars: int64, why: string]'"
 
 
-def test_what_does_not_change_rows_is_no_difference() -> None:
+def test_options_that_do_not_change_rows_do_not_count() -> None:
     before = of(asked())
     ps.set_provider("openai", api_key="sk-another-key", base_url="http://localhost:1/v1")
     options = {"max_concurrency": 3, "max_retries": 9, "timeout": 5, "on_error": "ignore", "requests_per_minute": 9}
@@ -101,7 +101,7 @@ def test_what_does_not_change_rows_is_no_difference() -> None:
     assert changed_inputs(before, of(asked(**options))) == set()
 
 
-def test_no_secret_and_no_address_is_in_it() -> None:
+def test_a_fingerprint_holds_no_secret_and_no_address() -> None:
     df = asked(system_message="The key is sk-very-secret-1.")
     text = json.dumps(of(df)) + str(changes(df, asked()))
     assert "sk-very" not in text
@@ -189,7 +189,7 @@ def test_the_order_of_the_columns_that_come_out_counts() -> None:
     ]
 
 
-def test_equal_steps_are_laid_side_by_side() -> None:
+def test_equal_steps_are_matched() -> None:
     def build(first: int, last: int) -> ps.DataFrame:
         return rows().where(ps.col("x") > first).with_column("y", ps.col("x") * 2).where(ps.col("y") < last).limit(9)
 
@@ -349,7 +349,7 @@ Kind = Literal["parquet", "csv", "json", "text", "numpy", "twice", "memory", "ra
 
 
 @pytest.mark.parametrize("kind", Kind.__args__)  # type: ignore[attr-defined]
-def test_tasks_are_known_again_by_their_origin(kind: Kind, tmp_path: Path) -> None:
+def test_tasks_are_recognized_by_their_origin(kind: Kind, tmp_path: Path) -> None:
     table = pa.table({"x": list(range(4))})
     for name in ("a", "b"):
         pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=2)
@@ -384,7 +384,7 @@ def test_tasks_are_known_again_by_their_origin(kind: Kind, tmp_path: Path) -> No
     assert {name for name, _ in found} <= set(of(build())["inputs"][0]["versions"])
 
 
-def test_a_task_of_several_images_is_another_when_one_of_them_is(tmp_path: Path) -> None:
+def test_a_task_of_several_images_changes_with_one_of_them(tmp_path: Path) -> None:
     from PIL import Image
 
     for name in "abc":

@@ -1,4 +1,4 @@
-"""Jobs into what is no folder of files: killed while rows are made, and while they are put into the target."""
+"""Jobs into sinks other than folders of files: killed while rows are staged, and while they are loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.io.commit.place import LocalPlace
 from penstock.io.tables.sql.sink import SqlSink
 from penstock.jobs.lock import LocalLock
 from tests.forked import exit_code
-from tests.jobs.loading_job import killed_load, write
+from tests.jobs.load_job import killed_load, write
 from tests.jobs.remote_job import NUM_ROWS, job
 
 TENS = [a * 10 for a in range(NUM_ROWS)]
@@ -103,9 +103,7 @@ def tables(target: Path) -> list[str]:
         return [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
 
 
-def test_a_run_that_stops_after_a_kill_does_not_make_the_rows_seem_to_be_there(
-    tmp_path: Path, job_dir: Path, calls: Path
-) -> None:
+def test_a_failed_run_after_a_kill_does_not_count_as_loaded(tmp_path: Path, job_dir: Path, calls: Path) -> None:
     target = tmp_path / "numbers.db"
     killed(target, job_dir, calls, "committing", "append")
     with pytest.raises(JobChangedError):
@@ -161,7 +159,7 @@ def test_an_append_that_fails_is_not_taken_for_one_that_was_done(
     assert rows(target) == sorted(TENS * 2)
 
 
-def test_a_sink_of_ones_own(tmp_path: Path, job_dir: Path, calls: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_custom_sink(tmp_path: Path, job_dir: Path, calls: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "numbers"
     killed(target, job_dir, calls, "loading")
     assert sum(taken(calls).values()) == NUM_ROWS
@@ -173,7 +171,7 @@ def test_a_sink_of_ones_own(tmp_path: Path, job_dir: Path, calls: Path, capsys: 
     assert not taken(calls)
 
 
-def test_what_the_target_refuses_is_known_before_the_work(tmp_path: Path, job_dir: Path, calls: Path) -> None:
+def test_the_target_refuses_before_the_work(tmp_path: Path, job_dir: Path, calls: Path) -> None:
     target = tmp_path / "numbers.db"
     with closing(sqlite3.connect(target)) as database:
         database.execute("CREATE TABLE numbers (x INTEGER)")
@@ -182,9 +180,7 @@ def test_what_the_target_refuses_is_known_before_the_work(tmp_path: Path, job_di
     assert not taken(calls)
 
 
-def test_rows_that_were_made_anew_are_not_added_to_those_that_are_there(
-    tmp_path: Path, job_dir: Path, calls: Path
-) -> None:
+def test_recomputed_rows_are_not_appended_to_loaded_ones(tmp_path: Path, job_dir: Path, calls: Path) -> None:
     target = tmp_path / "numbers.db"
     write(str(target), str(job_dir), str(calls))
     next(job_dir.glob("*.parquet")).unlink()
@@ -194,7 +190,9 @@ def test_rows_that_were_made_anew_are_not_added_to_those_that_are_there(
     assert rows(target) == TENS
 
 
-def test_another_query_into_the_same_table_is_told_of_job_dir(tmp_path: Path, job_dir: Path, calls: Path) -> None:
+def test_the_error_of_another_query_into_the_same_table_names_job_dir(
+    tmp_path: Path, job_dir: Path, calls: Path
+) -> None:
     target = str(tmp_path / "numbers.db")
     write(target, str(job_dir), str(calls))
     other = job(str(calls)).select("b")
@@ -219,7 +217,7 @@ def test_lance_is_written_once(tmp_path: Path, job_dir: Path, calls: Path) -> No
     assert sum(taken(calls).values()) == NUM_ROWS
 
 
-def test_a_job_dir_is_of_one_target(tmp_path: Path) -> None:
+def test_a_job_dir_belongs_to_one_target(tmp_path: Path) -> None:
     df, url = ps.from_pydict({"a": [1, 2]}), f"sqlite:///{tmp_path / 'y.db'}"
     df.write_sql("one", url, resume=True, job_dir=str(tmp_path / "job"))
     with pytest.raises(JobError, match=r"into table one .*its own job_dir="):
@@ -235,6 +233,6 @@ def test_a_table_that_was_dropped_is_filled_again(tmp_path: Path) -> None:
     assert ps.read_sql("select a from one", f"sqlite:///{path}").to_pydict() == {"a": [1, 2]}
 
 
-def test_a_job_dir_wants_a_job(tmp_path: Path) -> None:
+def test_a_job_dir_needs_resume(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="resume=True"):
         ps.range(2).write_sql("t", f"sqlite:///{tmp_path / 'y.db'}", job_dir="anywhere")
