@@ -142,5 +142,5 @@ def describe_problems(problems: list[Any]) -> str:
 def _problem(problem: Mapping[str, Any]) -> str:
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"]).lstrip(".")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
-    found = "" if problem["type"] == "missing" else f" (got {shortened(problem['input'])})"
+    found = "" if problem["type"] in ("missing", "missing_argument") else f" (got {shortened(problem['input'])})"
     return f"{place}: {message}{found}" if place else f"{message}{found}"

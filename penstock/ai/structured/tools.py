@@ -53,6 +53,7 @@ class ToolFunction:
         function = _python_function(function)
         name = _name_of(function)
         description, _ = _docstring(function)
+        _check_parameters(name, function)
         hints = _hints(name, function)
         return ToolFunction(name, description, _schema(name, function, hints), function, hints)
 
@@ -64,15 +65,12 @@ class ToolFunction:
         from pydantic_core import ValidationError
 
         try:
-            model = self._validated(call.arguments.strip() or "{}")
+            args, kwargs = self._validated(call.arguments.strip() or "{}")
         except ValidationError as exc:
             problems = describe_problems(exc.errors(include_url=False, include_context=False))
             return ToolResult(call, f"The arguments of {self.name} are wrong: {problems}.", is_error=True)
-        fields = type(model).model_fields
-        # Omitted arguments keep the function's own defaults.
-        arguments = {fields[key].alias: getattr(model, key) for key in model.model_fields_set}
         try:
-            result = await _called(self.function, arguments)
+            result = await _called(self.function, args, kwargs)
             return ToolResult(call, as_text(result))
         except Exception as exc:
             reason = f"{type(exc).__name__}: {exc}".removesuffix(": ")
@@ -86,16 +84,18 @@ class ToolFunction:
         from pydantic_core import ValidationError
 
         try:
-            return self._arguments.model_validate_json(arguments)
+            return self._arguments.validate_json(arguments)
         except ValidationError as exc:
             repaired = without_nulls(arguments, exc, frozenset(optional_properties(self.schema)))
             if repaired is None:
                 raise
-            return self._arguments.model_validate_json(repaired)
+            return self._arguments.validate_json(repaired)
 
     @functools.cached_property
     def _arguments(self) -> Any:
-        return _argument_model(self.name, self.function, self.hints)
+        from pydantic_core import SchemaValidator
+
+        return SchemaValidator(_arguments_adapter(self.function, self.hints).core_schema["arguments_schema"])
 
     def __hash__(self) -> int:
         return hash((self.name, self.function))
@@ -142,23 +142,18 @@ def _as_json(value: Any) -> Any:
     return str(value)
 
 
-async def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+async def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        return await function(**arguments)
-    result, error = await asyncio.to_thread(_outcome, function, arguments)
-    if error is not None:
-        raise error
+        return await function(*args, **kwargs)
+    result = await asyncio.to_thread(_call, function, args, kwargs)
     return await result if inspect.isawaitable(result) else result
 
 
-def _outcome(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, Exception | None]:
-    """Return the result and the exception of a call: asyncio cannot pass on a StopIteration from a thread."""
+def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
-        return function(**arguments), None
-    except StopIteration as exc:
-        return None, RuntimeError(f"StopIteration: {exc}")
-    except Exception as exc:
-        return None, exc
+        return function(*args, **kwargs)
+    except StopIteration as exc:  # asyncio cannot pass it on from a thread
+        raise RuntimeError(f"StopIteration: {exc}") from exc
 
 
 def _python_function(function: Any) -> Callable[..., Any]:
@@ -193,42 +188,30 @@ def _schema(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> d
     from pydantic.errors import PydanticUserError
 
     try:
-        model = _argument_model(name, function, hints)
-        schema: dict[str, Any] = model.model_json_schema(schema_generator=schema_generator())
+        schema: dict[str, Any] = _arguments_adapter(function, hints).json_schema(schema_generator=schema_generator())
     except (PydanticUserError, NameError) as exc:
         raise InvalidArgumentError(
             f"tools: the hints of {name} have no JSON schema: {str(exc).splitlines()[0]}"
         ) from exc
-    return {key: value for key, value in schema.items() if key != "title"}
-
-
-def _argument_model(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> Any:
-    """Return the pydantic model of a function's arguments.
-
-    Its fields are numbered and the parameter names are aliases, since a field cannot have a name such as ``json``.
-    """
-    from pydantic import ConfigDict, Field, create_model
-
     _, described = _docstring(function)
-    fields: dict[str, Any] = {}
-    for parameter in _parameters(name, function):
-        hint = hints[parameter.name]
-        is_given = parameter.default is not inspect.Parameter.empty
-        text = described.get(parameter.name)
-        # A description in Annotated takes precedence over the docstring.
-        extra: dict[str, Any] = {} if text is None or _is_described(hint) else {"description": text}
-        default = parameter.default if is_given else ...
-        fields[f"argument_{len(fields)}"] = (hint, Field(default, alias=parameter.name, **extra))
-    return create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields)
+    properties = schema["properties"]
+    for parameter in properties.keys() & described.keys():  # a description in Annotated takes precedence
+        properties[parameter] = {"description": described[parameter], **properties[parameter]}
+    return schema
 
 
-def _is_described(hint: Any) -> bool:
-    return any(getattr(part, "description", None) for part in getattr(hint, "__metadata__", ()))
+def _arguments_adapter(function: Callable[..., Any], hints: dict[str, Any]) -> Any:
+    """Return pydantic's adapter for the call of a function, with its hints as they were resolved in the driver."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    stub: Any = lambda: None  # noqa: E731
+    stub.__signature__ = inspect.signature(function)
+    stub.__annotations__ = hints
+    return TypeAdapter(stub, config=ConfigDict(arbitrary_types_allowed=True))
 
 
-def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
-    parameters = list(inspect.signature(function).parameters.values())
-    for parameter in parameters:
+def _check_parameters(name: str, function: Callable[..., Any]) -> None:
+    for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InvalidArgumentError(
                 f"tools: {name} takes '{parameter}', which a model cannot pass; use named parameters"
@@ -237,7 +220,6 @@ def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Paramet
             raise InvalidArgumentError(
                 f"tools: parameter {parameter.name!r} of {name} has no type hint; write it as `{parameter.name}: str`"
             )
-    return parameters
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
