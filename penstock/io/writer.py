@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
@@ -63,11 +63,21 @@ class FileEncoding(Protocol):
     def open(self, path: str, schema: pa.Schema) -> FileEncoder:
         """Create a file for rows of this schema."""
 
-    def stored_batches(self, path: str) -> Iterator[pa.RecordBatch] | None:
-        """Yield the rows of a finished file; None if files of this format store no types."""
+
+@runtime_checkable
+class TypedEncoding(Protocol):
+    """An encoding whose files store the types of their columns."""
+
+    def stored_batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a finished file."""
+
+
+@runtime_checkable
+class RecordEncoding(Protocol):
+    """An encoding whose files are sequences of records without types."""
 
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Copy some rows of a finished file to a new one. Used if ``stored_batches`` returns None."""
+        """Copy some rows of a finished file to a new one."""
 
 
 @dataclass(frozen=True)
@@ -217,19 +227,19 @@ class FileSink:
         name = os.path.join(folder, f"{self.run_id}-cut-{secrets.token_hex(4)}{self.encoding.suffix}")
         output, schema = self.output.files, pa.ipc.read_schema(pa.py_buffer(file["schema"]))
         source = str(output.read_back(file["path"]))
-        stored = self.encoding.stored_batches(source)
-        if stored is None:
-            self.encoding.copy_rows(source, str(output.path_for(name)), ranges)
-            num_rows = sum(stop - start for start, stop in ranges)
-            return {"path": name, "rows": num_rows, "nbytes": output.store(name), "schema": file["schema"]}
-        return self._staged(name, schema, rows_within(stored, ranges))
+        if isinstance(self.encoding, TypedEncoding):
+            return self._staged(name, schema, rows_within(self.encoding.stored_batches(source), ranges))
+        assert isinstance(self.encoding, RecordEncoding)
+        self.encoding.copy_rows(source, str(output.path_for(name)), ranges)
+        num_rows = sum(stop - start for start, stop in ranges)
+        return {"path": name, "rows": num_rows, "nbytes": output.store(name), "schema": file["schema"]}
 
     def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Cast a staged file to ``schema`` and return its new record."""
         output = self.output.files
-        batches = self.encoding.stored_batches(str(output.read_back(file["path"])))
-        if batches is None:
+        if not isinstance(self.encoding, TypedEncoding):
             return file
+        batches = self.encoding.stored_batches(str(output.read_back(file["path"])))
         record = self._staged(f"{file['path']}.wide", schema, batches)
         output.replace(file["path"], record["path"])
         return record | {"path": file["path"]}

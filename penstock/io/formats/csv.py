@@ -284,9 +284,6 @@ class CsvEncoding:
     def open(self, path: str, schema: pa.Schema) -> CsvEncoder:
         return CsvEncoder(path, schema, self)
 
-    def stored_batches(self, path: str) -> None:
-        """Return None: CSV files hold no types."""
-
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
         num_header = 1 if self.header else 0
         shifted = [(start + num_header, stop + num_header) for start, stop in ranges]

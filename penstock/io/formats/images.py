@@ -182,12 +182,6 @@ class EncodedFiles:
     def open(self, path: str, schema: pa.Schema) -> EncodedFile:
         return EncodedFile(path)
 
-    def stored_batches(self, path: str) -> None:
-        """Return None: the files hold no types."""
-
-    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: a file is one row and is never cut."""
-
 
 class EncodedFile:
     """One open file."""

@@ -207,9 +207,6 @@ class JsonEncoding:
     def open(self, path: str, schema: pa.Schema) -> JsonEncoder:
         return JsonEncoder(path, self.compression)
 
-    def stored_batches(self, path: str) -> None:
-        """Return None: JSON files hold no types."""
-
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
         copy_records(source, target, ranges, self.compression)
 

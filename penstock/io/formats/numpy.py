@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -127,9 +127,6 @@ class NumpyEncoding:
 
     def stored_batches(self, path: str) -> Iterator[pa.RecordBatch]:
         return NumpyFormat().read(DataFile(Storage(), path, None), FilePart(), pa.schema([(COLUMN, pa.null())]))
-
-    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: ``stored_batches`` returns the rows."""
 
 
 class NumpyEncoder:

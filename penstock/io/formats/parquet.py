@@ -170,9 +170,6 @@ class ParquetEncoding:
             schema = parquet.schema_arrow
         return ParquetFormat().read(file, FilePart(), schema)
 
-    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: ``stored_batches`` returns the rows."""
-
 
 class ParquetEncoder:
     """One open Parquet file."""
