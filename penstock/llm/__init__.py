@@ -1,12 +1,12 @@
-"""Processors: rows to requests, requests to a model, answers to rows, under the names of Ray Data.
+"""Processors, with the names of Ray Data: rows to requests, answers to rows.
 
     config = OpenAIProcessorConfig(model="gpt-5-mini")
     processor = build_processor(config, preprocess=lambda row: {"prompt": row["text"]},
                                 postprocess=lambda row: {"answer": row["generated_text"]})
     df = processor(df)
 
-configs.py    what is asked, and how                processor.py   preprocess, ask, postprocess: verbs of a DataFrame
-asking.py     what the workers do with a row
+configs.py    settings                processor.py   the verbs of a DataFrame behind a processor
+rows.py       the work on one row
 """
 
 from penstock.llm.configs import (

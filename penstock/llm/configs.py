@@ -1,4 +1,4 @@
-"""What a processor asks, and how. Fields are checked when a config is made, and names that are not known refused."""
+"""Configurations of processors. Values are validated at construction; unknown names are refused."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from penstock.storage.secret import Secret
 from penstock.udf.options import check_whole, refusing_unknown
 
 TASK_TYPES = ("generate", "embed", "classify", "score")
-CALLS_A_WORKER = 64
-"""Requests that a worker of Ray Data's HTTP processor is given at once."""
+CALLS_PER_WORKER = 64
+"""The default batch size of Ray Data's HTTP processor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessorConfig:
-    """What all processors take. Those of Ray Data come first; the rest are as in ``prompt``.
+    """The fields of all processors: first those of Ray Data, then those of ``prompt``.
 
-    Rows are asked one by one, so ``batch_size`` is no unit of waiting here. A row that fails ends the query; with
-    ``on_error="log"`` or ``"ignore"`` it is left out and listed by ``df.errors()``; with ``should_continue_on_error``
-    it is kept, without ``postprocess``, and ``__inference_error__`` says why.
+    Rows are independent requests; none waits for the rest of a batch. A failed row ends the query; with
+    ``on_error="log"`` or ``"ignore"`` it is omitted and listed by ``df.errors()``; with ``should_continue_on_error`` it
+    is kept without ``postprocess``, with its error in ``__inference_error__``.
     """
 
     batch_size: int | None = None
@@ -46,18 +46,18 @@ class ProcessorConfig:
         check_concurrency(name, self.concurrency)
         if self.should_continue_on_error and self.on_error != "raise":
             raise InvalidArgumentError(
-                f"{name}: a failed row is either kept (should_continue_on_error=True) or left out "
+                f"{name}: a failed row is either kept (should_continue_on_error=True) or omitted "
                 f"(on_error={self.on_error!r})."
             )
         self.call_options()
 
     @property
     def num_workers(self) -> int | None:
-        """The most workers that ``concurrency`` allows."""
+        """The maximum of ``concurrency``."""
         return self.concurrency[1] if isinstance(self.concurrency, tuple) else self.concurrency
 
     def call_options(self, **changes: Any) -> AiOptions:
-        """Return how the requests are made, with some of it said otherwise."""
+        """Return the options of the requests, with some values replaced."""
         options = {name: getattr(self, name) for name in _CALL_FIELDS} | changes
         return AiOptions.of(type(self).__name__, options)
 
@@ -70,7 +70,7 @@ _CALL_FIELDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig(ProcessorConfig):
-    """Processors that ask for text. ``sampling_params`` hold for all rows, those of a row go before them."""
+    """Processors that generate text. ``sampling_params`` apply to all rows; those of a row override them."""
 
     sampling_params: Mapping[str, Any] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class GenerationConfig(ProcessorConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenAIProcessorConfig(GenerationConfig):
-    """OpenAI, or whatever speaks its API at ``base_url``. Without ``api_key`` it is taken from the environment.
+    """OpenAI, or a server with its API at ``base_url``. The default of ``api_key`` comes from the environment.
 
     >>> OpenAIProcessorConfig(model="gpt-5-mini", sampling_params={"max_tokens": 200}).model
     'gpt-5-mini'
@@ -106,7 +106,7 @@ class OpenAIProcessorConfig(GenerationConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformersProcessorConfig(GenerationConfig):
-    """A model that transformers runs in the workers: a folder, a name on the hub. ``options`` say how it is loaded."""
+    """A model that transformers runs in the workers: a folder or a name of the hub. ``options`` are for loading it."""
 
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -119,10 +119,10 @@ class TransformersProcessorConfig(GenerationConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class HttpRequestProcessorConfig(ProcessorConfig):
-    """Any server that takes JSON by POST: ``preprocess`` gives ``payload``, ``postprocess`` finds ``http_response``.
+    """A server that accepts JSON by POST: ``preprocess`` returns ``payload``, ``postprocess`` gets ``http_response``.
 
-    ``qps`` is the most requests a second. ``concurrency`` and ``batch_size``, where given, bound the requests under way
-    to their product; else as many are as the server bears.
+    ``qps`` limits the requests per second. The product of ``concurrency`` and ``batch_size``, if given, limits the
+    concurrent requests; otherwise the limiter adapts them to the server.
 
     >>> HttpRequestProcessorConfig(url="http://localhost:8000/predict", qps=10).url
     'http://localhost:8000/predict'
@@ -142,11 +142,11 @@ class HttpRequestProcessorConfig(ProcessorConfig):
         object.__setattr__(self, "headers", dict(checked_headers(self.headers or {})))
         if self.session_factory is not None:
             raise InvalidArgumentError(
-                f"{name}: session_factory is not taken, as all requests share one pool of connections; "
-                "proxies come from HTTPS_PROXY, headers from headers=, time limits from timeout=."
+                f"{name}: session_factory is not supported, since all requests share one connection pool; "
+                "set proxies by HTTPS_PROXY, headers by headers=, time limits by timeout=."
             )
         if self.qps is not None and self.requests_per_minute is not None:
-            raise InvalidArgumentError(f"{name}: qps and requests_per_minute say the same; give one of them.")
+            raise InvalidArgumentError(f"{name}: qps and requests_per_minute mean the same; give one of them.")
         for option in ("qps", "base_retry_wait_time_in_s"):
             check_positive(name, option, getattr(self, option))
         super().__post_init__()
@@ -155,7 +155,7 @@ class HttpRequestProcessorConfig(ProcessorConfig):
         if self.qps is not None:
             changes["requests_per_minute"] = self.qps * 60
         if self.max_concurrency is None and (self.concurrency is not None or self.batch_size is not None):
-            changes["max_concurrency"] = (self.num_workers or 1) * (self.batch_size or CALLS_A_WORKER)
+            changes["max_concurrency"] = (self.num_workers or 1) * (self.batch_size or CALLS_PER_WORKER)
         return super().call_options(**changes)
 
 
@@ -163,9 +163,9 @@ class HttpRequestProcessorConfig(ProcessorConfig):
 class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's name
     """A model that vLLM runs. ``model`` and ``model_source`` are the same.
 
-    It is asked where it is served: at ``base_url``, or PENSTOCK_VLLM_BASE_URL. What concerns the engine itself
-    (``engine_kwargs``, the stages, placement) is checked and left to the server. At most ``max_pending_requests`` wait
-    for it at once. With ``chat_template_stage=False`` a row's ``prompt`` is continued as it is.
+    Its server is at ``base_url``, or PENSTOCK_VLLM_BASE_URL. Settings of the engine (``engine_kwargs``, stages,
+    placement) are validated, but the server must be started with them. ``max_pending_requests`` limits the concurrent
+    requests. With ``chat_template_stage=False`` the model continues the ``prompt`` of a row as it is.
 
     >>> vLLMEngineProcessorConfig(model="Qwen/Qwen3-8B", engine_kwargs={"max_model_len": 16384}).model_source
     'Qwen/Qwen3-8B'
@@ -220,7 +220,7 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether rows are conversations; else they are texts that the model continues as they are."""
+        """Whether rows are conversations; otherwise the model continues their texts."""
         stage = self.chat_template_stage
         is_on = stage.get("enabled", True) if isinstance(stage, Mapping) else bool(stage)
         return is_on and self.apply_chat_template
@@ -245,11 +245,11 @@ def check_concurrency(name: str, given: Any) -> None:
         return
     bounds = given if isinstance(given, tuple) else (given, given)
     if len(bounds) != 2:
-        raise InvalidArgumentError(f"{name}: concurrency is a number of workers or (least, most); got {given!r}")
+        raise InvalidArgumentError(f"{name}: concurrency is a number of workers or (minimum, maximum); got {given!r}")
     for bound in bounds:
         check_whole(name, "concurrency", bound, 1)
     if bounds[0] > bounds[1]:
-        raise InvalidArgumentError(f"{name}: concurrency={given!r} has its least above its most.")
+        raise InvalidArgumentError(f"{name}: the minimum of concurrency={given!r} is above its maximum.")
 
 
 def check_text(name: str, option: str, value: Any) -> None:

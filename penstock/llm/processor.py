@@ -1,11 +1,11 @@
-"""Processors: a config becomes a function from DataFrame to DataFrame."""
+"""Build processors, functions from DataFrame to DataFrame, from their configs."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from penstock.ai.exchange import PromptSettings
@@ -21,19 +21,6 @@ from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import Target, UdfSpec
 from penstock.frame.dataframe import DataFrame
 from penstock.functions.ai import placed
-from penstock.llm.asking import (
-    ANSWER,
-    ROW,
-    AsyncRows,
-    BatchRows,
-    Finish,
-    HttpRows,
-    HttpService,
-    JsonClient,
-    Prepare,
-    RowFunction,
-    Translate,
-)
 from penstock.llm.configs import (
     GenerationConfig,
     HttpRequestProcessorConfig,
@@ -42,45 +29,55 @@ from penstock.llm.configs import (
     TransformersProcessorConfig,
     vLLMEngineProcessorConfig,
 )
+from penstock.llm.rows import (
+    ANSWER,
+    ROW,
+    AsyncRows,
+    BatchRows,
+    HttpRows,
+    HttpService,
+    JsonClient,
+    Postprocess,
+    Preprocess,
+    RowFunction,
+    Translate,
+)
 from penstock.types import DataType
 
 log = logging.getLogger("penstock.llm")
 
 NOT_SERVED = ("logprobs", "prompt_logprobs")
-"""Sampling parameters of vLLM whose results nobody would see."""
+"""Sampling parameters of vLLM whose results a processor does not return."""
 
 
 class Processor:
-    """What ``build_processor`` gives: called with a DataFrame it returns one, and runs nothing yet."""
+    """A function from DataFrame to DataFrame, made by ``build_processor``. Calling it runs nothing yet."""
 
     def __init__(
-        self, config: ProcessorConfig, ask: UdfSpec, prepare: Prepare, finish: Finish, maps: _MapOptions
+        self,
+        config: ProcessorConfig,
+        ask: UdfSpec,
+        preprocess: Preprocess,
+        postprocess: Postprocess,
+        map_options: tuple[Mapping[str, Any], Mapping[str, Any]],
     ) -> None:
         self.config = config
-        self._ask = ask
-        self._prepare = prepare
-        self._finish = finish
-        self._maps = maps
+        self._ask, self._preprocess, self._postprocess = ask, preprocess, postprocess
+        self._map_options, self._flat_map_options = map_options
 
     def __call__(self, df: DataFrame) -> DataFrame:
         if not isinstance(df, DataFrame):
             raise InvalidArgumentError(f"A processor takes a penstock DataFrame; got {type(df).__name__}.")
         answers = Expression(UdfCall(self._ask, (col(ROW)._node,), ()))
-        asked = df.map(self._prepare, **self._maps.before).with_column(ANSWER, answers)
-        return asked.flat_map(self._finish, **self._maps.after)
+        asked = df.map(self._preprocess, **self._map_options).with_column(ANSWER, answers)
+        return asked.flat_map(self._postprocess, **self._flat_map_options)
 
     def log_input_column_names(self) -> None:
-        """Log what each row must have once ``preprocess`` has run."""
-        log.info("Each row needs %s after preprocess.", " or ".join(map(repr, self._prepare.needed)))
+        """Log the fields that each row needs after ``preprocess``."""
+        log.info("Each row needs %s after preprocess.", " or ".join(map(repr, self._preprocess.needed)))
 
     def __repr__(self) -> str:
         return f"Processor({self.config!r})"
-
-
-@dataclass(frozen=True)
-class _MapOptions:
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
 
 
 def build_processor(
@@ -91,15 +88,15 @@ def build_processor(
     preprocess_map_kwargs: Mapping[str, Any] | None = None,
     postprocess_map_kwargs: Mapping[str, Any] | None = None,
 ) -> Processor:
-    """Make a function from DataFrame to DataFrame that asks a model, or a server, about each row.
+    """Return a function from DataFrame to DataFrame that sends each row to a model or a server.
 
-    ``preprocess`` gets a row as a dict and gives what is to be asked: ``messages`` (a conversation) or ``prompt`` (a
-    text), and if the row has its own ``sampling_params``; for an HTTP server ``payload``. ``postprocess`` gets the row
-    with all of that and the answer, ``generated_text``, ``finish_reason``, ``num_input_tokens`` and
-    ``num_generated_tokens``, or ``http_response``, and gives the row of the result. ``n`` in the sampling parameters
-    makes the first two lists. See ``docs/LLM.md``.
+    ``preprocess`` gets a row as a dict and returns ``messages`` (a conversation) or ``prompt`` (a text), and optionally
+    ``sampling_params`` of the row; for an HTTP server it returns ``payload``. ``postprocess`` gets the row with these
+    fields and the answer: ``generated_text``, ``finish_reason``, ``num_input_tokens`` and ``num_generated_tokens``, or
+    ``http_response``. It returns the row of the result. With ``n`` in the sampling parameters the first two are lists.
+    See ``docs/LLM.md``.
 
-    >>> server = getfixture("model_server")  # answers with what it is asked
+    >>> server = getfixture("model_server")  # repeats the prompt
     >>> config = OpenAIProcessorConfig(model="gpt-5-mini", base_url=server.openai_url, api_key="test")
     >>> processor = build_processor(
     ...     config,
@@ -126,28 +123,32 @@ def build_processor(
             spec = _generating(config, find_provider("transformers", "prompt"), _unchanged, _placing(config))
         case _:
             raise InvalidArgumentError(
-                f"build_processor takes a config of penstock.llm; got {type(config).__name__}. There are "
+                f"build_processor takes a config of penstock.llm; got {type(config).__name__}. Available: "
                 "OpenAIProcessorConfig, vLLMEngineProcessorConfig, TransformersProcessorConfig and "
                 "HttpRequestProcessorConfig."
             )
-    lenient = {"on_error": ON_ERROR[config.on_error], "max_errors": config.max_errors}
-    maps = _MapOptions({**lenient, **(preprocess_map_kwargs or {})}, {**lenient, **(postprocess_map_kwargs or {})})
-    keeps_failed = config.should_continue_on_error
-    return Processor(config, spec, Prepare(preprocess, needed), Finish(postprocess, keeps_failed), maps)
+    options = {"on_error": ON_ERROR[config.on_error], "max_errors": config.max_errors}
+    return Processor(
+        config,
+        spec,
+        Preprocess(preprocess, needed),
+        Postprocess(postprocess, config.should_continue_on_error),
+        ({**options, **(preprocess_map_kwargs or {})}, {**options, **(postprocess_map_kwargs or {})}),
+    )
 
 
 # --- models that answer prompts ---------------------------------------------------------------------------------------
 
 
 def _generating(config: Any, provider: Provider, translate: Translate, options: Mapping[str, Any]) -> UdfSpec:
-    """Return the call that asks a provider's model about rows."""
+    """Return the call that sends rows to a model of a provider."""
     shared: GenerationConfig = config
     given = shared.call_options()
     params = dict(shared.sampling_params)
     num_answers = params.pop("n", 1)
     model = provider.model(Prompting(config.model, {**options, **translate(params)}, given.settings))
     if not isinstance(model, Prompter):
-        raise InvalidArgumentError(f"{provider.name!r} has no model that answers prompts.")
+        raise InvalidArgumentError(f"Provider {provider.name!r} has no model for prompts.")
     settings = PromptSettings(provider.name, num_answers=num_answers, has_usage=True, price=given.settings.price)
     is_async = inspect.iscoroutinefunction(model.generate)
     init = (model, settings, translate, shared.should_continue_on_error)
@@ -169,7 +170,7 @@ def _unchanged(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _openai(config: OpenAIProcessorConfig) -> Provider:
-    """Return the provider that a config describes, else the one that ``set_provider`` did."""
+    """Return the provider of a config, by default that of ``set_provider``."""
     given: dict[str, Any] = {"base_url": config.base_url, "api_key": config.api_key, "headers": dict(config.headers)}
     options = {name: value for name, value in given.items() if value}
     provider = make_provider("openai", options) if options else find_provider("openai", "prompt")
@@ -190,14 +191,14 @@ def _vllm(config: vLLMEngineProcessorConfig) -> VllmProvider:
 
 
 def vllm_options(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return sampling parameters of vLLM as options of a chat request; its server takes those of its own by name.
+    """Return sampling parameters of vLLM as options of a chat request; vLLM's own go to ``extra_body``.
 
     >>> vllm_options({"temperature": 0.3, "top_k": 5, "detokenize": False})
     {'temperature': 0.3, 'extra_body': {'top_k': 5}}
     """
     for name in NOT_SERVED:
         if params.get(name):
-            raise InvalidArgumentError(f"sampling_params: {name} is not taken, as processors do not return them.")
+            raise InvalidArgumentError(f"sampling_params: {name} is not supported, since processors do not return it.")
     known = {name: value for name, value in params.items() if name in chat_wire.ROW_OPTIONS or name == "n"}
     own = {
         name: value for name, value in params.items() if name not in known and name not in ("detokenize", *NOT_SERVED)
@@ -206,7 +207,7 @@ def vllm_options(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _placing(config: TransformersProcessorConfig) -> dict[str, Any]:
-    """Return how many workers hold the model, and how many rows each is given at once."""
+    """Return the options of workers and batches, and those for loading the model."""
     given = {"batch_size": config.batch_size, "concurrency": config.num_workers}
     return {**{name: value for name, value in given.items() if value is not None}, **config.options}
 

@@ -123,7 +123,7 @@ def test_without_a_chat_template_vllm_continues_the_text(server: ModelServer) ->
     (request,) = server.requests
     assert request.path == "/v1/completions"
     assert request.body == {"model": "m", "prompt": "Once", "max_tokens": 9, "n": 2}
-    with pytest.raises(UdfError, match="preprocess must give 'prompt' for each row"):
+    with pytest.raises(UdfError, match="preprocess must return 'prompt' for each row"):
         build_processor(config, lambda row: {"messages": []})(ps.range(1)).collect()
 
 
@@ -257,7 +257,7 @@ def test_http_answers_may_be_any_json_and_urls_are_kept_as_they_are() -> None:
 
 def test_http_payloads_that_are_no_json_are_explained(server: ModelServer) -> None:
     config = HttpRequestProcessorConfig(url=server.url)
-    with pytest.raises(UdfError, match=r"payload is sent as JSON, which cannot hold it: .*bytes.* base64"):
+    with pytest.raises(UdfError, match=r"payload cannot be sent as JSON: .*bytes.* base64"):
         build_processor(config, lambda row: {"payload": {"file": b"raw"}})(ps.range(1)).collect()
 
 
@@ -317,7 +317,7 @@ def test_models_with_the_same_options_for_all_rows_say_so(local: EchoProvider) -
     config = TransformersProcessorConfig(model="tiny", should_continue_on_error=True)
     processor = build_processor(config, lambda row: {"prompt": "q", "sampling_params": {"top_k": 1}})
     (row,) = processor(ps.range(1)).to_pylist()
-    assert "give them to the config, sampling_params=" in row["__inference_error__"]
+    assert "pass sampling_params=... to the config" in row["__inference_error__"]
 
 
 # --- what is refused when it is built ---
@@ -334,17 +334,17 @@ def test_models_with_the_same_options_for_all_rows_say_so(local: EchoProvider) -
         (lambda: vLLMEngineProcessorConfig(model="a", model_source="b"), "mean the same thing"),
         (lambda: vLLMEngineProcessorConfig(model="m", task_type="sing"), "one of generate, embed, classify, score"),
         (lambda: vLLMEngineProcessorConfig(model="m", engine_kwargs=[1]), "engine_kwargs is a dict; got list"),
-        (lambda: vLLMEngineProcessorConfig(model="m", concurrency=(4, 2)), "least above its most"),
+        (lambda: vLLMEngineProcessorConfig(model="m", concurrency=(4, 2)), "is above its maximum"),
         (lambda: vLLMEngineProcessorConfig(model="m", batch_size=0), "batch_size must be a whole number of 1 or more"),
         (lambda: OpenAIProcessorConfig(model="m", on_error="skip"), "on_error='skip' is not known"),
         (
             lambda: OpenAIProcessorConfig(model="m", on_error="log", should_continue_on_error=True),
-            "either kept .* or left out",
+            "either kept .* or omitted",
         ),
         (lambda: OpenAIProcessorConfig(model="m", sampling_params={"n": 0}), "n must be a whole number of 1 or more"),
         (lambda: HttpRequestProcessorConfig(url="ftp://x"), "must start with http://"),
         (lambda: HttpRequestProcessorConfig(url="http://x", qps=0), "qps must be a number above 0"),
-        (lambda: HttpRequestProcessorConfig(url="http://x", session_factory=print), "session_factory is not taken"),
+        (lambda: HttpRequestProcessorConfig(url="http://x", session_factory=print), "session_factory is not supported"),
         (lambda: build_processor({"model": "m"}), "takes a config of penstock.llm; got dict"),
         (
             lambda: build_processor(HttpRequestProcessorConfig(url="http://x"), preprocess="x"),
@@ -379,7 +379,7 @@ def test_a_processor_wants_a_dataframe(server: ModelServer) -> None:
 
 
 def test_what_functions_give_is_checked(server: ModelServer) -> None:
-    with pytest.raises(UdfError, match="preprocess must give a dict for each row; it gave str"):
+    with pytest.raises(UdfError, match="preprocess must return a dict for each row; got str"):
         build_processor(openai(server), lambda row: "q")(ps.range(1)).collect()
-    with pytest.raises(UdfError, match=r"preprocess must give 'messages' or 'prompt' .* there are: id, question"):
+    with pytest.raises(UdfError, match=r"preprocess must return 'messages' or 'prompt' .* has: id, question"):
         build_processor(openai(server), lambda row: {"question": "q"})(ps.range(1)).collect()

@@ -1,4 +1,4 @@
-"""One row of a processor, as workers handle it: from the user's row to a request, and from answers to a row again."""
+"""The work of a processor on one row: build the request, send it, and build the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RowFunction = Callable[[dict[str, Any]], Any]
 
 
 class Row:
-    """The columns of a row with what ``preprocess`` added. As one object, so that rows may ask in different forms."""
+    """The columns of a row and the fields that ``preprocess`` added, as one object since rows may differ in them."""
 
     __slots__ = ("fields",)
 
@@ -34,8 +34,8 @@ class Row:
         return repr(self.fields)
 
 
-class Prepare:
-    """Runs the user's ``preprocess``; what it gives is added to the row."""
+class Preprocess:
+    """Call the user's ``preprocess`` and add its result to the row."""
 
     def __init__(self, preprocess: RowFunction | None, needed: tuple[str, ...]) -> None:
         self._preprocess = preprocess
@@ -49,13 +49,13 @@ class Prepare:
         if not any(name in fields for name in self.needed):
             needed = " or ".join(map(repr, self.needed))
             raise InvalidArgumentError(
-                f"preprocess must give {needed} for each row; with the columns there are: {', '.join(fields)}."
+                f"preprocess must return {needed} for each row; the row has: {', '.join(fields)}."
             )
         return {ROW: Row(fields)}
 
 
-class Finish:
-    """Runs the user's ``postprocess`` on rows that have an answer. Failed rows are left out, or kept as they are."""
+class Postprocess:
+    """Call the user's ``postprocess`` on answered rows. Failed rows are omitted, or kept unchanged."""
 
     def __init__(self, postprocess: RowFunction | None, keeps_failed: bool) -> None:
         self._postprocess = postprocess
@@ -74,18 +74,18 @@ class Finish:
         return [fields]
 
 
-def _checked_dict(what: str, given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise InvalidArgumentError(f"{what} must give a dict for each row; it gave {type(given).__name__}.")
-    return given
+def _checked_dict(function: str, result: Any) -> Mapping[str, Any]:
+    if not isinstance(result, Mapping):
+        raise InvalidArgumentError(f"{function} must return a dict for each row; got {type(result).__name__}.")
+    return result
 
 
 Translate = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""From the sampling parameters of a row to options of a request."""
+"""Translate the sampling parameters of a row to options of a request."""
 
 
 class AsyncRows(AsyncPrompts):
-    """Asks a model that takes a request at a time."""
+    """Ask a model that takes one request at a time."""
 
     def __init__(self, model: Prompter, settings: PromptSettings, translate: Translate, keeps_failed: bool) -> None:
         super().__init__(model, settings)
@@ -94,14 +94,14 @@ class AsyncRows(AsyncPrompts):
 
     async def ask(self, row: Row) -> dict[str, Any]:
         try:
-            values, options = asked(row, self._translate, self.takes_options)
+            values, options = message_and_options(row, self._translate, self.takes_options)
             return answer_fields(await self.answer(*values, options=options))
         except Exception as exc:
-            return failed(exc, self._keeps_failed)
+            return error_fields(exc, self._keeps_failed)
 
 
 class BatchRows(BatchPrompts):
-    """Asks a model that takes many requests at a time."""
+    """Ask a model that takes a batch of requests."""
 
     def __init__(self, model: Prompter, settings: PromptSettings, translate: Translate, keeps_failed: bool) -> None:
         super().__init__(model, settings)
@@ -114,25 +114,27 @@ class BatchRows(BatchPrompts):
         failures = {**answered.failures, **refused}
         answers: list[dict[str, Any] | None] = [answer_fields(each) for each in answered.values()]
         for number, exc in failures.items():
-            answers[number] = failed(exc, True) if self._keeps_failed else None
+            answers[number] = error_fields(exc, True) if self._keeps_failed else None
         column = to_arrow_array(answers, DataType.python(), what="prompt")
         return PartialColumn(column, {} if self._keeps_failed else failures)
 
     def _requests(self, rows: Sequence[Row]) -> tuple[list[tuple[tuple[Any, ...], Any]], dict[int, Exception]]:
-        """Return what each row asks, and why rows cannot; those ask nothing."""
+        """Return the message and options of each row, and the errors of invalid rows, whose message is null."""
         requests: list[tuple[tuple[Any, ...], Any]] = []
         refused: dict[int, Exception] = {}
         for number, row in enumerate(rows):
             try:
-                requests.append(asked(row, self._translate, self.takes_options))
+                requests.append(message_and_options(row, self._translate, self.takes_options))
             except Exception as exc:
                 refused[number] = exc
                 requests.append(((None,), None))
         return requests, refused
 
 
-def asked(row: Row, translate: Translate, takes_options: bool) -> tuple[tuple[Any, ...], Mapping[str, Any] | None]:
-    """Return the message of a row and the options of its own."""
+def message_and_options(
+    row: Row, translate: Translate, takes_options: bool
+) -> tuple[tuple[Any, ...], Mapping[str, Any] | None]:
+    """Return the message of a row, and its own options if it has any."""
     fields = row.fields
     message = fields["messages"] if "messages" in fields else fields["prompt"]
     params = fields.get("sampling_params")
@@ -143,24 +145,23 @@ def asked(row: Row, translate: Translate, takes_options: bool) -> tuple[tuple[An
         raise InvalidArgumentError(f"sampling_params: n must be a whole number of 1 or more; got {given['n']!r}.")
     if not takes_options and set(given) - {"n"}:
         raise InvalidArgumentError(
-            "This model has the same sampling parameters for all rows; give them to the config, sampling_params=..."
+            "This model takes the same sampling parameters for all rows; pass sampling_params=... to the config."
         )
     return (_plain(message),), translate(given) if given else None
 
 
 def _plain(message: Any) -> Any:
-    """Return lists for the arrays that rows have where a column holds lists."""
+    """Return a conversation as a list of dicts; a column of lists gives an array."""
     return [dict(each) for each in message] if isinstance(message, np.ndarray) and message.dtype == object else message
 
 
 def answer_fields(answers: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """Return what a row gets from its answers, by the names of Ray Data. Of several answers the texts are lists."""
-    answers = answers or []  # a row that asked nothing
-    texts, reasons, thoughts = (_one_or_all(answers, name) for name in ("value", "finish_reason", "reasoning"))
+    """Return the result fields of a row, by the names of Ray Data. Several answers give lists of texts."""
+    answers = answers or []  # None for a row with a null message
     return {
-        "generated_text": texts,
-        "finish_reason": reasons,
-        "reasoning": thoughts,
+        "generated_text": _one_or_all(answers, "value"),
+        "finish_reason": _one_or_all(answers, "finish_reason"),
+        "reasoning": _one_or_all(answers, "reasoning"),
         "num_input_tokens": _total(answers, "input_tokens"),
         "num_generated_tokens": _total(answers, "output_tokens"),
         "cost": _total(answers, "cost"),
@@ -169,8 +170,8 @@ def answer_fields(answers: list[dict[str, Any]] | None) -> dict[str, Any]:
 
 
 def _one_or_all(answers: Sequence[Mapping[str, Any]], name: str) -> Any:
-    found = [each[name] for each in answers]
-    return found if len(found) > 1 else next(iter(found), None)
+    values = [each[name] for each in answers]
+    return values if len(values) > 1 else next(iter(values), None)
 
 
 def _total(answers: Sequence[Mapping[str, Any]], name: str) -> Any:
@@ -178,15 +179,15 @@ def _total(answers: Sequence[Mapping[str, Any]], name: str) -> Any:
     return sum(known) if known else None
 
 
-def failed(exc: Exception, keeps_failed: bool) -> dict[str, Any]:
-    """Return what a row gets that failed, if it shall go on; a key that is refused concerns all of them."""
+def error_fields(exc: Exception, keeps_failed: bool) -> dict[str, Any]:
+    """Return the fields of a failed row, or raise its error. An unusable provider ends the query in any case."""
     if not keeps_failed or isinstance(exc, ProviderUnusableError):
         raise exc
     return {ERROR: f"{type(exc).__name__}: {exc}"}
 
 
 class JsonClient(ApiClient):
-    """Sends any JSON and takes any JSON back."""
+    """Send and receive any JSON."""
 
     def _body(self, raw: bytes) -> Any:
         import orjson
@@ -194,13 +195,11 @@ class JsonClient(ApiClient):
         try:
             return orjson.loads(raw)
         except orjson.JSONDecodeError as exc:
-            raise InvalidAnswerError(
-                f"{self.name} answered with something other than JSON: {shortened(raw)!r}"
-            ) from exc
+            raise InvalidAnswerError(f"The answer of {self.name} is not JSON: {shortened(raw)!r}") from exc
 
 
 class HttpService(Model):
-    """Any server that takes JSON by POST."""
+    """A server that accepts JSON by POST."""
 
     def __init__(self, client: JsonClient) -> None:
         self._client = client
@@ -215,14 +214,12 @@ class HttpService(Model):
         try:
             answer, _ = await self._client.ask(ApiCall("", payload), lambda body: body)
         except TypeError as exc:
-            raise InvalidArgumentError(
-                f"payload is sent as JSON, which cannot hold it: {exc}; send bytes as base64."
-            ) from exc
+            raise InvalidArgumentError(f"payload cannot be sent as JSON: {exc}; send bytes as base64.") from exc
         return answer
 
 
 class HttpRows:
-    """Posts the payload of each row."""
+    """Post the payload of each row."""
 
     def __init__(self, service: HttpService, keeps_failed: bool) -> None:
         self._service = loaded(service)
@@ -232,7 +229,7 @@ class HttpRows:
         try:
             return {"http_response": await self._service.post(row.fields["payload"])}
         except Exception as exc:
-            return failed(exc, self._keeps_failed)
+            return error_fields(exc, self._keeps_failed)
 
     def close(self) -> Any:
         return self._service.close()
