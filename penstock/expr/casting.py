@@ -51,7 +51,7 @@ def cast(array: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Array:
         return converted(array, source, dtype)
     except REFUSALS as exc:
         if is_strict:
-            raise _bad_value(array, source, dtype, exc) from exc
+            raise _conversion_error(array, source, dtype, exc) from exc
     if source.is_string() and dtype.is_numeric():
         array = pc.if_else(pc.match_substring_regex(array, NUMBER_PATTERN), array, pa.scalar(None, array.type))
     return _convert_rows(array, source, dtype)
@@ -68,7 +68,7 @@ def _convert_rows(array: pa.Array, source: DataType, dtype: DataType) -> pa.Arra
     return pa.concat_arrays([_convert_rows(half, source, dtype) for half in (array[:middle], array[middle:])])
 
 
-def _bad_value(array: pa.Array, source: DataType, dtype: DataType, reason: Exception) -> ComputeError:
+def _conversion_error(array: pa.Array, source: DataType, dtype: DataType, reason: Exception) -> ComputeError:
     """Return the error that names the first value that cannot be converted."""
     while len(array) > 1:
         middle = len(array) // 2
@@ -142,22 +142,22 @@ def converted(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     if source.is_python() or dtype.is_python():
         return types.cast(array, dtype)
     if source.is_string():
-        return _parsed(array, dtype)
+        return _parse(array, dtype)
     if is_listed(source) and is_listed(dtype):
-        return _lists(array, source, dtype)
+        return _convert_lists(array, source, dtype)
     if is_listed(source) and is_number(source.inner) and dtype.is_tensor() and dtype.shape is not None:
         flat = DataType(dtype.arrow.storage_type)
-        return wrapped(_lists(array, source, flat), dtype.arrow)
+        return wrapped(_convert_lists(array, source, flat), dtype.arrow)
     if source.is_struct() and dtype.is_struct():
-        return _structs(array, dtype)
+        return _convert_structs(array, dtype)
     if source.is_map() and dtype.is_map():
-        return _maps(array, source, dtype)
+        return _convert_maps(array, source, dtype)
     if source.is_extension() or dtype.is_extension() or source.is_nested():
         return types.cast(array, dtype)
-    return _plain(array, source, dtype)
+    return _convert_plain(array, source, dtype)
 
 
-def _plain(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+def _convert_plain(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     """Convert among numbers, booleans, times and bytes."""
     if source.is_float() and dtype.is_integer():
         wide = array.cast(pa.float64())
@@ -219,7 +219,7 @@ def _jsonable(value: Any) -> Any:
     return str(value)
 
 
-def _parsed(array: pa.Array, dtype: DataType) -> pa.Array:
+def _parse(array: pa.Array, dtype: DataType) -> pa.Array:
     if dtype.is_timestamp():
         return _parse_times(array, _to_local if dtype.timezone is None else _to_zone(dtype.timezone), dtype)
     if dtype.is_date():
@@ -237,7 +237,7 @@ def _parsed(array: pa.Array, dtype: DataType) -> pa.Array:
         if not dtype.is_decimal():
             return bare.cast(dtype.arrow)
         wide = pa.decimal256(76, 38)
-        return _plain(bare.cast(wide), DataType(wide), dtype)
+        return _convert_plain(bare.cast(wide), DataType(wide), dtype)
 
 
 def _to_local(text: pa.Array) -> pa.Array:
@@ -276,7 +276,7 @@ def _from_iso(text: str, dtype: DataType) -> datetime.datetime | datetime.date:
 # --- nested -----------------------------------------------------------------------------------------------------------
 
 
-def _lists(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+def _convert_lists(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     """Convert among lists, fixed-size lists and embeddings."""
     valid = validity(array)
     if dtype.is_list() and not dtype.is_fixed_size_list():
@@ -296,7 +296,7 @@ def _lists(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     return wrapped(lists, dtype.arrow)
 
 
-def _structs(array: pa.Array, dtype: DataType) -> pa.Array:
+def _convert_structs(array: pa.Array, dtype: DataType) -> pa.Array:
     # flatten() makes children null where their parent is, so values under nulls are not converted.
     children = dict(zip(DataType(array.type).fields, array.flatten(), strict=True))
     columns = []
@@ -309,7 +309,7 @@ def _structs(array: pa.Array, dtype: DataType) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(dtype.arrow), mask=mask)
 
 
-def _maps(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
+def _convert_maps(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     entries, lengths = elements_of(array)
     keys, items = entries.flatten()
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())

@@ -205,7 +205,7 @@ class When(Expression):
     def __init__(self, branches: tuple[tuple[Expression, Expression], ...], condition: Expression | None) -> None:
         self._branches = branches
         self._condition = condition
-        super().__init__(_chosen(branches, lit(None)))
+        super().__init__(_if_else_chain(branches, lit(None)))
 
     def when(self, condition: Expression, then: Any = _NOT_GIVEN) -> When:
         """Add a branch; the first condition that holds wins. Give its value here or with ``.then()``."""
@@ -222,10 +222,10 @@ class When(Expression):
 
     def otherwise(self, value: Any) -> Expression:
         """Give the value for rows in which no condition holds."""
-        return Expression(_chosen(self._branches, lit(value)))
+        return Expression(_if_else_chain(self._branches, lit(value)))
 
 
-def _chosen(branches: tuple[tuple[Expression, Expression], ...], rest: Expression) -> Expr:
+def _if_else_chain(branches: tuple[tuple[Expression, Expression], ...], rest: Expression) -> Expr:
     result = rest
     for condition, value in reversed(branches):
         result = condition.if_else(value, result)

@@ -122,21 +122,21 @@ def _integral_type(left: DataType, right: DataType) -> DataType:
 @strict("floor_divide", _integral_type)
 @on_arrays
 def _floor_divide(left: pa.Array, right: pa.Array) -> pa.Array:
-    return _divided(left, right, np.floor_divide)
+    return _divide_exactly(left, right, np.floor_divide)
 
 
 @strict("modulo", _integral_type)
 @on_arrays
 def _modulo(left: pa.Array, right: pa.Array) -> pa.Array:
-    return _divided(left, right, np.mod)
+    return _divide_exactly(left, right, np.mod)
 
 
-def _divided(left: pa.Array, right: pa.Array, compute: Callable[..., Any]) -> pa.Array:
+def _divide_exactly(left: pa.Array, right: pa.Array, compute: Callable[..., Any]) -> pa.Array:
     """Divide as Python does; NumPy has the same signs, Arrow does not."""
     dtype = _integral_type(*dtypes_of(left, right))
     valid = validity(left, right)
     if dtype == INT64 and pa.uint64() in (left.type, right.type) and left.type != right.type:
-        return _divided_wide(filled(left), filled(right, 1), valid, compute)
+        return _divide_as_objects(filled(left), filled(right, 1), valid, compute)
     over, under = filled(numeric(left, dtype)), filled(numeric(right, dtype), 1)
     if dtype.is_integer():
         valid &= under != 0
@@ -148,7 +148,7 @@ def _divided(left: pa.Array, right: pa.Array, compute: Callable[..., Any]) -> pa
         return masked(compute(over, under), valid, dtype.arrow)
 
 
-def _divided_wide(over: Any, under: Any, valid: Any, compute: Callable[..., Any]) -> pa.Array:
+def _divide_as_objects(over: Any, under: Any, valid: Any, compute: Callable[..., Any]) -> pa.Array:
     """Divide int64 and uint64, which have no common integer type, as Python integers."""
     valid &= under != 0
     result = compute(over.astype(object), np.where(under == 0, 1, under.astype(object)))

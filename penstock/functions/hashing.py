@@ -27,7 +27,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
 
 
-def _mixed(bits: Numbers) -> Numbers:
+def _mix(bits: Numbers) -> Numbers:
     """Mix 64 bits so that every bit depends on every bit of the input."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -56,23 +56,23 @@ def hash(*exprs: Expression, seed: int | None = None) -> Expression:
 @on_arrays
 def _hash(*arrays: pa.Array, seed: int) -> pa.Array:
     start = np.uint64(seed * int(GOLDEN) & 0xFFFFFFFFFFFFFFFF)
-    return pa.array(_chained([hashed(array) for array in arrays], len(arrays[0]), start))
+    return pa.array(_chain([hash_array(array) for array in arrays], len(arrays[0]), start))
 
 
-def _chained(parts: list[Numbers], num_rows: int, start: np.uint64) -> Numbers:
+def _chain(parts: list[Numbers], num_rows: int, start: np.uint64) -> Numbers:
     result = np.full(num_rows, start, np.uint64)
     for part in parts:
-        result = _mixed((result + GOLDEN) ^ part)
+        result = _mix((result + GOLDEN) ^ part)
     return result
 
 
-def hashed(array: pa.Array) -> Numbers:
+def hash_array(array: pa.Array) -> Numbers:
     """Return a 64-bit hash of every value of an array; all nulls have the same."""
-    hashes = _hashed_valid(array)
+    hashes = _hash_valid(array)
     return np.where(validity(array), hashes, NULL_HASH) if array.null_count else hashes
 
 
-def _hashed_valid(array: pa.Array) -> Numbers:
+def _hash_valid(array: pa.Array) -> Numbers:
     dtype = DataType(array.type)
     array = storage_of(array)
     plain = DataType(array.type) if not dtype.is_python() else DataType.binary()
@@ -80,16 +80,16 @@ def _hashed_valid(array: pa.Array) -> Numbers:
         return np.full(len(array), NULL_HASH)
     if plain.is_float():
         numbers = array.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
-        return _mixed(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
+        return _mix(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
     if plain.is_boolean() or plain.is_integer() or plain.is_temporal():
-        return _mixed(_as_bits(array, plain) + GOLDEN)
+        return _mix(_as_bits(array, plain) + GOLDEN)
     if plain.is_struct():
-        return _chained([hashed(child) for child in array.flatten()], len(array), np.uint64(1))
+        return _chain([hash_array(child) for child in array.flatten()], len(array), np.uint64(1))
     if plain.is_list() or plain.is_map():
-        return _hashed_lists(array)
+        return _hash_lists(array)
     if plain.is_string() or plain.is_binary():
-        return hashed_bytes(array.cast(pa.binary()))
-    return hashed_bytes(cast(array, dtype=STRING, is_strict=True))
+        return hash_bytes(array.cast(pa.binary()))
+    return hash_bytes(cast(array, dtype=STRING, is_strict=True))
 
 
 def _as_bits(array: pa.Array, dtype: DataType) -> Numbers:
@@ -101,23 +101,23 @@ def _as_bits(array: pa.Array, dtype: DataType) -> Numbers:
     return array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64)  # type: ignore[no-any-return]
 
 
-def _hashed_lists(lists: pa.Array) -> Numbers:
+def _hash_lists(lists: pa.Array) -> Numbers:
     elements, lengths = elements_of(lists)
     ends = np.cumsum(lengths)
     positions = np.arange(len(elements)) - np.repeat(ends - lengths, lengths)
     # A sum can be computed for all rows at once; the position is mixed in because order matters.
-    terms = _mixed(hashed(elements) + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN)
+    terms = _mix(hash_array(elements) + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
-    return _mixed(sums[ends] - sums[ends - lengths] + lengths.astype(np.uint64) * GOLDEN)
+    return _mix(sums[ends] - sums[ends - lengths] + lengths.astype(np.uint64) * GOLDEN)
 
 
-def hashed_bytes(array: pa.Array) -> Numbers:
+def hash_bytes(array: pa.Array) -> Numbers:
     """Return a 64-bit hash of every string or binary, eight bytes of all rows at a time."""
     flat, starts, ends = text_bytes(array)
     lengths = ends - starts
     result = lengths.astype(np.uint64) * GOLDEN
     if not len(array) or not int(lengths.max()):
-        return _mixed(result)
+        return _mix(result)
     padded = np.concatenate([flat, np.zeros(8, np.uint8)])
     words = np.ndarray(len(flat) + 1, "<u8", padded, strides=(1,))  # the eight bytes that start at every position
     # After sorting by length, the rows with a k-th word of eight bytes come first.
@@ -131,11 +131,11 @@ def hashed_bytes(array: pa.Array) -> Numbers:
     tail = words[starts + 8 * num_words]
     _absorb(bits, np.where(lengths % 8 == 0, np.uint64(0), (tail << spare % np.uint64(64)) >> spare % np.uint64(64)))
     result[order] = bits
-    return _mixed(result)
+    return _mix(result)
 
 
 def _absorb(bits: Numbers, words: Numbers) -> None:
-    """Mix one word into each row, in place; cheaper than ``_mixed``, which follows at the end."""
+    """Mix one word into each row, in place; cheaper than ``_mix``, which follows at the end."""
     bits ^= words
     bits *= np.uint64(0xBF58476D1CE4E5B9)
     bits ^= bits >> np.uint64(29)
@@ -169,10 +169,10 @@ def _minhash_type(dtype: DataType, *, num_hashes: int, **_: Any) -> DataType:
 @on_arrays
 def _minhash(texts: pa.Array, *, num_hashes: int, ngram_size: int, seed: int) -> pa.Array:
     words, lengths = elements_of(pc.split_pattern(texts.fill_null(""), pattern=" "))
-    ngrams, num_ngrams = _ngrams(hashed_bytes(words), lengths, ngram_size)
+    ngrams, num_ngrams = _ngrams(hash_bytes(words), lengths, ngram_size)
     starts = np.cumsum(num_ngrams) - num_ngrams
     # Multiply-shift hashing: the high 32 bits of an odd multiple plus an offset.
-    stream = _mixed(np.arange(1, 2 * num_hashes + 1, dtype=np.uint64) * GOLDEN + np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
+    stream = _mix(np.arange(1, 2 * num_hashes + 1, dtype=np.uint64) * GOLDEN + np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
     signatures = np.empty((len(texts), num_hashes), np.uint32)
     for position in range(num_hashes if len(texts) else 0):
         multiplier, offset = stream[2 * position] | np.uint64(1), stream[2 * position + 1]
@@ -192,5 +192,5 @@ def _ngrams(words: Numbers, lengths: Numbers, size: int) -> tuple[Numbers, Numbe
     for step in range(min(size, int(lengths.max(initial=0)))):
         is_within = firsts + step < ends
         word = words[np.where(is_within, firsts + step, 0)]
-        result = np.where(is_within, _mixed((result + GOLDEN) ^ word), result)
+        result = np.where(is_within, _mix((result + GOLDEN) ^ word), result)
     return result, num_ngrams

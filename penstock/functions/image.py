@@ -28,7 +28,7 @@ from penstock.media.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
 from penstock.types.arrays import ragged_rows
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
-from penstock.types.images import ImageRoom, image_column, image_shapes, image_views
+from penstock.types.images import ImageBuffer, image_column, image_shapes, image_views
 from penstock.types.plain import arrow_array, arrow_flags, arrow_numbers
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
@@ -136,11 +136,11 @@ def _resized_type(dtype: DataType, *, w: int, h: int) -> DataType:
 @on_arrays
 def _resize(images: pa.Array, *, w: int, h: int) -> pa.Array:
     shapes = [None if shape is None else (h, w, shape[2]) for shape in image_shapes(images)]
-    room = ImageRoom(shapes, _resized_type(DataType(images.type), w=w, h=h))
+    buffer = ImageBuffer(shapes, _resized_type(DataType(images.type), w=w, h=h))
     for row, view in enumerate(image_views(images)):
         if view is not None:
-            resize_into(view, room[row])
-    return room.column()
+            resize_into(view, buffer[row])
+    return buffer.column()
 
 
 @method

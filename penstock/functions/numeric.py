@@ -21,11 +21,11 @@ from penstock.functions.families import UnaryFunction, unary, unary_call
 from penstock.types import DataType
 
 
-def _real(value: Value) -> Value:
+def _as_float(value: Value) -> Value:
     return numeric(value, FLOAT64)
 
 
-def _working(value: Value) -> Value:
+def _computable(value: Value) -> Value:
     """Return float16 as float32, because Arrow has no kernels for it."""
     return pc.cast(value, pa.float32()) if pa.types.is_float16(value.type) else value
 
@@ -35,13 +35,13 @@ def _working(value: Value) -> Value:
 
 def _rounding(name: str, compute: Callable[[Value], Value], doc: str, given: float, result: float) -> UnaryFunction:
     def kernel(value: Value) -> Value:
-        return value if pa.types.is_integer(value.type) else pc.cast(compute(_working(value)), value.type)
+        return value if pa.types.is_integer(value.type) else pc.cast(compute(_computable(value)), value.type)
 
     return unary(__name__, name, kernel, NUMBER, same_type, f"{doc}, in the type of the number.", given, result)
 
 
 def _sign(value: Value) -> Value:
-    return pc.cast(pc.sign(_working(value)), value.type)
+    return pc.cast(pc.sign(_computable(value)), value.type)
 
 
 abs = unary_call(__name__, "abs", "abs", "Return the absolute value.", -2, 2)
@@ -67,7 +67,7 @@ def round(expr: Expression, decimals: int = 0) -> Expression:
 def _round(value: Value, *, decimals: int) -> Value:
     if pa.types.is_integer(value.type) and decimals >= 0:
         return value
-    rounded = pc.round(_working(value), ndigits=decimals, round_mode="half_towards_infinity")
+    rounded = pc.round(_computable(value), ndigits=decimals, round_mode="half_towards_infinity")
     return pc.cast(rounded, value.type)
 
 
@@ -170,7 +170,7 @@ def log(expr: Expression, base: float = math.e) -> Expression:
 
 @strict("log", takes(NUMBER, returns=FLOAT64))
 def _log(value: Value, *, base: float) -> Value:
-    return pc.ln(_real(value)) if base == math.e else pc.logb(_real(value), base)
+    return pc.ln(_as_float(value)) if base == math.e else pc.logb(_as_float(value), base)
 
 
 @method
@@ -193,7 +193,7 @@ def arctan2(y: Expression, x: Any) -> Expression:
     return call("arctan2", y, x)
 
 
-strict("arctan2", takes(NUMBER, NUMBER, returns=FLOAT64))(lambda y, x: pc.atan2(_real(y), _real(x)))
+strict("arctan2", takes(NUMBER, NUMBER, returns=FLOAT64))(lambda y, x: pc.atan2(_as_float(y), _as_float(x)))
 
 
 @method
@@ -209,14 +209,14 @@ def hypot(a: Expression, b: Any) -> Expression:
 @strict("hypot", takes(NUMBER, NUMBER, returns=FLOAT64))
 @on_arrays
 def _hypot(a: pa.Array, b: pa.Array) -> pa.Array:
-    return masked(np.hypot(filled(_real(a)), filled(_real(b))), validity(a, b))
+    return masked(np.hypot(filled(_as_float(a)), filled(_as_float(b))), validity(a, b))
 
 
 # --- NaN and infinity -------------------------------------------------------------------------------------------------
 
 
 def _test(name: str, compute: Callable[[Value], Value], doc: str) -> UnaryFunction:
-    return unary(__name__, name, lambda value: compute(_real(value)), NUMBER, BOOL, doc, 1.0, False)
+    return unary(__name__, name, lambda value: compute(_as_float(value)), NUMBER, BOOL, doc, 1.0, False)
 
 
 is_nan = _test("is_nan", pc.is_nan, "Check whether a number is NaN; null for null.")
@@ -304,11 +304,11 @@ def _of_integers(compute: Callable[..., Value]) -> Callable[..., Value]:
     return combined
 
 
-def _shifted(compute: Callable[..., Value]) -> Callable[..., Value]:
+def _by_bits(compute: Callable[..., Value]) -> Callable[..., Value]:
     return lambda value, num_bits: compute(value, pc.cast(num_bits, value.type))
 
 
 for _name, _compute in {"and": pc.bit_wise_and, "or": pc.bit_wise_or, "xor": pc.bit_wise_xor}.items():
     strict(f"bitwise_{_name}", takes(INTEGER, INTEGER, returns=number_type))(_of_integers(_compute))
 for _name, _compute in {"shift_left": pc.shift_left, "shift_right": pc.shift_right}.items():
-    strict(_name, takes(INTEGER, INTEGER, returns=same_type))(_shifted(_compute))
+    strict(_name, takes(INTEGER, INTEGER, returns=same_type))(_by_bits(_compute))

@@ -162,10 +162,10 @@ def _encode(values: Sequence[Any], dtype: DataType, what: str) -> pa.Array:
     try:
         return encode(values, dtype)
     except REFUSALS as exc:
-        raise _bad_value(values, dtype, what, exc) from exc
+        raise _encoding_error(values, dtype, what, exc) from exc
 
 
-def _bad_value(values: Sequence[Any], dtype: DataType, what: str, reason: Exception) -> Exception:
+def _encoding_error(values: Sequence[Any], dtype: DataType, what: str, reason: Exception) -> Exception:
     """Return the error that names the first row that does not fit."""
     for row, value in enumerate(values):
         try:

@@ -31,15 +31,15 @@ def image_shapes(images: pa.Array) -> list[Shape | None]:
     return [(height, width, channels) if is_valid else None for is_valid, height, width, channels in rows]
 
 
-class ImageRoom:
+class ImageBuffer:
     """One block of memory for a column of images of known shapes, filled row by row.
 
     A decoder writes each image directly into its final place. ``shapes`` has None for a null row; ``clear`` makes a row
     null later. ``column`` frees the memory of null rows, unless ``dtype`` fixes one shape for all rows.
 
-    >>> room = ImageRoom([(1, 2, 3), None], DataType.image("RGB"))
-    >>> room[0][:] = 7
-    >>> room.column().to_pylist()[0].shape
+    >>> buffer = ImageBuffer([(1, 2, 3), None], DataType.image("RGB"))
+    >>> buffer[0][:] = 7
+    >>> buffer.column().to_pylist()[0].shape
     (1, 2, 3)
     """
 
@@ -97,8 +97,8 @@ class ImageRoom:
 
 def image_column(images: Sequence[NDArray | None], dtype: DataType) -> pa.Array:
     """Return ``(height, width, channels)`` arrays of uint8 as a column of ``dtype``, None as null."""
-    room = ImageRoom([None if image is None else (*image.shape,) for image in images], dtype)
+    buffer = ImageBuffer([None if image is None else (*image.shape,) for image in images], dtype)
     for row, image in enumerate(images):
         if image is not None:
-            room[row][:] = image
-    return room.column()
+            buffer[row][:] = image
+    return buffer.column()

@@ -29,7 +29,7 @@ def arrow_array(values: Sequence[Any], arrow_type: pa.DataType | None = None) ->
     if not values:
         return pa.nulls(0, arrow_type or pa.null())
     if "pandas" not in sys.modules and len(values) <= MAX_LENGTH:
-        built = _built(values)
+        built = _build(values)
         if built is not None and arrow_type in (None, built.type):
             return built
     return pa.array(values, arrow_type)
@@ -52,7 +52,7 @@ def arrow_flags(values: np.ndarray[Any, Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
 
 
-def _built(values: Sequence[Any]) -> pa.Array | None:
+def _build(values: Sequence[Any]) -> pa.Array | None:
     kinds = set(map(type, values))
     has_null = NoneType in kinds
     kinds.discard(NoneType)

@@ -30,10 +30,10 @@ def unified(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
         if merged is None:
             raise TypeMismatchError(f"Column {field.name!r} is {known} in one batch and {dtype} in another")
         common[field.name] = merged
-    return [_as(batch, common) for batch in batches]
+    return [_conform(batch, common) for batch in batches]
 
 
-def _as(batch: pa.RecordBatch, dtypes: dict[str, DataType]) -> pa.RecordBatch:
+def _conform(batch: pa.RecordBatch, dtypes: dict[str, DataType]) -> pa.RecordBatch:
     present = set(batch.schema.names)
     arrays = [
         cast(batch.column(name), dtype, what=f"column {name!r}")

@@ -151,7 +151,7 @@ def test_type_that_holds_both_sides(left: str, right: str, expected: str) -> Non
         (-a, pa.uint64(), 2**64 - 1),
     ],
 )
-def test_what_does_not_fit_is_an_error_and_never_wraps(expression: Expression, dtype: pa.DataType, value: int) -> None:
+def test_overflow_is_an_error(expression: Expression, dtype: pa.DataType, value: int) -> None:
     with pytest.raises(ComputeError, match="fit"):
         run(expression, batch_of(a=pa.array([value], dtype)))
 

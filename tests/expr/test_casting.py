@@ -172,7 +172,7 @@ def test_maps() -> None:
     assert evaluate(a.cast("string"), a=maps) == ['{"1":2}', None, "{}"]
 
 
-def test_what_null_hides_is_not_converted() -> None:
+def test_values_under_nulls_are_not_converted() -> None:
     hidden = pa.StructArray.from_arrays([pa.array(["x", "1"])], names=["n"], mask=pa.array([True, False]))
     assert evaluate(a.cast("struct[n: int64]"), a=hidden) == [None, {"n": 1}]
     lists = pa.ListArray.from_arrays(

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from penstock import functions as f
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
-from penstock.functions.hashing import hashed_bytes
+from penstock.functions.hashing import hash_bytes
 from penstock.types import DataType
 from tests.expr.evaluating import batch_of, evaluate, resolved, run
 
@@ -71,8 +71,8 @@ def test_hash_is_spread_evenly() -> None:
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
 def test_hash_of_bytes_does_not_depend_on_the_batch(values: list[bytes]) -> None:
-    together = hashed_bytes(pa.array(values, pa.binary()))
-    alone = [hashed_bytes(pa.array([value], pa.binary()))[0] for value in values]
+    together = hash_bytes(pa.array(values, pa.binary()))
+    alone = [hash_bytes(pa.array([value], pa.binary()))[0] for value in values]
     assert together.tolist() == alone
     assert len(set(together.tolist())) == len(set(values))
 

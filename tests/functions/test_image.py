@@ -16,7 +16,7 @@ import penstock as ps
 from penstock import functions
 from penstock.errors import InvalidArgumentError, MissingExtraError, TypeMismatchError
 from penstock.media.images.encode import over_white
-from penstock.types.images import ImageRoom
+from penstock.types.images import ImageBuffer
 from tests.expr.evaluating import batch_of, evaluate, resolved, run
 from tests.media.images.samples import Pixels, difference, encoded, jpeg, picture
 
@@ -52,7 +52,7 @@ def test_every_function_on_slices_constants_and_nulls(expression: ps.Expression,
     assert str(resolved(expression, i=RAGGED)).startswith(dtype)
 
 
-def test_what_is_known_of_images() -> None:
+def test_image_attributes() -> None:
     assert evaluate(IMAGE.image_width(), i=RAGGED) == [64, None, 7, 2]
     assert evaluate(IMAGE.image_height(), i=RAGGED) == [48, None, 5, 9]
     assert evaluate(IMAGE.image_channel(), i=RAGGED) == [3, None, 1, 4]
@@ -189,7 +189,7 @@ def test_a_batch_function_gets_resized_images_as_one_array_without_a_copy() -> N
 
 
 def test_room_is_filled_in_place() -> None:
-    room = ImageRoom([(2, 2, 3), (2, 2, 3)], ps.DataType.image("RGB", 2, 2))
+    room = ImageBuffer([(2, 2, 3), (2, 2, 3)], ps.DataType.image("RGB", 2, 2))
     address = room[0].__array_interface__["data"][0]
     room[0][:] = 1
     room.clear(1)

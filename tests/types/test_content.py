@@ -51,7 +51,7 @@ def test_the_values_count_and_nothing_else(dtype: pa.DataType, values: Any, data
     assert (digest(array) == digest(different)) == (repr(array.to_pylist()) == repr(different.to_pylist()))
 
 
-def test_what_lies_under_a_null_does_not_count() -> None:
+def test_values_under_nulls_do_not_count() -> None:
     valid = pa.py_buffer(b"\x05")  # the first and the third
     numbers = [pa.Array.from_buffers(pa.int64(), 3, [valid, pa.py_buffer(np.array([1, x, 3]))]) for x in (7, 8)]
     assert digest(numbers[0]) == digest(numbers[1]) == digest(pa.array([1, None, 3]))

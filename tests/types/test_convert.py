@@ -55,7 +55,7 @@ class Person(pydantic.BaseModel):
 
 
 class FakeImage:
-    """What the conversion relies on of a Pillow image."""
+    """The attributes of a Pillow image that the conversion uses."""
 
     __module__ = "PIL.Image"
 
@@ -202,7 +202,7 @@ def test_python_values_of_a_given_type(values: list[Any], dtype: Any, expected: 
         ({"a": 1}, None, "of type dict"),
     ],
 )
-def test_what_does_not_fit_is_named(values: Any, dtype: str | None, message: str) -> None:
+def test_error_names_the_value_that_does_not_fit(values: Any, dtype: str | None, message: str) -> None:
     with pytest.raises(TypeMismatchError, match=message):
         convert(values, dtype)
 

@@ -77,7 +77,7 @@ def test_parse_names_the_nearest_type() -> None:
     "text",
     ["", "list", "list[int", "list[int]]", "embedding[float32]", "int64 x", "time[h]", "tensor[int8; 2xx]", "a$b"],
 )
-def test_parse_refuses_what_is_no_type(text: str) -> None:
+def test_parse_refuses_invalid_types(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         D.parse(text)
 

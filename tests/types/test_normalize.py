@@ -37,7 +37,7 @@ def test_variants_become_normal(array: pa.Array, normal: pa.DataType) -> None:
     assert normalize(chunked).to_pylist() == 2 * array.to_pylist()
 
 
-def test_what_is_normal_is_not_copied() -> None:
+def test_normalized_data_is_not_copied() -> None:
     array = pa.array(["a", "b"])
     chunked = pa.chunked_array([array])
     batch = pa.record_batch({"a": array, "b": pa.array([[1], [2]])})

@@ -79,7 +79,7 @@ def test_a_null_among_whole_numbers_of_one_shape_is_an_error() -> None:
         assert series.to_pylist()[1] is None
 
 
-def test_numpy_of_what_numpy_has_no_type_for() -> None:
+def test_numpy_of_types_that_numpy_lacks() -> None:
     assert Series.from_pylist(["a", None]).to_numpy().tolist() == ["a", None]
     assert Series.from_pylist([[1], [2, 3]]).to_numpy()[1].tolist() == [2, 3]
     assert Series.from_pylist([{"a": 1}]).to_numpy().tolist() == [{"a": 1}]

@@ -19,7 +19,7 @@ from penstock.media.images.packages import require_images
 from penstock.types import DataType, PartialColumn, Series
 from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
-from penstock.types.images import ImageRoom, Shape
+from penstock.types.images import ImageBuffer, Shape
 
 MAX_BATCH_NBYTES = 32 * 2**20  # of decoded images; a larger image is a batch of its own
 FILES_AT_ONCE = 8  # files that are read at a time and decoded together
@@ -93,7 +93,7 @@ class ImageDecoder:
         """Decode all images into one column; failed ones are null and listed in ``failures``."""
         failures = {row: image for row, image in enumerate(images) if isinstance(image, Exception)}
         shapes = [None if image is None or isinstance(image, Exception) else self._shape(image) for image in images]
-        room, scratch = ImageRoom(shapes, self.dtype), Scratch()
+        room, scratch = ImageBuffer(shapes, self.dtype), Scratch()
         for row, image in enumerate(images):
             if image is None or isinstance(image, Exception):
                 continue
