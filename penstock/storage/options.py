@@ -33,12 +33,12 @@ _NAMES: dict[str, dict[str, str]] = {
         "anon": "skip_signature",
     },
 }
-_CLIENT = (
+_CLIENT_OPTIONS = (
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "pool_idle_timeout"),
     *("pool_max_idle_per_host", "proxy_url", "read_timeout", "timeout", "user_agent"),
 )
 _PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_storage_"}
-_FURTHER = {
+_OTHER_NAMES = {
     "s3": (
         *("region", "default_region", "virtual_hosted_style_request", "request_payer", "role_arn", "role_session_name"),
         *("server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "sse_customer_key_base64"),
@@ -53,18 +53,26 @@ _FURTHER = {
         *("msi_resource_id", "object_id", "federated_token_file", "disable_tagging"),
     ),
 }
-_HUB = ("token", "endpoint", "block_size", "revision", "expand_info", "use_listings_cache", "skip_instance_cache")
+_HUB_OPTIONS = (
+    "token",
+    "endpoint",
+    "block_size",
+    "revision",
+    "expand_info",
+    "use_listings_cache",
+    "skip_instance_cache",
+)
 _NESTED = ("client_options", "retry_config")
-_HARMLESS = (
+_NOT_SECRET = (
     *("anon", "skip_signature", "allow_http", "connect_timeout", "read_timeout", "timeout", "pool_idle_timeout"),
     *("pool_max_idle_per_host", "user_agent", "max_retries", "retry_timeout"),
 )
-_RETRY = ("max_retries", "retry_timeout")
+_RETRY_OPTIONS = ("max_retries", "retry_timeout")
 _ENVIRONMENT = ("AWS_", "GOOGLE_", "AZURE_")
-_OPEN = ("endpoint", "endpoint_url", "region", "bucket", "anon", "skip_signature", "account_name", "account")
+_SHOWN = ("endpoint", "endpoint_url", "region", "bucket", "anon", "skip_signature", "account_name", "account")
 _ENDPOINTS = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "az": ("AZURE_STORAGE_ENDPOINT",)}
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_HIDDEN_NAMES = ("KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL", "SIGNATURE", "SAS")
+_SECRET_WORDS = ("KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL", "SIGNATURE", "SAS")
 
 
 def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,9 +88,9 @@ def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if value is None or name in ("client_options", "retry_config"):
             continue
-        if name in _CLIENT:
+        if name in _CLIENT_OPTIONS:
             client[name] = value
-        elif name in _RETRY:
+        elif name in _RETRY_OPTIONS:
             retry[name] = value
         else:
             config[names.get(name, name)] = value
@@ -133,8 +141,8 @@ def unknown_option(kind: str, config: Mapping[str, Any]) -> str:
 def _names_of(kind: str) -> set[str]:
     """Return the names of options of ``s3``, ``gs``, ``az``, ``hf`` or ``web``."""
     if kind not in _NAMES:
-        return set(_HUB) if kind == "hf" else {"headers"}
-    return {*_NAMES[kind], *_NAMES[kind].values(), *_CLIENT, *_RETRY, *_NESTED, *_FURTHER[kind]}
+        return set(_HUB_OPTIONS) if kind == "hf" else {"headers"}
+    return {*_NAMES[kind], *_NAMES[kind].values(), *_CLIENT_OPTIONS, *_RETRY_OPTIONS, *_NESTED, *_OTHER_NAMES[kind]}
 
 
 _KINDS = (*_NAMES, "hf", "web")
@@ -175,7 +183,7 @@ def kinds_for(options: Mapping[str, Any]) -> list[str]:
     found = [kind for kind in (*_NAMES, "hf") if all(_is_option(kind, name) for name in names)]
     if not found:
         raise InvalidArgumentError(f"storage_options: no store has all of {', '.join(map(repr, names))}.")
-    if len(found) > 1 and not all(name.lower() in _HARMLESS for name in names):
+    if len(found) > 1 and not all(name.lower() in _NOT_SECRET for name in names):
         raise InvalidArgumentError(
             f"storage_options: {', '.join(map(repr, names))} may be options of {', '.join(found)}, and credentials "
             "for one store must not be sent to another. Give them to from_files, from_glob_path or "
@@ -192,9 +200,9 @@ def environment() -> tuple[tuple[str, str], ...]:
 
 def secrets_of(options: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the secret values of the options and the environment."""
-    hidden = [value for name, value in environment() if any(word in name for word in _HIDDEN_NAMES)]
+    hidden = [value for name, value in environment() if any(word in name for word in _SECRET_WORDS)]
     for name, value in (options or {}).items():
-        if name.removeprefix("aws_") not in _OPEN and isinstance(value, str):
+        if name.removeprefix("aws_") not in _SHOWN and isinstance(value, str):
             hidden.append(value)
     return tuple(sorted({value for value in hidden if len(value) >= 4}, key=len, reverse=True))
 
@@ -221,7 +229,7 @@ class StorageOptions(dict[str, Any]):
         return cls(options or {})
 
     def __repr__(self) -> str:
-        return repr({name: value if name in _OPEN else "***" for name, value in self.items()})
+        return repr({name: value if name in _SHOWN else "***" for name, value in self.items()})
 
     __str__ = __repr__
 
