@@ -1,4 +1,4 @@
-"""Who is counted as using a limit."""
+"""Counting the users of a limit."""
 
 from __future__ import annotations
 

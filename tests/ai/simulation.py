@@ -17,7 +17,7 @@ from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
 
 
 class Server(Protocol):
-    """Says what becomes of a request that arrives, and is told when an accepted one is done."""
+    """Decides the outcome of a request that arrives; ``depart`` reports that an accepted one is done."""
 
     def arrive(self, now: float) -> tuple[Outcome, Hints]: ...
     def depart(self) -> None: ...
@@ -124,7 +124,7 @@ def noisy(server: Server, share: float, seed: int = 0) -> Troubled:
 
 @dataclass
 class Run:
-    """What was sent, as (when it was sent, what became of it)."""
+    """The requests of a run, as (time of sending, outcome)."""
 
     sent: list[tuple[float, Outcome]] = field(default_factory=list)
     in_flight: list[tuple[float, int]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Who waits before the limiter, in which order, and what cancelled or dead waiters leave behind: nothing."""
+"""The queue of the limiter: its order, and requests that are cancelled or whose loop is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the values of a row become: the parts and turns that a model is asked with."""
+"""The values of a row become the parts and turns of a request."""
 
 from __future__ import annotations
 
@@ -308,9 +308,9 @@ def test_a_picture_of_a_conversation_is_fetched() -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/cat.png"
         content = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": url}}]
-        told = message([{"role": "user", "content": content}])
+        read = message([{"role": "user", "content": content}])
         server.shutdown()
-    assert told == Message((UserTurn((Text("What is it?"), Image(PNG, "image/png"))),))
+    assert read == Message((UserTurn((Text("What is it?"), Image(PNG, "image/png"))),))
 
 
 def test_tool_calls_of_a_conversation() -> None:
@@ -322,9 +322,9 @@ def test_tool_calls_of_a_conversation() -> None:
         {"role": "tool", "tool_call_id": "b", "content": "7"},
     ]
     a, b = (ToolCall(i, "add", "{}") for i in "ab")
-    told = message(said)
-    assert told is not None
-    assert told.turns[1:] == (ModelTurn("", (a, b)), ToolTurn((ToolResult(a, "3"), ToolResult(b, "7"))))
+    read = message(said)
+    assert read is not None
+    assert read.turns[1:] == (ModelTurn("", (a, b)), ToolTurn((ToolResult(a, "3"), ToolResult(b, "7"))))
 
 
 @pytest.mark.parametrize(

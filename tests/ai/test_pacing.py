@@ -65,6 +65,13 @@ def test_other_rates(per_s: int) -> None:
     assert run.refused_share(5) < 0.02
 
 
+def test_a_few_requests_a_minute() -> None:
+    window = FixedWindow(always(20 / 60), 60)
+    run = simulate(Pace(), window, 300, latency=always(1.0), refusal_s=always(0.1))
+
+    assert run.accepted_per_s(0, 300) > 0.9 * 20 / 60
+
+
 def test_slower_answers_leave_the_rate_as_it_is() -> None:
     latency = steps((0, 0.05), (15, 0.5))
     run = simulate(Pace(), TokenBucket(always(300), 300), 30, latency=latency)
@@ -201,21 +208,21 @@ def test_processes_that_know_nothing_of_each_other_share(make: Callable[[Callabl
 
 
 class Member(Pace):
-    """One of two processes that are told of each other. It starts and ends when ``is_there`` says so."""
+    """One of two processes that know of each other. ``is_there`` gives its start and end."""
 
     def __init__(self, is_there: Callable[[float], float], num_members: Callable[[float], float], caps: Caps) -> None:
         super().__init__(caps)
-        self._is_there, self._num_told = is_there, num_members
+        self._is_there, self._num_known = is_there, num_members
 
     def try_send(self, now: float, tokens: int = 0) -> Sent | float:
-        self.set_members(int(self._num_told(now - 1000)))
+        self.set_members(int(self._num_known(now - 1000)))
         return super().try_send(now, tokens) if self._is_there(now - 1000) else now + 0.01
 
 
 def two_members(caps: Caps = NO_CAPS) -> list[Pace]:
     """Two of them from the tenth to the twentieth second, one before and after."""
-    told = steps((0, 1), (10, 2), (20, 1))
-    return [Member(always(1), told, caps), Member(steps((0, 0), (10, 1), (20, 0)), told, caps)]
+    num_members = steps((0, 1), (10, 2), (20, 1))
+    return [Member(always(1), num_members, caps), Member(steps((0, 0), (10, 1), (20, 0)), num_members, caps)]
 
 
 @pytest.mark.parametrize("server", [TokenBucket(always(300), 30), FixedWindow(always(300))], ids=["bucket", "window"])

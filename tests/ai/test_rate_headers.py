@@ -1,4 +1,4 @@
-"""What headers say about the pace, and what they may not break."""
+"""Reading rate-limit headers, including those that make no sense."""
 
 from __future__ import annotations
 

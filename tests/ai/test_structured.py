@@ -1,4 +1,4 @@
-"""What ``return_format`` may be, the schemas that come of it, and how answers are read."""
+"""``return_format``: its kinds, the schemas made from them, and the parsing of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python functions as tools: what a model is told of them, and what comes of its calls."""
+"""Python functions as tools: their schemas, and calls by the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ledger keeps, in one process and in several."""
+"""A ledger in one process and in several."""
 
 from __future__ import annotations
 

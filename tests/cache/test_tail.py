@@ -1,4 +1,4 @@
-"""What was put a moment ago: it is there after a kill, and gone once it has been committed."""
+"""Tails: values survive a kill before they are committed, and are cleared afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUES = {key: key * (number + 1) for number, key in enumerate(KEYS)}
 
 
 def abandoned(folder: Path, *keys: bytes) -> Path:
-    """Leave a tail as a killed process does: nobody holds its lock. Returns the file that was written."""
+    """Leave a tail as a killed process does, without a lock. Return the file that was written."""
     tail = Tail(folder)
     for key in keys:
         tail.write(key, VALUES[key])

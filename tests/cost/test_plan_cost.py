@@ -234,7 +234,7 @@ def test_what_is_no_number_of_rows_is_refused(sample: Any) -> None:
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_calls_by_batch_are_sampled_one_by_one(server: ModelServer, provider: str) -> None:
-    """Nobody waits a day for a sample, which is paid in full; what it tells is at the price of batches."""
+    """A sample cannot wait for a batch: it is paid in full, and the estimate is at the price of batches."""
     ps.set_provider("anthropic", base_url=server.anthropic_url, api_key="test")
     given: dict[str, Any] = {"provider": provider, "use_chat_completions": None}
     alone = questions(2000).with_column("a", asking(**given)).plan_cost(sample=10)

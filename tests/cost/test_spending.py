@@ -1,4 +1,4 @@
-"""What calls cost is counted, and a budget ends a query before it is passed."""
+"""Calls are counted, and a budget stops a query before it costs more."""
 
 from __future__ import annotations
 
@@ -218,8 +218,8 @@ def test_a_budget_holds_for_embeddings_and_labels(server: ModelServer) -> None:
 
 
 def test_the_first_call_may_be_too_dear(server: ModelServer, tmp_path: Path) -> None:
-    told = r"does not cover the first call, to openai \(mine\), which may cost up to \$0.010\d+: give max_output_"
-    with spending(CALL), pytest.raises(BudgetSpentError, match=told):
+    message = r"does not cover the first call, to openai \(mine\), which may cost up to \$0.010\d+: give max_output_"
+    with spending(CALL), pytest.raises(BudgetSpentError, match=message):
         asked(5).collect()
     with pytest.raises(BudgetSpentError) as failure:
         asked(5).write_parquet(str(tmp_path / "out"), budget=CALL)
@@ -296,7 +296,7 @@ def test_the_price_of_a_call_goes_before_all(server: ModelServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("price", "told"),
+    ("price", "message"),
     [
         (3, "is not a price; give dollars for a million tokens"),
         ({"output": 2}, "is not a price"),
@@ -305,8 +305,8 @@ def test_the_price_of_a_call_goes_before_all(server: ModelServer) -> None:
         ({"input": "1"}, "input='1' is not a number"),
     ],
 )
-def test_what_is_no_price_is_refused(server: ModelServer, price: Any, told: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=told):
+def test_what_is_no_price_is_refused(server: ModelServer, price: Any, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
         asked(1, price=price)
 
 

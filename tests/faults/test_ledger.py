@@ -78,7 +78,7 @@ def index_of(folder: Path) -> Path:
 
 
 def lose_index_and_tear(folder: Path) -> None:
-    """What a power cut may leave: an index that is behind, and a record of which the end is not there."""
+    """Leave an index that is behind and an incomplete record, as a power cut may."""
     os.truncate(index_of(folder), 48 * 150)
     shorten(log_of(folder), 11)
 
@@ -124,13 +124,13 @@ def test_what_can_be_read_is_kept_and_the_rest_is_asked_again(
     said = " ".join(record.getMessage() for record in caplog.records)
     assert bool(said) == bool(message)
     assert not message or re.search(message, said), said
-    for key in KEYS:  # as whoever misses them does
+    for key in KEYS:  # as a query does for missing calls
         if key not in found:
             ledger.put(key, VALUES[key])
     assert ledger.get(KEYS) == VALUES
     ledger.close()
 
-    open_ledger(folder).close()  # makes the index of a file anew in which damage was found by reading
+    open_ledger(folder).close()  # rebuilds the index of a file whose damage was found by reading
     caplog.clear()
     ledger = open_ledger(folder)
     assert ledger.get(KEYS) == VALUES
