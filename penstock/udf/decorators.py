@@ -66,8 +66,8 @@ class Func:
         return f"<func {self._spec.name}{inspect.signature(self._function)}>"
 
     def __penstock_key__(self) -> Any:
-        """Return the object that identifies it (see ``plan/identity/code_keys.py``)."""
-        return self._function
+        """Return the identity of the function (see ``plan/identity/code_keys.py``): its version, or its code."""
+        return self._function if self._spec.version is None else (self._spec.name, self._spec.version)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore_func, (self._function, self._unnest, self._spec)
@@ -182,6 +182,11 @@ class _MethodDecorator:
         return _apply(attach, function)
 
 
+def _class_identity(wrapped: type, options: Options) -> Any:
+    version = options.get("version")
+    return wrapped if version is None else (wrapped.__name__, version)
+
+
 class Cls(ClsObject):
     """A decorated class. Calling it stores the arguments; a worker builds the instance."""
 
@@ -211,7 +216,7 @@ class Cls(ClsObject):
         return f"<cls {self._wrapped.__name__}>"
 
     def __penstock_key__(self) -> Any:
-        return self._wrapped
+        return _class_identity(self._wrapped, self._options)
 
 
 class ClsInstance(ClsObject):
@@ -244,7 +249,7 @@ class ClsInstance(ClsObject):
         return ClsInstance, (self._wrapped, self._options, *self._init, self._key)
 
     def __penstock_key__(self) -> Any:
-        return self._wrapped, *self._init
+        return _class_identity(self._wrapped, self._options), *self._init
 
     def _method(self, name: str) -> BoundMethod:
         if name not in self._methods:

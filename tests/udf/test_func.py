@@ -18,6 +18,7 @@ from pydantic import BaseModel
 import penstock as ps
 from penstock import DataType, col, lit
 from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.plan.identity.code_keys import code_key
 
 
 @ps.func
@@ -380,6 +381,7 @@ def hinted(x: int) -> int:
             lambda: ps.func(max_concurrency=0)(hinted),
             "hinted: max_concurrency must be a whole number of 1 or more; got 0",
         ),
+        (lambda: ps.func(version=2)(hinted), "hinted: version must be a string; got 2"),
         (lambda: ps.func(max_retries="3")(hinted), "hinted: max_retries must be a whole number of 0 or more; got '3'"),
         (lambda: ps.func(gpus=-1)(hinted), "hinted: gpus must be a number of 0 or more; got -1"),
         (lambda: ps.func(cpus="all")(hinted), "hinted: cpus must be a number of 0 or more; got 'all'"),
@@ -407,3 +409,13 @@ def test_async_is_not_for_processes() -> None:
 
     with pytest.raises(InvalidArgumentError, match="call: an async function runs on one event loop; use_process"):
         ps.func(use_process=True)(call)
+
+
+def test_the_version_of_a_function_stands_for_its_code() -> None:
+    def using(version: str | None, offset: int) -> bytes:
+        helper = ps.func(return_dtype=ps.DataType.int64(), version=version)(lambda x: x + offset)
+        return code_key(lambda x: helper(x))
+
+    assert using("1", 1) == using("1", 2)
+    assert using("1", 1) != using("2", 1)
+    assert using(None, 1) != using(None, 2)
