@@ -11,8 +11,9 @@ from typing import Protocol
 
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.lineage import Lineage
+from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.scheduling import pick_stage, task_share
-from penstock.engine.stage import Cores, PoolChoice, QueryResources, Results, StageState
+from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError
 from penstock.observe.events import (
     BundleProduced,

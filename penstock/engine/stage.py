@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +10,8 @@ from itertools import pairwise
 from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
-from penstock.engine.lineage import Lineage, kind_of
+from penstock.engine.lineage import kind_of
+from penstock.engine.resources import QueryResources
 from penstock.engine.scheduling import FIRST_GROWTH, LEAST_FOOTPRINT, Footprint, GrowthEstimate, is_queue_short
 from penstock.plan.stages import CallUdf, Stage
 from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
@@ -27,51 +27,6 @@ class PoolChoice:
     pool: WorkerPool
     takes_core: bool
     footprint: Footprint = LEAST_FOOTPRINT
-
-
-class Cores:
-    """Cores that the stages of a query share."""
-
-    def __init__(self, num_cores: int) -> None:
-        self.num_free = num_cores
-
-
-class Results:
-    """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` it took."""
-
-    def __init__(self, num_held: int) -> None:
-        self._waiting: deque[Bundle] = deque()
-        self._nbytes_taken: deque[int] = deque(maxlen=num_held)
-        self.nbytes_waiting = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    @property
-    def nbytes(self) -> int:
-        return self.nbytes_waiting + sum(self._nbytes_taken)
-
-    def put(self, bundle: Bundle) -> None:
-        self._waiting.append(bundle)
-        self.nbytes_waiting += bundle.nbytes
-
-    def take(self) -> Bundle:
-        bundle = self._waiting.popleft()
-        self.nbytes_waiting -= bundle.nbytes
-        self._nbytes_taken.append(bundle.nbytes)
-        return bundle
-
-
-@dataclass(frozen=True, slots=True)
-class QueryResources:
-    """Objects and limits that all stages of a query share; ``task_nbytes`` bounds the output of a task."""
-
-    memory_bytes: int
-    task_nbytes: int
-    cores: Cores
-    results: Results
-    clock: Callable[[], float]
-    lineage: Lineage | None = None
 
 
 class StageState:

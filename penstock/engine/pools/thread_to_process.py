@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Protocol
 
 from penstock.engine.pools.gil import GilWatch
@@ -49,7 +50,7 @@ class ThreadToProcessPool:
         self._clock = clock
         self._lock = threading.Lock()  # reports come from other threads
         self._on_threads: set[Task] = set()
-        self._threads = make_threads(self._threads_report)
+        self._threads = make_threads(partial(self._or_fail, self._pass_on_from_threads))
         self._make_processes: MakePool | None = make_processes
         self._processes: WorkerPool | None = None
         self._are_threads_closed = False
@@ -87,7 +88,7 @@ class ThreadToProcessPool:
     def _move(self) -> None:
         make, self._make_processes = self._make_processes, None
         assert make is not None
-        self._processes = make(self._processes_report)
+        self._processes = make(partial(self._or_fail, self._pass_on_from_processes))
         if self._processes is None:
             log.info("A function holds the GIL, but stays on threads: it cannot be sent to a worker process.")
 
@@ -98,12 +99,6 @@ class ThreadToProcessPool:
         if is_drained:
             self._are_threads_closed = True
             self._threads.close()
-
-    def _threads_report(self, report: Report) -> None:
-        self._or_fail(self._pass_on_from_threads, report)
-
-    def _processes_report(self, report: Report) -> None:
-        self._or_fail(self._pass_on_from_processes, report)
 
     def _or_fail(self, pass_on: Emit, report: Report) -> None:
         """Pass on a report. An error on this thread must reach the executor as well."""

@@ -1,0 +1,55 @@
+"""The resources that all stages of a query share: memory, cores, and the results that wait for the reader."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.engine.lineage import Lineage
+from penstock.protocols import Bundle
+
+
+class Cores:
+    """Cores that the stages of a query share."""
+
+    def __init__(self, num_cores: int) -> None:
+        self.num_free = num_cores
+
+
+class Results:
+    """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` it took."""
+
+    def __init__(self, num_held: int) -> None:
+        self._waiting: deque[Bundle] = deque()
+        self._nbytes_taken: deque[int] = deque(maxlen=num_held)
+        self.nbytes_waiting = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def nbytes(self) -> int:
+        return self.nbytes_waiting + sum(self._nbytes_taken)
+
+    def put(self, bundle: Bundle) -> None:
+        self._waiting.append(bundle)
+        self.nbytes_waiting += bundle.nbytes
+
+    def take(self) -> Bundle:
+        bundle = self._waiting.popleft()
+        self.nbytes_waiting -= bundle.nbytes
+        self._nbytes_taken.append(bundle.nbytes)
+        return bundle
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResources:
+    """Objects and limits that all stages of a query share; ``task_nbytes`` bounds the output of a task."""
+
+    memory_bytes: int
+    task_nbytes: int
+    cores: Cores
+    results: Results
+    clock: Callable[[], float]
+    lineage: Lineage | None = None
