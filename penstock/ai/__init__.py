@@ -1,12 +1,13 @@
-"""Models as functions of columns: providers, their wire protocols, and everything around a call.
+"""AI functions: providers, their APIs, and everything around a call.
 
-provider.py      the contract of providers and models        registry.py   providers by name
-conversation.py  requests and answers of any provider        options.py    options of the AI functions
-prompt.py        one row of ``prompt``: ask, run tools, check the answer, ask again
-embed.py         columns to vectors                          classify.py   columns to labels
+provider.py      the interface of providers and models       registry.py      providers by name
+conversation.py  requests and answers of any provider        options.py       options of the AI functions
+prompt.py        ``prompt`` in a worker                      exchange.py      one conversation: tools, validation
+embed.py         embeddings of columns                       classify.py      labels for columns
+cached_model.py  batch models with cached results            identity.py      identities for fingerprints of jobs
 
-messages/        from the values of a row to a request
+messages/        values of a row to a request
 structured/      structured output and tools
-remote/          OpenAI, Anthropic, Google and others: wires/, limits/, batch/, and one client for all
+remote/          OpenAI, Anthropic, Google and others: one HTTP client, wires/, limits/, batch/
 local/           models on this machine, by transformers
 """

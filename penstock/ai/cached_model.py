@@ -111,20 +111,17 @@ def encode_generations(answers: Sequence[Generation] | Exception) -> bytes | Non
     """Return answers as a JSON array. Errors, and answers that JSON cannot hold, are not cached."""
     if isinstance(answers, Exception):
         return None
+    fields = [
+        (a.text, a.model, a.input_tokens, a.output_tokens, a.cached_tokens, a.finish_reason, a.reasoning, a.refusal)
+        for a in answers
+    ]
+    if any(a.raw is not None or a.tool_calls for a in answers):
+        calls = ([(call.id, call.name, call.arguments) for call in a.tool_calls] for a in answers)
+        fields = [(*each, made, a.raw) for each, made, a in zip(fields, calls, answers, strict=True)]  # type: ignore[misc]
     try:
-        return orjson.dumps([_fields(answer) for answer in answers])
+        return orjson.dumps(fields)
     except TypeError:
         return None
-
-
-def _fields(a: Generation) -> tuple[Any, ...]:
-    fields = (
-        *(a.text, a.model, a.input_tokens, a.output_tokens, a.cached_tokens),
-        *(a.finish_reason, a.reasoning, a.refusal),
-    )
-    if a.raw is None and not a.tool_calls:
-        return fields
-    return *fields, [(call.id, call.name, call.arguments) for call in a.tool_calls], a.raw
 
 
 def decode_generations(stored: Sequence[Sequence[Any]]) -> list[Generation]:
@@ -133,25 +130,21 @@ def decode_generations(stored: Sequence[Sequence[Any]]) -> list[Generation]:
     >>> decode_generations(orjson.loads(encode_generations([Generation("hi", input_tokens=3)])))[0].input_tokens
     3
     """
-    return [_generation(*fields) for fields in stored]
-
-
-def _generation(
-    text: str,
-    model: str | None,
-    input_tokens: int | None,
-    output_tokens: int | None,
-    cached_tokens: int | None,
-    finish_reason: str | None,
-    reasoning: str | None,
-    refusal: str | None,
-    tool_calls: Sequence[Sequence[str]] = (),
-    raw: Any = None,
-) -> Generation:
-    calls = tuple(ToolCall(*call) for call in tool_calls) if tool_calls else ()
-    return Generation(
-        text, model, input_tokens, output_tokens, cached_tokens, finish_reason, calls, reasoning, refusal, None, raw
-    )
+    if len(stored[0]) == 8:  # without tool calls and raw answer, as most are
+        return [
+            Generation(text, model, given, made, cached, reason, (), reasoning, refusal)
+            for text, model, given, made, cached, reason, reasoning, refusal in stored
+        ]
+    return [
+        Generation(
+            *(text, model, given, made, cached, reason),
+            tool_calls=tuple(ToolCall(*call) for call in calls),
+            reasoning=reasoning,
+            refusal=refusal,
+            raw=raw,
+        )
+        for text, model, given, made, cached, reason, reasoning, refusal, calls, raw in stored
+    ]
 
 
 GENERATIONS = Codec(encode_generations, lambda raw: decode_generations(orjson.loads(raw)))

@@ -53,7 +53,11 @@ class PromptSettings:
         return value if self.num_answers is None else DataType.list(value)
 
     def request(
-        self, message: Message, options: Mapping[str, Any] | None = None, row_id: bytes | None = None
+        self,
+        message: Message,
+        options: Mapping[str, Any] | None = None,
+        row_id: bytes | None = None,
+        key: bytes | None = None,
     ) -> Request:
         """Return the request of a row. Its own system message and options override those of all rows.
 
@@ -64,7 +68,7 @@ class PromptSettings:
         if options and "n" in options:
             options = dict(options)
             num_answers = options.pop("n")
-        return Request(message.turns, system, self.output, self.tools, num_answers, options, row_id)
+        return Request(message.turns, system, self.output, self.tools, num_answers, options, row_id, key)
 
 
 class Exchange:

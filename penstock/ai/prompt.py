@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -88,10 +87,9 @@ class AsyncPrompts:
         message = await read_message(values)
         if message is None:
             return None
-        request = self._settings.request(message, row_id=unfinished.row_id)
         if isinstance(found, list):
-            return await self._continue(request, found[0])
-        return await self._ask(request if found is None else replace(request, key=found))
+            return await self._continue(self._settings.request(message, None, unfinished.row_id), found[0])
+        return await self._ask(self._settings.request(message, None, unfinished.row_id, found))
 
     def _finished(self, found: Found, row_id: bytes | None) -> Any:
         """Return the value of a cached answer, ``Unfinished`` if there is none or the conversation continues."""

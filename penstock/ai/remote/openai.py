@@ -21,7 +21,7 @@ from penstock.ai.provider import (
     check_options,
 )
 from penstock.ai.remote.addresses import checked_address
-from penstock.ai.remote.batch.openai import OpenAIBatches
+from penstock.ai.remote.batch.openai import OpenAIBatchService
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
@@ -72,7 +72,7 @@ class OpenAIProvider(RemoteProvider):
         options = dict(task.options)
         is_chat = options.pop("use_chat_completions", self.use_chat_completions)
         wire = (ChatWire if is_chat else ResponsesWire).of(task, self.name, name, options)
-        return ApiPrompter(self.endpoint(), wire, name, task.settings, OpenAIBatches())
+        return ApiPrompter(self.endpoint(), wire, name, task.settings, OpenAIBatchService())
 
     def _embedder(self, task: TextEmbedding) -> ApiEmbedder:
         check_options(task, self.name, ("batch_size", "extra_body", "user"))
@@ -81,7 +81,7 @@ class OpenAIProvider(RemoteProvider):
         size = batch_size_of(task, ITEMS_A_CALL, MAX_ITEMS)
         wire = OpenAIEmbeddings(name, task.dimensions, size, {**user, **extra_body_of(task.options)})
         dimensions = task.dimensions or DIMENSIONS.get(name)
-        return ApiEmbedder(self.endpoint(), wire, name, dimensions, task.settings, OpenAIBatches())
+        return ApiEmbedder(self.endpoint(), wire, name, dimensions, task.settings, OpenAIBatchService())
 
 
 @dataclass(frozen=True)

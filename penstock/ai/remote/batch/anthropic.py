@@ -25,7 +25,7 @@ MAX_PAGES = 20
 
 
 @dataclass(frozen=True)
-class AnthropicBatches:
+class AnthropicBatchService:
     """The Message Batches API."""
 
     @property

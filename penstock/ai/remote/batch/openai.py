@@ -28,7 +28,7 @@ MAX_PAGES = 20
 
 
 @dataclass(frozen=True)
-class OpenAIBatches:
+class OpenAIBatchService:
     """Files and Batches of OpenAI's API."""
 
     @property
@@ -137,6 +137,6 @@ def _problem(client: BatchClient, batch_id: str, errors: Sequence[Any]) -> Provi
 
 
 def _line_errors(errors: Sequence[Any]) -> list[tuple[int, str]]:
-    """Return the lines, from 0, because of which a file was refused, with their errors."""
+    """Return the lines, from 0, that made the provider refuse a file, with their errors."""
     found = [(count_of(error, "line"), str(field_or_none(error, "message"))) for error in errors]
     return [(line - 1, message) for line, message in found if line is not None]

@@ -52,7 +52,7 @@ class SubmittedBatch:
 
     @property
     def is_own(self) -> bool:
-        """Whether this process submitted it."""
+        """True if this process submitted the batch."""
         return bool(self.order)
 
     @property
@@ -75,7 +75,7 @@ class SubmittedBatch:
             return None
 
     def refused(self, state: BatchState) -> dict[bytes, ProviderError]:
-        """Return the errors of the calls because of which the provider refused the batch."""
+        """Return the errors of the calls that made the provider refuse the batch."""
         return {
             self.order[line]: RequestRefusedError(f"batch {state.id} was refused for this request: {message}")
             for line, message in state.lines.items()

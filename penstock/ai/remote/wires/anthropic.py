@@ -32,7 +32,7 @@ from penstock.ai.conversation import (
 )
 from penstock.ai.provider import ImageClassification, Model, ModelTask, Prompting, TextClassification
 from penstock.ai.remote.addresses import checked_address, without_end
-from penstock.ai.remote.batch.anthropic import AnthropicBatches
+from penstock.ai.remote.batch.anthropic import AnthropicBatchService
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wires import bodies
@@ -85,7 +85,7 @@ class AnthropicProvider(RemoteProvider):
             case Prompting() | TextClassification() | ImageClassification():
                 model = task.model or self.default_models["prompt"]
                 wire = MessagesWire(model, task.options)
-                return ApiPrompter(self.endpoint(wire), wire, model, task.settings, AnthropicBatches())
+                return ApiPrompter(self.endpoint(wire), wire, model, task.settings, AnthropicBatchService())
             case _:
                 return super().model(task)
 

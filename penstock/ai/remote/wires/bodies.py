@@ -206,5 +206,6 @@ def cannot_read(provider: str, part: Audio | Document, reads: str) -> RequestRef
 
 def tokens_in(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the token counts of a ``Generation``, from the body of an answer."""
-    usage = usage_in(body) or (None, None, None)
-    return dict(zip(("input_tokens", "output_tokens", "cached_tokens"), usage, strict=True))
+    if (usage := usage_in(body)) is None:
+        return {}
+    return {"input_tokens": usage.input, "output_tokens": usage.output, "cached_tokens": usage.cached}

@@ -136,7 +136,7 @@ class GenerateWire:
 
     @cached_property
     def is_old(self) -> bool:
-        """Whether the model is older than Gemini 3."""
+        """True for models before Gemini 3."""
         version = bodies.version_of(self.model)
         return version is not None and version < (3, 0)
 

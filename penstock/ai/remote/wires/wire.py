@@ -41,7 +41,7 @@ class Wire(Protocol):
 
     @property
     def takes_options(self) -> bool:
-        """Whether requests may have options of their own."""
+        """True if requests may have options of their own."""
         ...
 
     def call(self, request: Request) -> ApiCall:
