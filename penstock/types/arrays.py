@@ -114,7 +114,7 @@ def object_array(values: Sequence[Any]) -> NDArray:
 
 
 def _rows_of(lists: pa.FixedSizeListArray, shape: tuple[int, ...]) -> NDArray:
-    # flatten() drops null rows, and is a view if there are none.
+    # flatten() drops null rows; without nulls it is a view.
     flat = default_numpy(lists.flatten())
     num_valid = len(lists) - lists.null_count
     rows = flat.reshape((num_valid, *shape, *flat.shape[1:]))
