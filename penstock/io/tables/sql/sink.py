@@ -163,12 +163,13 @@ class SqlWriter:
             return []
         rows = conform_rows(batch, self._schema, str(self._sink.table))
         with self._sink.database.errors(WriteError, f"Writing table {self._sink.table}"):
-            session = self._session = self._session or self._resources.enter_context(self._sink.session())
-            if session.dialect.kind == "sqlite":
-                self._staged_file(session).write_batch(rows)
+            if self._session is None and self._file is None:
+                self._open()
+            if self._session is not None:
+                self._session.load(self._sink.staging, rows)
+                self._session.execute()
             else:
-                session.load(self._sink.staging, rows)
-                session.execute()
+                self._file.write_batch(rows)
         self._num_rows += batch.num_rows
         return []
 
@@ -179,11 +180,14 @@ class SqlWriter:
     def close(self) -> None:
         self._resources.close()
 
-    def _staged_file(self, session: Session) -> Any:
-        if self._file is None:
-            self._path = f"{self._sink.staged_files(session)}-{uuid.uuid4().hex}"
-            self._file = self._resources.enter_context(pa.ipc.new_file(self._path, self._schema))
-        return self._file
+    def _open(self) -> None:
+        session = self._resources.enter_context(self._sink.session())
+        if session.dialect.kind != "sqlite":
+            self._session = session
+            return
+        self._path = f"{self._sink.staged_files(session)}-{uuid.uuid4().hex}"
+        self._resources.close()  # an open connection may hold a lock on the database
+        self._file = self._resources.enter_context(pa.ipc.new_file(self._path, self._schema))
 
 
 def _staged_batches(path: str | None) -> Iterator[pa.RecordBatch]:
