@@ -42,7 +42,7 @@ def test_explode_is_an_expression_too() -> None:
 
 
 def test_what_is_no_type_is_refused() -> None:
-    with pytest.raises(TypeMismatchError, match="7 is no type"):
+    with pytest.raises(TypeMismatchError, match="7 is not a type"):
         ps.col("a").cast(7)  # type: ignore[arg-type]
 
 
