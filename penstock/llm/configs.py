@@ -220,7 +220,7 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether rows are conversations; otherwise the model continues their texts."""
+        """True if rows are conversations; otherwise the model continues their texts."""
         stage = self.chat_template_stage
         is_on = stage.get("enabled", True) if isinstance(stage, Mapping) else bool(stage)
         return is_on and self.apply_chat_template

@@ -15,7 +15,7 @@ import orjson
 from penstock.testing.answers import answer
 from penstock.testing.apis import embeddings, google
 from penstock.testing.apis.anthropic import Anthropic, Messages
-from penstock.testing.apis.anthropic_batches import AnthropicBatches
+from penstock.testing.apis.anthropic_batches import AnthropicBatchStore
 from penstock.testing.apis.model_api import (
     Api,
     BadRequestError,
@@ -27,7 +27,7 @@ from penstock.testing.apis.model_api import (
     new_id,
 )
 from penstock.testing.apis.openai import Chat, Completions, OpenAI, Responses
-from penstock.testing.apis.openai_batches import OpenAIBatches
+from penstock.testing.apis.openai_batches import OpenAIBatchStore
 from penstock.testing.apis.openai_files import OpenAIFiles
 from penstock.testing.fault_picker import FaultPicker
 from penstock.testing.faults import (
@@ -78,8 +78,8 @@ class ModelService:
         self.later = later
         self.follow(script)
         self._files = OpenAIFiles()
-        self._openai_batches = OpenAIBatches(self._files, self)
-        self._anthropic_batches = AnthropicBatches(self, url)
+        self._openai_batches = OpenAIBatchStore(self._files, self)
+        self._anthropic_batches = AnthropicBatchStore(self, url)
 
     def follow(self, script: Script) -> None:
         """Use another script from now on, with counts that start at zero."""

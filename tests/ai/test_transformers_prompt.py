@@ -54,9 +54,9 @@ def by_transformers(folder: str, text: str, **options: Any) -> str:
     return str(tokenizer.decode(out[0, tokens["input_ids"].shape[1] :], skip_special_tokens=True))
 
 
-@pytest.fixture
-def llama(tmp_path: Path) -> str:
-    return save_llama(tmp_path)
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_llama(tmp_path_factory.mktemp("llama"))
 
 
 def test_answers_are_those_of_each_prompt_alone(llama: str) -> None:
@@ -100,7 +100,7 @@ def test_a_template_without_system_messages(tmp_path: Path) -> None:
     assert found.text == by_transformers(folder, "<user>Be brief.\n\nHi<assistant>")
 
 
-def test_the_schema_is_told_to_the_model(tmp_path: Path) -> None:
+def test_the_model_gets_the_schema(tmp_path: Path) -> None:
     folder = save_llama(tmp_path, chat_template=CHAT_TEMPLATE, num_positions=512)
     output: Any = SimpleNamespace(schema={"type": "integer"})
     (found,) = answers(folder, [ask("Hi", output=output)])
@@ -166,7 +166,7 @@ def test_options_that_make_no_sense(options: dict[str, Any], message: str, llama
         ({"timeout": 600}, "timeout is for remote models"),
         ({"requests_per_minute": 60}, "requests_per_minute is for remote models"),
         ({"tokens_per_minute": 60}, "tokens_per_minute is for remote models"),
-        ({"tool_functions": [weather]}, "tool_functions are for models that call tools"),
+        ({"tool_functions": [weather]}, "cannot call tool_functions"),
     ],
 )
 def test_what_is_for_other_models_is_refused_with_the_plan(options: dict[str, Any], message: str, llama: str) -> None:

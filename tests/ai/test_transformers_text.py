@@ -33,6 +33,16 @@ def embed(texts: Sequence[str], model: str | None = None, **options: Any) -> np.
     return vectors
 
 
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_bert(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def sentence_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_sentence_model(tmp_path_factory.mktemp("sentences"))
+
+
 def by_sentence_transformers(texts: Sequence[str], model: str, **options: Any) -> np.ndarray:
     from sentence_transformers import SentenceTransformer
 
@@ -72,10 +82,10 @@ def test_dense_layers_and_normalisation(tmp_path: Path) -> None:
         embedder(save_sentence_model(tmp_path / "other", Normalize(), Dense(16, 12)))
 
 
-def test_a_plain_encoder_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
+def test_a_plain_encoder_gives_the_mean_of_its_tokens(bert: str) -> None:
     from transformers import AutoModel, AutoTokenizer
 
-    model = save_bert(tmp_path)
+    model = bert
     tokenizer, bert = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
     with torch.inference_mode():
         expected = [bert(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy() for text in TEXTS]
@@ -83,17 +93,16 @@ def test_a_plain_encoder_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("max_tokens", [1, 20])
-def test_batches_change_nothing(max_tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = save_sentence_model(tmp_path)
+def test_batches_change_nothing(max_tokens: int, sentence_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = TEXTS * 5
-    expected = np.concatenate([embed([text], model) for text in TEXTS] * 5)
+    expected = np.concatenate([embed([text], sentence_model) for text in TEXTS] * 5)
     monkeypatch.setattr(text_encoder, "CPU_TOKENS", max_tokens)
     monkeypatch.setattr(text_encoder, "TEXTS_AT_ONCE", 6)
-    np.testing.assert_allclose(embed(texts, model), expected, atol=1e-5)
+    np.testing.assert_allclose(embed(texts, sentence_model), expected, atol=1e-5)
 
 
-def test_no_texts(tmp_path: Path) -> None:
-    assert embed([], save_bert(tmp_path)).shape == (0, 16)
+def test_no_texts(bert: str) -> None:
+    assert embed([], bert).shape == (0, 16)
 
 
 def test_dimensions_cut_and_normalise_again(tmp_path: Path) -> None:
@@ -106,9 +115,9 @@ def test_dimensions_cut_and_normalise_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dimensions", [0, 17, 4.0])
-def test_dimensions_that_the_model_does_not_have(dimensions: Any, tmp_path: Path) -> None:
+def test_dimensions_that_the_model_does_not_have(dimensions: Any, bert: str) -> None:
     with pytest.raises(InvalidArgumentError, match="up to the model's 16"):
-        embedder(save_bert(tmp_path), dimensions)
+        embedder(bert, dimensions)
 
 
 def test_long_texts_are_cut(tmp_path: Path) -> None:
@@ -125,8 +134,8 @@ def test_a_text_longer_than_the_positions_is_cut(tmp_path: Path) -> None:
     assert np.isfinite(embed(["the kettle " * 500], save_bert(tmp_path, num_positions=32))).all()
 
 
-def test_long_texts_are_averaged_by_their_tokens(tmp_path: Path) -> None:
-    model = save_bert(tmp_path)
+def test_long_texts_are_averaged_by_their_tokens(bert: str) -> None:
+    model = bert
     text = "the kettle broke the handle a joy to read"  # nine words: pieces of 4, 4 and 1 with room for six tokens
     task = TextEmbedding(model, {"device": "cpu", "max_length": 6}, long_input="average")
     averaging = TransformersProvider().model(task)
@@ -152,9 +161,8 @@ def test_prompts_stand_before_each_text(tmp_path: Path) -> None:
         embedder(model, prompt_name="qery")
 
 
-def test_half_precision_is_near(tmp_path: Path) -> None:
-    model = save_sentence_model(tmp_path)
-    np.testing.assert_allclose(embed(TEXTS, model, dtype="float16"), embed(TEXTS, model), atol=0.02)
+def test_half_precision_is_near(sentence_model: str) -> None:
+    np.testing.assert_allclose(embed(TEXTS, sentence_model, dtype="float16"), embed(TEXTS, sentence_model), atol=0.02)
 
 
 def test_weights_do_not_travel() -> None:

@@ -98,10 +98,10 @@ class Checkpoint:
         options: dict[str, Any] = {"dtype": self.torch_dtype()}
         if self.attn_implementation is not None:
             options["attn_implementation"] = self.attn_implementation
-        return self.load_beside(auto_class, subfolder, **options).to(self.torch_device()).eval()
+        return self.from_pretrained(auto_class, subfolder, **options).to(self.torch_device()).eval()
 
-    def load_beside(self, auto_class: str, subfolder: str = "", **options: Any) -> Any:
-        """Return a tokenizer or a processor that is stored with the weights."""
+    def from_pretrained(self, auto_class: str, subfolder: str = "", **options: Any) -> Any:
+        """Return an object of a class of transformers: weights, a tokenizer or a processor."""
         import transformers
 
         with quiet(), naming_model(self.name):

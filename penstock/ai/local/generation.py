@@ -69,7 +69,7 @@ class GenerationRuntime:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         takes_images = _takes_images(checkpoint)
-        loaded: Any = checkpoint.load_beside("AutoProcessor" if takes_images else "AutoTokenizer")
+        loaded: Any = checkpoint.from_pretrained("AutoProcessor" if takes_images else "AutoTokenizer")
         self.processor: Any = loaded if takes_images else None
         self.tokenizer: Any = loaded.tokenizer if takes_images else loaded
         self.model: Any = checkpoint.load("AutoModelForImageTextToText" if takes_images else "AutoModelForCausalLM")

@@ -71,7 +71,7 @@ class SequenceModel:
 
     def __init__(self, checkpoint: Checkpoint, max_length: int | None) -> None:
         self.model = checkpoint.load("AutoModelForSequenceClassification")
-        self.tokenizer = checkpoint.load_beside("AutoTokenizer")
+        self.tokenizer = checkpoint.from_pretrained("AutoTokenizer")
         self.device = checkpoint.torch_device()
         self.max_length = max_input_tokens(self.model.config, self.tokenizer, max_length)
 

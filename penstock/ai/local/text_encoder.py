@@ -65,7 +65,7 @@ class TextEncoder:
         self._model = checkpoint.load(auto_class, modules.path)
         self._device = checkpoint.torch_device()
         self._max_tokens = CPU_TOKENS if self._device.type == "cpu" else GPU_TOKENS
-        self._tokenizer = checkpoint.load_beside("AutoTokenizer", modules.path)
+        self._tokenizer = checkpoint.from_pretrained("AutoTokenizer", modules.path)
         self._max_length = max_input_tokens(self._model.config, self._tokenizer, max_length or modules.max_length)
         self._backend = self._tokenizer.backend_tokenizer if self._tokenizer.is_fast else None
         if self._backend is not None:

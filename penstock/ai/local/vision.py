@@ -51,7 +51,7 @@ class VisionModel:
     def __init__(self, checkpoint: Checkpoint, auto_class: str) -> None:
         self._checkpoint = checkpoint
         self.model = checkpoint.load(auto_class)
-        self.processor = checkpoint.load_beside("AutoImageProcessor")
+        self.processor = checkpoint.from_pretrained("AutoImageProcessor")
         self.device = checkpoint.torch_device()
         self._has_text_tower = has_text_tower(checkpoint.config())
         self._has_pooler = _has_trained_pooler(checkpoint)
@@ -88,7 +88,7 @@ class VisionModel:
 
         config = self.model.config
         is_siglip = str(config.model_type).startswith("siglip")  # trained with padding to the full length
-        tokens = self._checkpoint.load_beside("AutoTokenizer")(
+        tokens = self._checkpoint.from_pretrained("AutoTokenizer")(
             texts,
             padding="max_length" if is_siglip else True,
             truncation=True,

@@ -53,11 +53,11 @@ def _compared(grey: NDArray, method: str, size: int) -> tuple[NDArray, Any]:
             small = _scaled(grey, size + 1, size)
             return small[1:], small[:-1]
         case "phash":
-            low = _cosines(_scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size))[:size, :size]
+            low = opencv().dct(_scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size))[:size, :size]
             return low, np.median(low)
         case "phash_simple":
             fine = _scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size)
-            low = _cosine_rows(fine)[:size, 1 : size + 1]
+            low = opencv().dct(fine, flags=opencv().DCT_ROWS)[:size, 1 : size + 1]
             return low, low.mean()
         case "whash":
             low = _haar_low(_scaled(grey, _DCT_FACTOR * size, _DCT_FACTOR * size), size)
@@ -71,17 +71,6 @@ def _scaled(grey: NDArray, height: int, width: int) -> NDArray:
     out = np.empty((height, width, 1), np.uint8)
     resize_into(grey, out)
     return out[:, :, 0].astype(np.float32)
-
-
-def _cosines(values: NDArray) -> NDArray:
-    transformed: NDArray = opencv().dct(values)
-    return transformed
-
-
-def _cosine_rows(values: NDArray) -> NDArray:
-    cv2 = opencv()
-    transformed: NDArray = cv2.dct(values, flags=cv2.DCT_ROWS)
-    return transformed
 
 
 def _haar_low(values: NDArray, size: int) -> NDArray:

@@ -14,7 +14,7 @@ from penstock.testing.apis.openai_files import page
 from penstock.testing.faults import BatchFails, BatchLoses, Fault
 
 
-class AnthropicBatches:
+class AnthropicBatchStore:
     """The batches by their ids. ``url`` completes a path."""
 
     def __init__(self, host: BatchHost, url: Callable[[str], str]) -> None:

@@ -240,7 +240,7 @@ def _output(answer: ModelAnswer) -> list[dict[str, Any]]:
 
 
 def last_of(messages: list[Any], role: str) -> int:
-    """Return the index of the last message of a role, -1 if there is none."""
+    """Return the index of the last message of a role, or -1."""
     for index in range(len(messages) - 1, -1, -1):
         if not isinstance(messages[index], dict):
             raise BadRequestError(f"Invalid type for 'messages[{index}]': expected an object.", code="invalid_type")

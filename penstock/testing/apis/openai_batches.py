@@ -24,7 +24,7 @@ UNANSWERED = {
 }
 
 
-class OpenAIBatches:
+class OpenAIBatchStore:
     def __init__(self, files: OpenAIFiles, host: BatchHost) -> None:
         self._files, self._host = files, host
         self._batches: dict[str, OpenAIBatch] = {}
