@@ -87,12 +87,9 @@ class TrackedRead:
     num_rows: int | None
     nbytes: int | None
 
-    @property
-    def is_whole(self) -> bool:
-        return list(self.ranges) == [RowRange(0, None)]
-
     def read(self) -> Iterable[pa.RecordBatch]:
-        return self.task.read() if self.is_whole else rows_within(self.task.read(), self.ranges)
+        is_whole = list(self.ranges) == [RowRange(0, None)]
+        return self.task.read() if is_whole else rows_within(self.task.read(), self.ranges)
 
 
 @dataclass(slots=True)

@@ -31,8 +31,6 @@ HELD_NBYTES = 64 * 2**20  # maximum data that the open files of one writer buffe
 MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
 REWRITE_THREADS = 4  # for files that need wider types before the commit
 
-_LEDGER_FOLDER = f"{JOB_FOLDER}/{JOB_LEDGER}/"
-
 
 class FileEncoder(Protocol):
     """One open file. It may buffer rows until ``flush``; ``close`` is always called, again if it fails."""
@@ -143,14 +141,14 @@ class FileSink:
                     f"Folder {self.root!r} already holds data, such as {found!r}; "
                     "use mode='overwrite' to replace it or mode='append' to add to it."
                 )
-            job_files = [name for name in output.files_below(JOB_FOLDER) if not name.startswith(_LEDGER_FOLDER)]
+            names = () if self.mode == "append" else output.files_below(JOB_FOLDER)
+            job_files = [name for name in names if not name.startswith(f"{JOB_FOLDER}/{JOB_LEDGER}/")]
             if self.mode == "create" and job_files:
                 raise OutputExistsError(
                     f"Folder {self.root!r} holds an unfinished job; "
                     "use resume=True to finish it or mode='overwrite' to give it up."
                 )
-            if self.mode == "overwrite":
-                output.deletes.extend(job_files)  # the job of the data that is replaced
+            output.deletes.extend(job_files)  # of the job that made the data that is replaced
             try:
                 output.begin()
             except BaseException:

@@ -13,8 +13,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +49,12 @@ def run_load_job(
     with folder.held():
         load = _Load(plan.sink, folder.notes, root)
         load.check()
-        with _note_on_job_dir():
-            staged = Write(plan.child, parquet_sink(root, schema=plan.child.schema))
+        staged = Write(plan.child, parquet_sink(root, schema=plan.child.schema))
+        try:
             files = run_job(staged, folder, runner, resume, subscribers)
+        except JobChangedError as exc:
+            exc.add_note("Jobs into the same target share a folder; job_dir= gives this job its own folder.")
+            raise
         return load.run(sorted(files.column("path").to_pylist()), runner)
 
 
@@ -158,15 +160,6 @@ class _Load:
         """Remove the rows that a killed run left staged in the target."""
         if begun.get("run_id") and isinstance(self._sink, RunSink):
             self._sink.discard(begun["run_id"])
-
-
-@contextmanager
-def _note_on_job_dir() -> Iterator[None]:
-    try:
-        yield
-    except JobChangedError as exc:
-        exc.add_note("Jobs into the same target share a folder; job_dir= gives this job its own folder.")
-        raise
 
 
 def default_folder(sink: Sink) -> Path:

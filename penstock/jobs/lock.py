@@ -111,9 +111,7 @@ class StoreLock:
                 self._refuse_if_alive(newest)
                 if self._is_taken(newest + 1):
                     return
-        raise JobRunningError(
-            f"Several runs begin on the job in {self._place.root!r} at the same time. Try again later."
-        )
+        raise JobRunningError(f"Several runs begin on the job in {self._place.root!r} at once. Try again later.")
 
     def refuse_if_held(self) -> None:
         with writing(self._place.root):

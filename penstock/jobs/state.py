@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.engine.lineage import LineageUpdate
@@ -66,7 +66,7 @@ class JobState:
             "parts": [_packed_part(part) for part in self.parts],
             "lots": [[number, merged(origins)] for number, origins in self.done_lots.items()],
             "dropped": merged(self.dropped),
-            "failures": [[failure.origin, *_fields_of(failure.error)] for failure in self.failures],
+            "failures": [[failure.origin, *astuple(failure.error)] for failure in self.failures],
             "retired": self.retired,
         }
 
@@ -207,7 +207,3 @@ def _unpacked_part(packed: Sequence[Any]) -> JobPart:
 
 def _origins(given: Iterable[Sequence[Any]]) -> tuple[Origin, ...]:
     return tuple(Origin(*origin) for origin in given)
-
-
-def _fields_of(error: RowError) -> list[Any]:
-    return [getattr(error, each.name) for each in fields(RowError)]

@@ -222,6 +222,8 @@ class JobOutput(Output):
 
     def find(self, names: Collection[str]) -> dict[str, FoundFile]:
         """Return the files that exist, by name. Lists all files: requests for single objects would take minutes."""
+        if not names:
+            return {}
         staged, visible = dict(self.place.sizes_below(f"{self.folder}/data")), dict(self.place.sizes_below())
         found = {name: FoundFile(staged.get(f"{self.folder}/data/{name}"), visible.get(name)) for name in names}
         return {name: each for name, each in found.items() if each.nbytes is not None}

@@ -140,13 +140,10 @@ class StorePlace:
         self.client.put(self.key(name), content)
 
     def delete(self, names: Iterable[str]) -> None:
-        keys: list[str] = []
-        for name in names:
-            keys += self._keys_below(name) if name.endswith("/") else [self.key(name)]
-        self.client.delete(keys)
-
-    def _keys_below(self, folder: str) -> list[str]:
-        return [entry.key for entry in self.client.list_below(self.key(folder.rstrip("/")))]
+        given = list(names)
+        folders = [self.key(name.rstrip("/")) for name in given if name.endswith("/")]
+        below = [entry.key for folder in folders for entry in self.client.list_below(folder)]
+        self.client.delete([*below, *(self.key(name) for name in given if not name.endswith("/"))])
 
     def sizes_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
         length = len(self.key()) + 1 if self.key() else 0

@@ -8,6 +8,7 @@ keys, the sink. In every list of objects the first entry of an object is its nam
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from penstock.expr.nodes import Expr, Literal, PythonValue, UdfCall, bottom_up, describe, walk
@@ -19,6 +20,7 @@ from penstock.protocols import Source, SourceOptions, VersionedSource
 from penstock.storage.secret import hidden
 from penstock.types import Schema
 
+_readable = functools.partial(readable, digest=code_key)
 _STEPS = {"Project": "select", "MonotonicId": "monotonic id", "IntoBatches": "into batches"}
 
 
@@ -42,10 +44,6 @@ def fingerprint(plan: Plan) -> dict[str, Any]:
 
 def _columns(schema: Schema | None) -> dict[str, str] | None:
     return None if schema is None else {field.name: str(field.dtype) for field in schema}
-
-
-def _readable(value: Any) -> Any:
-    return readable(value, code_key)
 
 
 def _steps(plan: Plan, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
