@@ -146,13 +146,21 @@ class BatchPrompts:
     ) -> AnsweredRows:
         """Return the answers to each row; ``options`` are the options of each row."""
         rows = AnsweredRows(self._settings, len(values))
-        requests = rows.requests(values, options or [None] * len(values))
+        requests = {}
+        for row, parts in enumerate(values):
+            try:
+                message = message_of(parts)
+            except Exception as exc:
+                rows.failures[row] = exc
+            else:
+                if message is not None:
+                    requests[row] = self._settings.request(message, options[row] if options else None)
         for row, answers in zip(requests, self._generate(list(requests.values())), strict=True):
             rows.begin(row, requests[row], answers)
-        while exchanges := rows.unfinished():
-            answers_of_all = self._generate([each.request for each in exchanges if each.request is not None])
-            for exchange, answers in zip(exchanges, answers_of_all, strict=True):
-                rows.take(exchange, answers)
+        while unfinished := rows.unfinished():
+            again = [exchange.request for _, exchange in unfinished if exchange.request is not None]
+            for (row, exchange), answers in zip(unfinished, self._generate(again), strict=True):
+                rows.take(row, exchange, answers)
         return rows
 
     def close(self) -> Any:
@@ -185,58 +193,48 @@ class BatchPrompts:
 
 
 class AnsweredRows:
-    """The conversations of a batch of rows, and the rows that failed."""
+    """The conversations of a batch of rows, and the errors of failed rows."""
 
     def __init__(self, settings: PromptSettings, num_rows: int) -> None:
-        self._settings = settings
-        self._num_rows = num_rows
+        self._settings, self._num_rows = settings, num_rows
         self._exchanges: dict[int, list[Exchange]] = {}
-        self._row_of: dict[int, int] = {}
         self.failures: dict[int, Exception] = {}
 
-    def requests(
-        self, rows: Sequence[tuple[Any, ...]], options: Sequence[Mapping[str, Any] | None]
-    ) -> dict[int, Request]:
-        """Return the request of each row that is not null."""
-        requests = {}
-        for row, values in enumerate(rows):
-            try:
-                message = message_of(values)
-            except Exception as exc:
-                self.failures[row] = exc
-            else:
-                if message is not None:
-                    requests[row] = self._settings.request(message, options[row])
-        return requests
-
     def begin(self, row: int, request: Request, answers: Sequence[Generation] | Exception) -> None:
+        """Start one conversation for each answer to the request of a row."""
         if isinstance(answers, Exception):
             self.failures[row] = answers
             return
         self._exchanges[row] = [Exchange(self._settings, request) for _ in answers]
         for exchange, answer in zip(self._exchanges[row], answers, strict=True):
-            self._row_of[id(exchange)] = row
-            self.take(exchange, [answer])
+            self.take(row, exchange, [answer])
 
-    def unfinished(self) -> list[Exchange]:
-        """Run the tools that were called and return the conversations that have another request."""
-
-        async def run() -> None:
-            for exchange in self._open():
-                if exchange.to_run:
-                    exchange.take_results(await run_tools(self._settings.tools, exchange.to_run))
-
-        if any(exchange.to_run for exchange in self._open()):
-            asyncio.run(run())
-        return [exchange for exchange in self._open() if exchange.request is not None]
-
-    def take(self, exchange: Exchange, answers: Sequence[Generation] | Exception) -> None:
+    def take(self, row: int, exchange: Exchange, answers: Sequence[Generation] | Exception) -> None:
         try:
             if isinstance(answers, Exception):
                 raise answers
             exchange.take(answers[0])
         except Exception as exc:
-            self.failures[self._row_of[id(exchange)]] = exc
+            self.failures[row] = exc
+
+    def unfinished(self) -> list[tuple[int, Exchange]]:
+        """Return the conversations that have another request, with their rows, after running the tools they call."""
+        found = [
+            (row, exchange)
+            for row, exchanges in self._exchanges.items()
+            if row not in self.failures
+            for exchange in exchanges
+            if not exchange.is_done
+        ]
+
+        async def run() -> None:
+            for _, exchange in found:
+                if exchange.to_run:
+                    exchange.take_results(await run_tools(self._settings.tools, exchange.to_run))
+
+        if any(exchange.to_run for _, exchange in found):
+            asyncio.run(run())
+        return found
 
     def values(self) -> list[Any]:
         """Return the value of each row, None for null and failed rows."""
@@ -250,7 +248,3 @@ class AnsweredRows:
     def column(self) -> PartialColumn:
         column: pa.Array = to_arrow_array(self.values(), self._settings.dtype, what="prompt")
         return PartialColumn(column, self.failures)
-
-    def _open(self) -> list[Exchange]:
-        found = (each for row, exchanges in self._exchanges.items() if row not in self.failures for each in exchanges)
-        return [exchange for exchange in found if not exchange.is_done]
