@@ -112,17 +112,22 @@ class SharedActor:
 
     def started(self) -> Any:
         if self._actor is None:
-            options = {"max_concurrency": self._num_tasks, **self._options}
+            # One call more for each stage, so that it can be closed while its tasks run.
+            options = {"max_concurrency": self._num_tasks + self._num_members, **self._options}
             self._actor = ray.remote(AsyncWorker).options(**options).remote(*self._packed_opens)
         return self._actor
 
-    def leave(self, stage: int, owes_replies: bool) -> None:
-        """Remove a stage: its running tasks are cancelled, or killed with the actor if it was the last stage."""
+    def leave(self, stage: int, replies: Sequence[Any]) -> None:
+        """Cancel the running tasks of a stage and close it; kill the actor after its last stage.
+
+        An actor that is killed while it works may send requests for a moment longer, and their cost is not counted.
+        ``replies`` are those of the running tasks.
+        """
         self._num_members -= 1
         if self._actor is None:
             return
-        if self._num_members or not owes_replies:
-            ray.wait([self._actor.close.remote(stage)], timeout=CLOSE_TIMEOUT_S)
+        ended = [self._actor.close.remote(stage), *replies]
+        ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
         if not self._num_members:
             ray.kill(self._actor)
 
@@ -139,7 +144,7 @@ class ActorSlot:
         return self._actor.started()
 
     def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
-        self._actor.leave(self._stage, owes_replies=bool(running))
+        self._actor.leave(self._stage, list(running))
 
 
 def put_packed(open_handler: Callable[..., Any]) -> Any:

@@ -78,16 +78,17 @@ class RayPool:
 
     def _receive(self, ref: Any, batch: Any, receive: Receive, future: Any) -> None:
         self._awaited.pop(ref)
-        if self._is_closed:
-            return
         try:
             failure = future.exception()
             report = ActorReport(error=translated(failure)) if failure is not None else future.result()
             if report.spent is not None and self._account is not None:
                 self._account.enter(report.spent)
+            if self._is_closed:
+                return
             receive(report, Bundle(batch, report.num_rows, report.nbytes) if report.has_output else None)
         except BaseException as exc:  # Ray drops exceptions of its callbacks; unpickling the report may raise too
-            self._emit(Report(None, None, is_done=True, error=exc))
+            if not self._is_closed:
+                self._emit(Report(None, None, is_done=True, error=exc))
 
     def _report(self, task: Task, report: ActorReport, output: Bundle | None) -> None:
         if report.is_done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -116,6 +117,17 @@ def test_two_drivers_share_what_a_model_allows(server: ModelServer) -> None:
     seconds = of_second[-1] - of_second[0]
     num_sent = sum(of_second[0] <= seen.arrived <= of_second[-1] for seen in server.requests)
     assert 0.5 * per_s < num_sent / seconds < 1.5 * per_s  # for a second the first did not know of the other
+
+
+def test_a_closed_query_sends_no_more_requests(server: ModelServer) -> None:
+    asked = prompt(ps.col("q"), model="gpt-5", requests_per_minute=6000, max_concurrency=16)
+    with closing(questions(10_000).select(asked).iter_rows()) as rows:
+        next(rows)
+    closed_at = time.time()
+    other = prompt(ps.col("q"), model="gpt-5", system_message="Another query.")
+    questions(1).select(other).collect()  # takes longer than a killed actor lives
+    late = [seen for seen in server.requests if seen.arrived > closed_at + 0.02]
+    assert all(b"Another query." in seen.raw_body for seen in late)
 
 
 def num_async_workers() -> int:
