@@ -486,7 +486,7 @@ def test_it_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         ({"batch_weight": len}, "set max_batch_tokens= to limit it"),
         ({"max_batch_tokens": 5, "batch_weight": 3}, "batch_weight must be a function"),
         ({"split_on": "TooMuchError"}, "split_on takes exception classes; got 'TooMuchError'"),
-        ({"split_on": (TooMuchError, 3)}, "split_on takes exception classes; got 3"),
+        ({"split_on": (TooMuchError, 3)}, r"split_on takes exception classes; got .*, 3\)"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
