@@ -1,15 +1,18 @@
-"""Functions that several wires share: options to fields, extra fields, content for JSON."""
+"""What several wires share: options to fields, extra fields, content for JSON, and the base of OpenAI's APIs."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-from penstock.ai.conversation import Audio, Document, Image, ReturnFormat, Tool
+from penstock.ai.conversation import Audio, Document, Image, Request, ReturnFormat, Tool
 from penstock.ai.provider import ModelTask, Prompting, check_options
+from penstock.ai.remote.wires.wire import ApiCall
 from penstock.cost.usage import usage_in
 from penstock.errors import InvalidArgumentError, RequestRefusedError, did_you_mean
 from penstock.udf.options import check_whole
@@ -209,3 +212,45 @@ def tokens_in(body: Mapping[str, Any]) -> dict[str, Any]:
     if (usage := usage_in(body)) is None:
         return {}
     return {"input_tokens": usage.input, "output_tokens": usage.output, "cached_tokens": usage.cached}
+
+
+# --- OpenAI -----------------------------------------------------------------------------------------------------------
+
+FILTERED = "the provider's content filter stopped the answer"
+
+
+@dataclass(frozen=True)
+class OpenAIWire(ABC):
+    """An API of OpenAI. ``body`` holds the fields that all rows share; ``extra_body`` is merged into it."""
+
+    body: Mapping[str, Any]
+    extra_body: Mapping[str, Any]
+    path: ClassVar[str]
+    options: ClassVar[tuple[str, ...]]  # of the function
+    row_options: ClassVar[tuple[str, ...]]  # of single requests
+    takes_options: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, task: ModelTask, provider: str, model: str, options: Mapping[str, Any]) -> Self:
+        fields = cls.fields(task.function, options)
+        check_options(task, provider, cls.options)
+        return cls({"model": model, **fields}, extra_body_of(options))
+
+    @classmethod
+    @abstractmethod
+    def fields(cls, what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of options, without those of ``extra_body``. Errors name ``what``."""
+
+    @abstractmethod
+    def add(self, body: dict[str, Any], request: Request) -> None:
+        """Add the fields of a request to its body."""
+
+    def call(self, request: Request) -> ApiCall:
+        body, extra_body = dict(self.body), self.extra_body
+        if request.options:
+            fields = self.fields("a request", request.options)
+            check_row_options(request.options, self.row_options)
+            body |= fields
+            extra_body = merged(extra_body, extra_body_of(request.options))
+        self.add(body, request)
+        return ApiCall(self.path, merged(body, extra_body) if extra_body else body)

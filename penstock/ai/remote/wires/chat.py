@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from penstock.ai.conversation import (
     Audio,
@@ -21,12 +19,10 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
-from penstock.ai.provider import ModelTask, check_options
 from penstock.ai.remote.wires import bodies
-from penstock.ai.remote.wires.wire import ApiCall, field_of
+from penstock.ai.remote.wires.bodies import FILTERED, OpenAIWire
+from penstock.ai.remote.wires.wire import field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError
-
-FILTERED = "the provider's content filter stopped the answer"
 
 # Options that the API has under the same name.
 PASSED_ON = (
@@ -38,48 +34,12 @@ RENAMED = {"max_output_tokens": "max_completion_tokens"}
 ROW_OPTIONS = (*PASSED_ON, *RENAMED, "reasoning", "reasoning_effort", "tools", "extra_body")
 
 
-@dataclass(frozen=True)
-class OpenAIWire(ABC):
-    """An API of OpenAI. ``body`` holds the fields that all rows share; ``extra_body`` is merged into it."""
-
-    body: Mapping[str, Any]
-    extra_body: Mapping[str, Any]
-    path: ClassVar[str]
-    options: ClassVar[tuple[str, ...]]  # of the function
-    row_options: ClassVar[tuple[str, ...]] = ROW_OPTIONS
-    takes_options: ClassVar[bool] = True
-
-    @classmethod
-    def of(cls, task: ModelTask, provider: str, model: str, options: Mapping[str, Any]) -> Self:
-        fields = cls.fields(task.function, options)
-        check_options(task, provider, cls.options)
-        return cls({"model": model, **fields}, bodies.extra_body_of(options))
-
-    @classmethod
-    @abstractmethod
-    def fields(cls, what: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of options, without those of ``extra_body``. Errors name ``what``."""
-
-    @abstractmethod
-    def add(self, body: dict[str, Any], request: Request) -> None:
-        """Add the fields of a request to its body."""
-
-    def call(self, request: Request) -> ApiCall:
-        body, extra_body = dict(self.body), self.extra_body
-        if request.options:
-            fields = self.fields("a request", request.options)
-            bodies.check_row_options(request.options, self.row_options)
-            body |= fields
-            extra_body = bodies.merged(extra_body, bodies.extra_body_of(request.options))
-        self.add(body, request)
-        return ApiCall(self.path, bodies.merged(body, extra_body) if extra_body else body)
-
-
 class ChatWire(OpenAIWire):
     """``POST /chat/completions``."""
 
     path = "/chat/completions"
     options = (*ROW_OPTIONS, "use_chat_completions")
+    row_options = ROW_OPTIONS
 
     @classmethod
     def fields(cls, what: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,7 +98,7 @@ class CompletionsWire(OpenAIWire):
     """``POST /completions``: continues a text without a chat template. vLLM still offers it."""
 
     path = "/completions"
-    options = ROW_OPTIONS
+    options = row_options = ROW_OPTIONS
 
     @classmethod
     def fields(cls, what: str, options: Mapping[str, Any]) -> dict[str, Any]:

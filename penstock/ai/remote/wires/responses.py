@@ -20,7 +20,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.remote.wires import bodies
-from penstock.ai.remote.wires.chat import FILTERED, OpenAIWire
+from penstock.ai.remote.wires.bodies import FILTERED, OpenAIWire
 from penstock.ai.remote.wires.wire import field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError, RequestRefusedError
 
