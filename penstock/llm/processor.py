@@ -57,13 +57,13 @@ class Processor:
         self,
         config: ProcessorConfig,
         ask: UdfSpec,
-        preprocess: Preprocess,
-        postprocess: Postprocess,
-        map_options: tuple[Mapping[str, Any], Mapping[str, Any]],
+        prepare: Preprocess,
+        finish: Postprocess,
+        maps: tuple[Mapping[str, Any], Mapping[str, Any]],
     ) -> None:
         self.config = config
-        self._ask, self._preprocess, self._postprocess = ask, preprocess, postprocess
-        self._map_options, self._flat_map_options = map_options
+        self._ask, self._preprocess, self._postprocess = ask, prepare, finish
+        self._map_options, self._flat_map_options = maps
 
     def __call__(self, df: DataFrame) -> DataFrame:
         if not isinstance(df, DataFrame):
