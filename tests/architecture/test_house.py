@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from tests.architecture.imports import PACKAGE, ROOT, package_modules
@@ -29,6 +29,15 @@ def test_the_top_level_is_small() -> None:
 def test_no_folder_is_crowded() -> None:
     sizes = Counter(path.parent for path in (ROOT / PACKAGE).rglob("*.py") if path.name != "__init__.py")
     assert {str(folder): size for folder, size in sizes.items() if size > MAX_MODULES} == {}
+
+
+def test_class_names_are_unique() -> None:
+    modules = defaultdict(list)
+    for module, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                modules[node.name].append(module)
+    assert {name: found for name, found in modules.items() if len(found) > 1} == {}
 
 
 def test_modules_named_in_pages_and_docstrings_exist() -> None:
