@@ -1,4 +1,4 @@
-"""The state of a job, as its journal has it: which rows of which reads are in which files."""
+"""The state of a job, as recorded in its journal: the rows of each read that are in each file."""
 
 from __future__ import annotations
 
