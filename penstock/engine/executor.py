@@ -15,15 +15,7 @@ from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.scheduling import pick_stage, task_share
 from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError
-from penstock.observe.events import (
-    BundleProduced,
-    Event,
-    QueryFinished,
-    QueryStarted,
-    RowsFailed,
-    StageFinished,
-    StageInfo,
-)
+from penstock.observe import events
 from penstock.plan.stages import Read, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit, Report, Subscriber
 
@@ -98,7 +90,7 @@ class Executor:
             try:
                 self._close()
             finally:
-                self._publish(QueryFinished(error, self._clock()))
+                self._publish(events.QueryFinished(error, self._clock()))
 
     # --- the three parts of a step ---
 
@@ -133,9 +125,9 @@ class Executor:
         if report.error is not None:
             raise report.error
         if report.errors:
-            self._publish(RowsFailed(state.index, report.errors))
+            self._publish(events.RowsFailed(state.index, report.errors))
         if (output := report.output) is not None:
-            self._publish(BundleProduced(state.index, output.num_rows, output.nbytes, report.busy_s))
+            self._publish(events.BundleProduced(state.index, output.num_rows, output.nbytes, report.busy_s))
         for bundle in state.receive(report):
             self._hand_on(state, bundle)
         if report.task is None and report.is_done:
@@ -149,10 +141,10 @@ class Executor:
         if self._cancellation is not None:
             self._cancellation.on_request(self._cancel)
         infos = (
-            StageInfo(index, stage.name, stage.inputs[0] if isinstance(stage.work, WriteOut) else None)
+            events.StageInfo(index, stage.name, stage.inputs[0] if isinstance(stage.work, WriteOut) else None)
             for index, stage in enumerate(self._specs)
         )
-        self._publish(QueryStarted(tuple(infos), self._clock()))
+        self._publish(events.QueryStarted(tuple(infos), self._clock()))
         for state in self._stages:
             self._stop_if_satisfied(state)  # limit(0)
 
@@ -219,7 +211,7 @@ class Executor:
         if state.is_done:
             return
         state.is_done = True
-        self._publish(StageFinished(state.index, self._clock(), state.batch_rows))
+        self._publish(events.StageFinished(state.index, self._clock(), state.batch_rows))
         if (taker := state.downstream) is not None:
             taker.close_input()
             self._finish_if_exhausted(taker)
@@ -229,6 +221,6 @@ class Executor:
             for state in self._stages:
                 closing.callback(state.close)
 
-    def _publish(self, event: Event) -> None:
+    def _publish(self, event: events.Event) -> None:
         for subscriber in self._subscribers:
             subscriber.on_event(event)

@@ -6,16 +6,17 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from penstock.engine.lineage import origins_of
 from penstock.engine.pools.garbage_collection import RareCollections
-from penstock.engine.pools.row_errors import record, recording
 from penstock.engine.pools.threads import input_of, local_bundle
+from penstock.observe.events import RowError
 from penstock.protocols import Emit, Report, Task, WorkerContext, task_origins
 
 
@@ -94,6 +95,25 @@ async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     for task in cancelled:
         task.cancel()
     await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+_recorded: contextvars.ContextVar[list[RowError]] = contextvars.ContextVar("recorded")
+"""Failed rows of the present task. Tasks share one handler, but each has its own context."""
+
+
+def record(error: RowError) -> None:
+    """Record a failed row, within ``recording`` or a task started there."""
+    _recorded.get().append(error)
+
+
+@contextmanager
+def recording() -> Iterator[list[RowError]]:
+    """Provide the list of rows that are recorded meanwhile."""
+    token = _recorded.set([])
+    try:
+        yield _recorded.get()
+    finally:
+        _recorded.reset(token)
 
 
 class AsyncPool:

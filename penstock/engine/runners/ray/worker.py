@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from penstock.ai.remote.limits.sharing import offered_limits
 from penstock.cost.accounts import Entries, taken_entries
+from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
-from penstock.engine.pools.row_errors import record, recording
 from penstock.engine.pools.threads import joined
 from penstock.engine.pools.worker import packed_error
 from penstock.observe.events import RowError
@@ -22,7 +22,6 @@ from penstock.protocols import WorkerContext
 from penstock.types.ipc import from_ipc, to_ipc
 
 if TYPE_CHECKING:
-    from penstock.engine.pools.asyncio import AsyncHandler
     from penstock.engine.runners.ray.shared_limits import Heartbeat
 
 Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object of a task
@@ -124,8 +123,6 @@ class AsyncWorker:
 
     async def close(self, stage: int) -> None:
         """Cancel the tasks of a stage and close its handler. The other stages continue."""
-        from penstock.engine.pools.asyncio import cancel
-
         await cancel(self._running.pop(stage, ()))
         handler = self._handlers.pop(stage, None)
         if handler is not None:
