@@ -92,7 +92,7 @@ class AsyncPrompts:
         return await self._ask(self._settings.request(message, None, unfinished.row_id, found))
 
     def _finished(self, found: Found, row_id: bytes | None) -> Any:
-        """Return the value of a cached answer, ``Unfinished`` if there is none or the conversation continues."""
+        """Return the value of a cached answer, ``Unfinished`` without one or if the conversation continues."""
         if not isinstance(found, list):
             return Unfinished(found, row_id)
         answer = found[0]

@@ -134,7 +134,7 @@ class ImageClassification(ModelTask):
 
 
 Found = list[Generation] | bytes | Exception
-"""The result of looking up a request: its cached answers, its key if there are none, or the error of reading them."""
+"""The result of looking up a request: its cached answers, its key if it is not cached, or an error in reading them."""
 
 
 class CachedAnswers(Protocol):

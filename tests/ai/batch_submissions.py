@@ -1,4 +1,4 @@
-"""What a server saw of batches."""
+"""Batches that a server received."""
 
 from __future__ import annotations
 

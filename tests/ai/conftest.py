@@ -1,4 +1,4 @@
-"""What tests of AI functions share."""
+"""Fixtures of the tests of AI functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.ai.remote.limits.limiter import forget_limits
 
 @pytest.fixture
 def unused_port() -> int:
-    """A port of loopback where nobody listens."""
+    """A local port without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
@@ -36,7 +36,7 @@ class Received:
 
 @dataclass
 class RawServer:
-    """A server that answers with exactly what it is told to, one answer a request; the last one is said for good."""
+    """A server with scripted answers, one for each request. It repeats the last one."""
 
     port: int = 0
     answers: list[tuple[int, Mapping[str, str], bytes]] = field(default_factory=list)
@@ -96,7 +96,7 @@ def start_server() -> Iterator[Callable[[], RawServer]]:
 
 @pytest.fixture
 def raw_server(start_server: Callable[[], RawServer], monkeypatch: pytest.MonkeyPatch) -> RawServer:
-    """Such a server, as the provider that is meant where nobody says."""
+    """Such a server as the default provider."""
     import penstock as ps
 
     monkeypatch.setattr("penstock.ai.options.FIRST_DELAY_S", 0.01)

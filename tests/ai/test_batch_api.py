@@ -356,13 +356,13 @@ def test_batches_are_cancelled_with_a_query_that_nobody_can_take_up(server: Mode
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_batches_go_on_where_they_are_kept(kept: ModelServer, provider: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_continue_with_a_ledger(kept: ModelServer, provider: str, caplog: pytest.LogCaptureFixture) -> None:
     stop_when_submitted(kept, provider)
     assert num_cancelled(kept) == 0
     assert "1 batches continue at the provider; run the query again" in caplog.text
 
 
-def test_that_nothing_is_kept_is_said(server: ModelServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_ledger_is_logged(server: ModelServer, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "penstock.ai"):
         ask(["a"])
     assert caplog.text.count("set cache_dir to let another run resume them") == 1

@@ -32,7 +32,7 @@ from penstock.errors import (
     RequestRefusedError,
 )
 
-CLIENT = BatchClient(Endpoint("somebody", "http://localhost"), "m", CallSettings())
+CLIENT = BatchClient(Endpoint("provider", "http://localhost"), "m", CallSettings())
 CAPACITY = BatchCapacity(max_requests=4, max_nbytes=10 * NBYTES_AROUND)
 
 
@@ -86,7 +86,7 @@ def test_a_full_batch_leaves_at_once(loop: asyncio.AbstractEventLoop, sizes: lis
     assert queue.wait_s(10.0) <= 0
 
 
-def test_calls_that_nobody_waits_for_are_not_submitted(loop: asyncio.AbstractEventLoop) -> None:
+def test_cancelled_calls_are_not_submitted(loop: asyncio.AbstractEventLoop) -> None:
     queue = BatchQueue(CAPACITY, 30)
     calls = calls_of(loop, [1] * 6)
     queue.add(calls)
@@ -95,7 +95,7 @@ def test_calls_that_nobody_waits_for_are_not_submitted(loop: asyncio.AbstractEve
     assert queue.take() == calls[3:]
 
 
-def test_what_is_held_back_leaves_when_a_batch_ends(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_held_back_batch_is_due_when_another_ends(loop: asyncio.AbstractEventLoop) -> None:
     queue = BatchQueue(CAPACITY, 30)
     queue.add(calls_of(loop, [1] * 4))
     queue.hold_back(100.0, has_others=True)
@@ -133,7 +133,7 @@ def test_a_lull_is_bounded(interval_s: float, gap_s: float) -> None:
         (QuotaExceededError(), False),
     ],
 )
-def test_what_is_submitted_again(error: ProviderError, expected: bool) -> None:
+def test_transient_errors(error: ProviderError, expected: bool) -> None:
     assert is_transient(error) == expected
 
 

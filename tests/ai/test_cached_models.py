@@ -1,4 +1,4 @@
-"""Results of models that are given batches are kept, and a model of which all results are known is not loaded."""
+"""Results of batch models are cached, and a model whose results are all cached is not loaded."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def column(expression: ps.Expression, values: list[Any]) -> list[Any]:
     return found
 
 
-def test_vectors_are_kept_and_the_model_is_not_loaded_again(tmp_path: Path) -> None:
+def test_vectors_are_cached_and_the_model_is_not_loaded_again(tmp_path: Path) -> None:
     provider = Counting(tmp_path)
     first = column(embed_text(ps.col("x"), provider=provider), ["a", None, "bb", "a"])
     assert sorted(provider.logged) == ["a", "bb", "load"]
@@ -105,7 +105,7 @@ def test_vectors_are_kept_and_the_model_is_not_loaded_again(tmp_path: Path) -> N
     assert provider.logged[-2:] == ["load", "ccc"]
 
 
-def test_labels_are_kept_but_for_what_is_none(tmp_path: Path) -> None:
+def test_valid_labels_are_cached(tmp_path: Path) -> None:
     provider = Counting(tmp_path)
     pick = classify_text(ps.col("x"), ["good", "bad"], provider=provider, on_error="null")
     for _ in range(2):
@@ -116,7 +116,7 @@ def test_labels_are_kept_but_for_what_is_none(tmp_path: Path) -> None:
     assert provider.logged.count("a") == 2
 
 
-def test_answers_are_kept_but_for_failures(tmp_path: Path) -> None:
+def test_answers_are_cached_except_failures(tmp_path: Path) -> None:
     provider = Counting(tmp_path)
     for _ in range(2):
         answers = column(prompt(ps.col("x"), provider=provider, on_error="null"), ["a", "a", "bad", None])
@@ -139,7 +139,7 @@ def test_equal_prompts_of_a_query_are_samples_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["cache=False", "no identity", "no ledger"])
-def test_nothing_is_kept_where_nobody_wants_it(tmp_path: Path, how: str) -> None:
+def test_nothing_is_cached_without_ledger_identity_or_permission(tmp_path: Path, how: str) -> None:
     provider = Counting(tmp_path, has_identity=how != "no identity")
     options = {"cache": False} if how == "cache=False" else {}
     with ps.config(cache_dir="" if how == "no ledger" else str(tmp_path / "cache")):
@@ -177,7 +177,7 @@ def test_texts_are_embedded_once(tmp_path: Path, loads: list[str]) -> None:
     assert len(loads) == 4
 
 
-def test_local_answers_are_kept_by_how_they_are_drawn(tmp_path: Path, loads: list[str]) -> None:
+def test_local_answers_are_cached_by_sampling_options(tmp_path: Path, loads: list[str]) -> None:
     model = save_llama(tmp_path / "llama")
 
     def ask(texts: list[str], **options: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Calls that were made before are not made again."""
+"""Answers are cached: a second run makes no calls."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_another_key_is_not_another_call(server: ModelServer) -> None:
     assert server.num_requests == 1
 
 
-def test_another_form_reads_the_answers_that_are_there(server: ModelServer) -> None:
+def test_another_return_format_reads_cached_answers(server: ModelServer) -> None:
     class First(BaseModel):
         name: str
 
@@ -103,13 +103,13 @@ def test_samples_stay_samples(server: ModelServer) -> None:
     assert server.num_requests == 4
 
 
-def test_what_is_certain_is_asked_once(server: ModelServer) -> None:
+def test_deterministic_requests_are_sent_once(server: ModelServer) -> None:
     server.change(latency=0.05)
     assert ask(["a", "b"] * 20, temperature=0) == ["a", "b"] * 20
     assert server.num_requests == 2
 
 
-def test_failures_are_not_kept(server: ModelServer) -> None:
+def test_failures_are_not_cached(server: ModelServer) -> None:
     server.change(faults=[faults.HttpError(400, "no", first=1)])
     assert ask(["a"], on_error="null") == [None]
     assert ask(["a"], on_error="null") == ["a"]
@@ -142,7 +142,7 @@ def test_usage_is_that_of_the_call(server: ModelServer) -> None:
     assert second["latency_s"] is None
 
 
-def test_vectors_are_kept_by_text(server: ModelServer) -> None:
+def test_vectors_are_cached_by_text(server: ModelServer) -> None:
     texts = [f"text {i}" for i in range(300)]
 
     def vectors(texts: list[str], **options: Any) -> np.ndarray[Any, Any]:
@@ -157,7 +157,7 @@ def test_vectors_are_kept_by_text(server: ModelServer) -> None:
     assert server.requests[-1].body["input"] == ["new"]
 
 
-def test_a_killed_run_has_what_it_was_told(server: ModelServer, tmp_path: Path) -> None:
+def test_a_killed_run_keeps_its_answers(server: ModelServer, tmp_path: Path) -> None:
     """The process is killed by its own 20th answer; the second run asks for what had not come."""
     script = f"""
 import os, signal, penstock as ps
@@ -204,7 +204,7 @@ def test_a_waiting_call_computes_what_another_failed_to(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_answers_of_any_kind_are_kept(server: ModelServer) -> None:
+def test_any_text_is_cached(server: ModelServer) -> None:
     def answer(request: ModelRequest) -> str:
         return 'é\u2028 "quoted" ' * 1000
 
@@ -261,7 +261,7 @@ def test_nulls_and_empty_texts_are_in_their_places(server: ModelServer) -> None:
     assert server.num_requests == asked
 
 
-def test_messages_of_several_parts_and_conversations_are_known(server: ModelServer) -> None:
+def test_messages_of_several_parts_and_conversations_are_cached(server: ModelServer) -> None:
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     df = ps.from_pydict({"q": ["a", "b"], "talk": [talk, talk]})
     for _ in range(2):
@@ -284,7 +284,7 @@ def test_an_answer_of_another_form_is_asked_for_again(server: ModelServer) -> No
     assert ask(["a"], return_format=Thing, max_reasks=0, on_error="null") == [None]
 
 
-def test_talks_with_tools_are_known(server: ModelServer) -> None:
+def test_conversations_with_tools_are_cached(server: ModelServer) -> None:
     def double(x: int) -> int:
         """Double a number."""
         return 2 * x
@@ -359,7 +359,7 @@ def test_equal_prompts_of_a_query_are_samples_too(server: ModelServer, num_rows:
     assert server.num_requests == 2 * num_rows
 
 
-def test_what_is_certain_is_asked_once_in_a_query(server: ModelServer) -> None:
+def test_deterministic_requests_of_a_query_are_sent_once(server: ModelServer) -> None:
     first, second = (prompt(ps.col("q"), model="gpt-5", temperature=0) for _ in range(2))
     ps.from_pydict({"q": ["a"] * 5}).with_column("x", first).with_column("y", second).collect()
     assert server.num_requests == 1

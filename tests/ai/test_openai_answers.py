@@ -1,4 +1,4 @@
-"""What OpenAI's APIs answer, and what only looks like an answer."""
+"""Answers of OpenAI's APIs, and bodies that only look like answers."""
 
 from __future__ import annotations
 

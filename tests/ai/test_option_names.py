@@ -1,4 +1,4 @@
-"""What functions say they take is what they take."""
+"""The parameters of tasks are those of the functions."""
 
 from __future__ import annotations
 

@@ -387,12 +387,12 @@ def test_a_write_leaves_failed_rows_beside_it(server: ModelServer, tmp_path: Pat
         ({"batch_api": True, "batch_max_requests": 0}, r"batch_max_requests"),
     ],
 )
-def test_mistakes_are_told_at_once(server: ModelServer, options: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused_at_once(server: ModelServer, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         prompt(ps.col("q"), model="gpt-5", **options)
 
 
-def test_columns_that_nobody_can_read(server: ModelServer) -> None:
+def test_columns_that_no_model_can_read(server: ModelServer) -> None:
     df = ps.from_pydict({"v": np.zeros((2, 8), np.float32)}).select(
         ps.col("v").cast(ps.DataType.embedding(ps.DataType.float32(), 8))
     )

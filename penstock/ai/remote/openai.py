@@ -60,7 +60,7 @@ class OpenAIProvider(RemoteProvider):
                 return super().model(task)
 
     def endpoint(self) -> Endpoint:
-        """Return the server. Raise an error if it needs a key and there is none."""
+        """Return the server. Raise an error if it needs a key and has none."""
         address = checked_address(self._base_url())
         return Endpoint(self.name, address, self.key(), headers=self.headers, if_unreachable=self.if_unreachable)
 

@@ -1,4 +1,4 @@
-"""What several wires share: options to fields, extra fields, content for JSON, and the base of OpenAI's APIs."""
+"""Code that several wires share: options to fields, extra fields, content for JSON, and the base of OpenAI's APIs."""
 
 from __future__ import annotations
 
