@@ -17,7 +17,6 @@ import dataclasses
 import enum
 import functools
 import marshal
-import re
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -59,7 +58,6 @@ _NOT_OF_CLASS = frozenset(
         *("__annotate_func__", "__annotations_cache__"),
     ]
 )
-_SECRET_NAME = re.compile("key|token|secret|passw|credential", re.IGNORECASE)  # such values are kept as digests
 _CODE = (types.FunctionType, type, types.ModuleType, types.MethodType, *_BUILTIN)
 
 
@@ -308,8 +306,7 @@ class _Walk:
         return self._mapping("used", values.items())
 
     def _note(self, description: str, value: Any, digest: Callable[[Any], bytes]) -> None:
-        is_secret = _SECRET_NAME.search(description) is not None
-        shown = f"digest {digest(value).hex()}" if is_secret else readable(value, digest)
+        shown = readable(value, digest, hides_text=True)
         unique, number = description, 2
         while self.uses.get(unique, shown) != shown:  # another function of the same name
             unique, number = f"{description} ({number})", number + 1

@@ -75,13 +75,17 @@ def tensor_bytes(value: Any) -> Any:
     return plain.view(torch.uint8).numpy() if plain.dim() else plain.reshape(1).view(torch.uint8).numpy()
 
 
-def readable(value: Any, digest: Callable[[Any], bytes]) -> Any:
+def readable(value: Any, digest: Callable[[Any], bytes], *, hides_text: bool = False) -> Any:
     """Return a value as JSON that people can read: no secrets, and long values by their beginning and a digest.
+
+    With ``hides_text`` texts are digests too: a text that code refers to may be a secret.
 
     >>> readable({"stop": ("a", b"b"), "temperature": 0.5}, repr), readable("x" * 1000, repr)[-45:]
     ({'stop': ['a', "b'b'"], 'temperature': 0.5}, 'xxxxxxx… [1000 characters, digest 44f8354494]')
     """
     match value:
+        case str() | bytes() if hides_text:
+            return f"{type(value).__name__}, digest {digest(value).hex()[:10]}"
         case None | bool() | int():
             return value
         case float():
@@ -97,11 +101,12 @@ def readable(value: Any, digest: Callable[[Any], bytes]) -> Any:
         case datetime.date() | datetime.time() | datetime.timedelta() | decimal.Decimal() | uuid.UUID():
             return repr(value)
         case list() | tuple() if len(value) <= MAX_TEXT:
-            return [readable(each, digest) for each in value]
+            return [readable(each, digest, hides_text=hides_text) for each in value]
         case Mapping() if type(value).__module__.partition(".")[0] != "penstock" and len(value) <= MAX_TEXT:
-            return {str(name): readable(each, digest) for name, each in value.items()}
+            return {str(name): readable(each, digest, hides_text=hides_text) for name, each in value.items()}
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: readable(getattr(value, field.name), digest) for field in dataclasses.fields(value)}
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            return readable(fields, digest, hides_text=hides_text)
         case _:
             name = getattr(value, "__name__", None) or type(value).__name__
             return f"{name}, digest {digest(value).hex()[:10]}"

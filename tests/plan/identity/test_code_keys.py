@@ -368,7 +368,7 @@ f = make(2)
 
 def test_what_a_function_uses_is_listed_with_its_values() -> None:
     uses = dict(code_identity(made(USING)).uses)
-    assert uses.pop("the global API_KEY of function f").startswith("digest ")
+    assert uses.pop("the global API_KEY of function f").startswith("str, digest ")
     codes = {name for name, value in uses.items() if name.startswith("the code of function ")}
     assert codes == {"the code of function f", "the code of function helper"}
     assert {name: value for name, value in uses.items() if name not in codes} == {
