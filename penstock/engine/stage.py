@@ -113,9 +113,10 @@ class StageState:
 
     @property
     def nbytes_expected(self) -> int:
-        if self._in_flight.resting is not None or self._reads is not None:
+        num_copies = self._footprint.num_inputs
+        if not num_copies or self._in_flight.resting is not None or self._reads is not None:
             return self._next_output_nbytes
-        return self._next_output_nbytes + self._footprint.num_inputs * self.inbox.next_nbytes
+        return self._next_output_nbytes + num_copies * self.inbox.next_nbytes
 
     # --- the executor's view ---
 
