@@ -1,4 +1,4 @@
-"""CSV: Arrow parses blocks; Python's parser finds the line of an error."""
+"""CSV, parsed by Arrow in blocks. A row must fit a block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,21 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
+from penstock.io.batches import BATCH_NBYTES
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.formats.lines import (
-    BLOCK_NBYTES,
-    COMPRESSIONS,
-    check_compression,
-    copy_records,
-    shortened,
-    with_compressed,
-)
+from penstock.io.formats.lines import COMPRESSIONS, check_compression, copy_records, with_compressed
 from penstock.io.writer import FileSink, file_sink
 from penstock.types import DataType
 
-_MAX_BLOCK_NBYTES = 2**30
-_ARROW_ERROR = re.compile(r"(?:In CSV column #(\d+): )?(?:CSV parse error: )?Row #(\d+): (.*)", re.DOTALL)
+_CONVERSION_ERROR = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -58,39 +50,35 @@ class CsvFormat:
                 raise InvalidArgumentError(f"{option}={value!r} must be a single ASCII character.")
 
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
-        if not self._first_row(file):
+        first = next(self._batches(file, None), None)
+        if first is None:
             return None
-        found = next(self._batches(file, None)).schema
-        is_open = {c.name: pa.types.is_null(c.type) or pa.types.is_binary(c.type) for c in found}
-        schema = pa.schema([(c.name, pa.string() if is_open[c.name] else c.type) for c in found])
-        if any(pa.types.is_binary(column.type) for column in found):  # Arrow infers bytes for text that is not UTF-8
-            next(self.read(file, FilePart(), schema), None)  # raises the error with its line
+        is_open = {c.name: pa.types.is_null(c.type) or pa.types.is_binary(c.type) for c in first.schema}
+        schema = pa.schema([(c.name, pa.string() if is_open[c.name] else c.type) for c in first.schema])
+        if any(map(pa.types.is_binary, first.schema.types)):  # Arrow infers bytes for text that is not UTF-8
+            next(self._batches(file, schema))  # raises the error with its row
         return schema
 
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
         yield FilePart(nbytes=file.size)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if self._first_row(file):
-            yield from self._batches(file, schema)
+        yield from self._batches(file, schema)
 
-    def names_of(self, first_row: Sequence[str]) -> list[str]:
-        """Return the column names of a file with this first row."""
-        if self.has_headers:
-            return list(first_row)
-        return list(self.column_names or (f"column_{number}" for number in range(1, len(first_row) + 1)))
+    def _first_row(self, file: DataFile) -> list[str]:
+        """Return the first row that is not empty, or an empty list."""
+        with reading(file), file.open_stream() as stream:
+            return next((row for row in self._rows(self._lines(stream)) if row), [])
 
-    def lines(self, stream: Any) -> Iterator[bytes]:
-        """Yield the lines, with empty lines for comments to keep the line numbers."""
+    def _lines(self, stream: Any) -> Iterator[bytes]:
         prefix = self.comment.encode() if self.comment else None
-        for line in io.BufferedReader(stream):
-            yield b"\n" if prefix and line.startswith(prefix) else line
+        return (line for line in io.BufferedReader(stream) if not (prefix and line.startswith(prefix)))
 
-    def rows(self, lines: Iterator[bytes]) -> Any:
-        """Return Python's reader over lines; bytes that are not UTF-8 become surrogates."""
+    def _rows(self, lines: Iterator[bytes]) -> Any:
+        """Return Python's reader over lines."""
         csv.field_size_limit(2**31 - 1)  # Python's own limit is 128 kB
         return csv.reader(
-            (line.decode("utf-8-sig", "surrogateescape") for line in lines),
+            (line.decode("utf-8-sig") for line in lines),
             delimiter=self.delimiter,
             quotechar=self.quote,
             doublequote=self.double_quote,
@@ -98,38 +86,21 @@ class CsvFormat:
         )
 
     def _batches(self, file: DataFile, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, at least one batch; start again with larger blocks if a row does not fit."""
-        block_nbytes, num_read = BLOCK_NBYTES, 0
-        while True:
-            try:
-                with self._opened(file, schema, block_nbytes) as reader:
-                    to_skip = num_read
-                    for batch in reader:
-                        unread = batch.slice(min(to_skip, batch.num_rows))
-                        to_skip -= batch.num_rows - unread.num_rows
-                        num_read += unread.num_rows
-                        yield unread
-                    if not num_read:
-                        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
-                    return
-            except _RowTooLongError as exc:
-                if block_nbytes >= _MAX_BLOCK_NBYTES:
-                    raise CorruptFileError(f"{exc.__cause__}: a row is longer than {block_nbytes} bytes") from exc
-                block_nbytes *= 8
-
-    @contextmanager
-    def _opened(self, file: DataFile, schema: pa.Schema | None, block_nbytes: int) -> Iterator[Any]:
+        """Yield an empty batch and then the rows; nothing for an empty file."""
         import pyarrow.csv
 
         first_row = self._first_row(file)
+        if not first_row:
+            return
+        names = first_row
+        if not self.has_headers:
+            names = list(self.column_names or (f"column_{number}" for number in range(1, len(first_row) + 1)))
         try:
             with reading(file), self._content(file) as content:
-                yield pyarrow.csv.open_csv(
+                reader = pyarrow.csv.open_csv(
                     content,
                     pyarrow.csv.ReadOptions(
-                        use_threads=False,
-                        block_size=block_nbytes,
-                        column_names=None if self.has_headers else self.names_of(first_row),
+                        use_threads=False, block_size=BATCH_NBYTES, column_names=None if self.has_headers else names
                     ),
                     pyarrow.csv.ParseOptions(
                         delimiter=self.delimiter,
@@ -138,7 +109,7 @@ class CsvFormat:
                         escape_char=self.escape_char or False,
                         newlines_in_values=True,
                         # In a file of one column an empty line is a row, since a null is written so.
-                        ignore_empty_lines=len(first_row) > 1 or self.comment is not None,
+                        ignore_empty_lines=len(first_row) > 1,
                     ),
                     pyarrow.csv.ConvertOptions(
                         null_values=list(self.null_values),
@@ -147,77 +118,38 @@ class CsvFormat:
                         **_conversion(schema),
                     ),
                 )
+                yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+                yield from reader
         except CorruptFileError as exc:
             if "straddling object" in str(exc):  # Arrow has no class for it
-                raise _RowTooLongError from exc
-            raise self._located(file, str(exc.__cause__)) from exc
-
-    def _located(self, file: DataFile, message: str) -> CorruptFileError:
-        """Return the error with the line of the row that Arrow names."""
-        found = _ARROW_ERROR.search(message)
-        if found is None:
-            return CorruptFileError(f"Cannot read {str(file)!r}: {message}")
-        column, number, problem = found[1], int(found[2]), found[3]
-        with file.open_stream() as stream:
-            reader = self.rows(self.lines(stream))
-            names, line = list[str](), 1
-            for row in reader:
-                names = names or self.names_of(row)
-                number -= bool(row) or len(names) == 1
-                if not number:
-                    break
-                line = reader.line_num + 1
-            else:
-                return CorruptFileError(f"Cannot read {str(file)!r}: {message}")
-        if byte := _bad_byte(row):
-            problem = f"byte {byte} is not UTF-8 text"
-        elif len(row) != len(names):
-            problem = f"expected {len(names)} columns, got {len(row)}"
-        elif column is not None:
-            name, dtype = names[int(column)], problem.partition(" error to ")[2].partition(":")[0]
-            problem = (
-                f"column {name!r} has {shortened(row[int(column)])}, which is not {dtype}; "
-                f"give schema={{{name!r}: 'string'}} to read the column as text"
-            )
-        text = shortened(self.delimiter.join(row).encode("utf-8", "surrogateescape"))
-        return CorruptFileError(f"Cannot read {str(file)!r}, line {line}: {problem}: {text}")
-
-    def _first_row(self, file: DataFile) -> list[str]:
-        """Return the first row that is not empty, or an empty list."""
-        with reading(file), file.open_stream() as stream:
-            reader = self.rows(self.lines(stream))
-            first: list[str] = next((row for row in reader if row), [])
-        if byte := _bad_byte(first):
-            line = reader.line_num
-            raise CorruptFileError(f"Cannot read {str(file)!r}, line {line}: byte {byte} is not UTF-8 text.")
-        return first
+                raise CorruptFileError(f"Cannot read {str(file)!r}: a row has over {BATCH_NBYTES:,} bytes.") from exc
+            found = _CONVERSION_ERROR.search(str(exc))
+            if found is None:
+                raise
+            number, row, problem = found.groups()
+            name = names[int(number)]
+            raise CorruptFileError(
+                f"Cannot read {str(file)!r}, row {row}, column {name!r}: {problem}; "
+                f"give schema={{{name!r}: 'string'}} to read the column as text, which must be UTF-8."
+            ) from exc
 
     def _content(self, file: DataFile) -> pa.NativeFile:
         """Return the content for the parser, without comments and with rows of equal length."""
         stream = file.open_stream()
         if self.comment is None and not self.allow_variable_columns:
             return stream
-        lines = self.lines(stream)
+        lines = self._lines(stream)
         return pa.PythonFile(_LineStream(self._even_lines(lines) if self.allow_variable_columns else lines), "r")
 
     def _even_lines(self, lines: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the rows as lines, padded or cut to the length of the first one."""
         width = None
-        for row in self.rows(lines):
+        for row in self._rows(lines):
             if row:
                 width = width or len(row)
                 line = io.StringIO()
                 csv.writer(line, delimiter=self.delimiter, lineterminator="\n").writerow((row + [""] * width)[:width])
-                yield line.getvalue().encode("utf-8", "surrogateescape")
-
-
-def _bad_byte(row: Sequence[str]) -> str:
-    """Return the first byte of a row that is not UTF-8, such as ``0xff``, or an empty text."""
-    return next((f"0x{ord(c) - 0xDC00:02x}" for text in row for c in text if 0xDC80 <= ord(c) <= 0xDCFF), "")
-
-
-class _RowTooLongError(Exception):
-    """A row does not fit a block."""
+                yield line.getvalue().encode()
 
 
 class _LineStream(io.RawIOBase):
@@ -225,21 +157,17 @@ class _LineStream(io.RawIOBase):
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines
-        self._rest = b""
+        self._held = bytearray()
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        parts = [self._rest]
-        length = len(self._rest)
-        while (size < 0 or length < size) and (line := next(self._lines, b"")):
-            parts.append(line)
-            length += len(line)
-        content = b"".join(parts)
-        end = len(content) if size < 0 else size
-        self._rest = content[end:]
-        return content[:end]
+        while len(self._held) < size and (line := next(self._lines, b"")):
+            self._held += line
+        content = bytes(self._held[:size])
+        del self._held[:size]
+        return content
 
 
 def _conversion(schema: pa.Schema | None) -> dict[str, Any]:

@@ -82,22 +82,26 @@ class _Block:
         try:
             return _parse(self.content, schema)
         except pa.ArrowInvalid as exc:
-            raise self._located(schema, exc) from exc
+            raise self._located(exc) from exc
 
-    def _located(self, schema: pa.Schema | None, error: Exception) -> CorruptFileError:
-        """Return the error with its line, which ends the shortest prefix of the block that does not parse."""
-        lines = self.content.splitlines(keepends=True)
-        low, high = 0, len(lines)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if _does_parse(b"".join(lines[:middle]), schema):
-                low = middle
-            else:
-                high = middle
-        line = lines[low]
-        return CorruptFileError(
-            f"Cannot read {str(self.file)!r}, {self.unit} {self.first + low}: {_reason(line, error)}: {shortened(line)}"
-        )
+    def _located(self, error: Exception) -> CorruptFileError:
+        """Return the error with the line, where Arrow names the row."""
+        import orjson
+
+        problem, _, row = str(error).removeprefix("JSON parse error: ").partition(" in row ")
+        problem += "; give schema={column: type} to choose the types"
+        place = f"{self.unit} {self.first} or later"
+        rows = [(number, line) for number, line in enumerate(self.content.splitlines(), self.first) if line.strip()]
+        if row.isdecimal():
+            number, line = rows[int(row)]
+            place = f"{self.unit} {number}"
+            try:
+                if not isinstance(orjson.loads(line), dict):
+                    problem = "not an object; each line must hold one {...}, or the file one array of them"
+            except orjson.JSONDecodeError as exc:
+                problem = f"not valid JSON ({exc.msg})"
+            problem += f": {shortened(line)}"
+        return CorruptFileError(f"Cannot read {str(self.file)!r}, {place}: {problem}")
 
 
 def _blocks(file: DataFile) -> Iterator[_Block]:
@@ -138,26 +142,6 @@ def _parse(content: bytes, schema: pa.Schema | None) -> pa.Table:
             explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
         ),
     )
-
-
-def _does_parse(content: bytes, schema: pa.Schema | None) -> bool:
-    try:
-        _parse(content, schema)
-    except pa.ArrowInvalid as exc:
-        return "Empty JSON" in str(exc)
-    return True
-
-
-def _reason(line: bytes, error: Exception) -> str:
-    import orjson
-
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as exc:
-        return f"not valid JSON ({exc.msg})"
-    if not isinstance(value, dict):
-        return "not an object; each line must hold one {...}, or the file one array of them"
-    return f"{str(error).removeprefix('JSON parse error: ')}; give schema={{column: type}} to choose the types"
 
 
 def _settled_type(dtype: pa.DataType) -> pa.DataType:

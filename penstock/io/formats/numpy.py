@@ -20,7 +20,6 @@ from penstock.io.writer import FileSink, file_sink
 from penstock.types import EmbeddingType, ImageType, TensorType, default_numpy, to_arrow_array
 
 COLUMN = "data"
-_HEADER_NBYTES = 256  # reserved for the header, which states the number of rows and is written last
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,8 @@ def _batch(array: np.ndarray[Any, Any]) -> pa.RecordBatch:
 
 def _read_header(stream: Any, file: DataFile) -> Header:
     try:
-        version = np.lib.format.read_magic(stream)
-        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(version, np.lib.format.read_array_header_2_0)
+        is_first_version = np.lib.format.read_magic(stream) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if is_first_version else np.lib.format.read_array_header_2_0
         shape, is_fortran, dtype = read(stream)
     except ValueError as exc:
         raise CorruptFileError(f"Cannot read {str(file)!r}: {exc}") from exc
@@ -137,9 +136,9 @@ class NumpyEncoder:
     def __init__(self, path: str, schema: pa.Schema, column: str) -> None:
         self._column = column
         self._file = open(path, "w+b")  # noqa: SIM115 - close() closes it
-        self._file.write(b"\0" * _HEADER_NBYTES)
         self._num_rows = 0
         self._sample = default_numpy(schema.empty_table().column(0).combine_chunks())
+        self._write_header()
 
     def write(self, batch: pa.RecordBatch) -> None:
         column = batch.column(0)
@@ -155,15 +154,15 @@ class NumpyEncoder:
     def close(self) -> None:
         if self._file.closed:
             return
-        header = np.lib.format.header_data_from_array_1_0(self._sample) | {
-            "shape": (self._num_rows, *self._sample.shape[1:]),
-            "fortran_order": False,
-        }
-        text = repr(header).encode()
-        padded = text + b" " * (_HEADER_NBYTES - len(np.lib.format.magic(1, 0)) - 2 - len(text) - 1) + b"\n"
         self._file.seek(0)
-        self._file.write(np.lib.format.magic(1, 0) + len(padded).to_bytes(2, "little") + padded)
+        self._write_header()
         self._file.close()
+
+    def _write_header(self) -> None:
+        """Write the header at its place; NumPy pads it, so that it has the same length for any number of rows."""
+        header = np.lib.format.header_data_from_array_1_0(self._sample)
+        shape = (self._num_rows, *self._sample.shape[1:])
+        np.lib.format.write_array_header_1_0(self._file, header | {"shape": shape, "fortran_order": False})
 
 
 def _has_one_shape(dtype: pa.DataType) -> bool:

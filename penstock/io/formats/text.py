@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -43,17 +44,14 @@ class TextFormat:
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with reading(file), file.open_stream() as stream:
-            content = _Utf8(stream, self.encoding) if self._is_recoded else stream
+            is_utf8 = codecs.lookup(self.encoding).name in ("utf-8", "ascii", "utf-8-sig")
+            content: Any = stream if is_utf8 else _Utf8(stream, self.encoding)
             if self.whole_text:
                 texts = utf8_text(file, 1, bytes(content.read()).removeprefix(codecs.BOM_UTF8))
                 yield self._batch(texts)
                 return
             for line, block in line_blocks(content):
                 yield self._batch(_split_lines(utf8_text(file, line, block)))
-
-    @property
-    def _is_recoded(self) -> bool:
-        return codecs.lookup(self.encoding).name not in ("utf-8", "ascii", "utf-8-sig")
 
     def _batch(self, texts: pa.Array) -> pa.RecordBatch:
         if self.skip_blank_lines:
@@ -65,15 +63,10 @@ class _Utf8:
     """A stream of another encoding, recoded as UTF-8."""
 
     def __init__(self, stream: Any, encoding: str) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._text = io.TextIOWrapper(io.BufferedReader(stream), encoding, newline="")
 
-    def read(self, size: int | None = None) -> bytes:
-        while True:
-            chunk = bytes(self._stream.read(size))
-            text = self._decoder.decode(chunk, final=not chunk or size is None)
-            if text or not chunk:  # otherwise the chunk ends within a character
-                return text.encode()
+    def read(self, size: int = -1) -> bytes:
+        return self._text.read(size).encode()
 
 
 def _split_lines(text: pa.Array) -> pa.Array:

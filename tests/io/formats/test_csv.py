@@ -1,4 +1,4 @@
-"""CSV: dialects, types, and errors that name the line."""
+"""CSV: dialects, types, and errors that name the row."""
 
 from __future__ import annotations
 
@@ -119,45 +119,37 @@ def test_compressed_files(tmp_path: Path) -> None:
     assert read_rows(FileSource(CsvFormat(), tmp_path)) == [{"a": 1}]
 
 
-def test_blocks_grow_for_long_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_module, "BLOCK_NBYTES", 64)
-    long = "y" * 5000
-    content = "a,b\n" + "1,x\n" * 100 + f"2,{long}\n" + "3,z\n" * 100
-    table = read(tmp_path, content)
-    assert table["a"] == [1] * 100 + [2] + [3] * 100
-    assert table["b"][100] == long
+def test_a_row_longer_than_a_block_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_module, "BATCH_NBYTES", 64)
+    rows = "1,x\n" * 100
+    assert len(read(tmp_path, "a,b\n" + rows)["a"]) == 100
+    with pytest.raises(CorruptFileError, match=r"Cannot read '.*/x\.csv': a row has over 64 bytes"):
+        read(tmp_path, f"a,b\n{rows}2,{'y' * 5000}\n{rows}")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,b\n1,2\n3\n", r"line 3: expected 2 columns, got 1: '3'"),
-        ("a,b\n1,2\n\n4,5,6\n", r"line 4: expected 2 columns, got 3: '4,5,6'"),
-        ('a,b\n1,"x\ny\nz"\n3\n', r"line 5: expected 2 columns, got 1: '3'"),
-        ("a,b\n1,2\n" + "z" * 200 + "\n", r"line 3: expected 2 columns, got 1: 'z{77}\.\.\.'"),
-        (b"a,b\n1,x\n2,\xff\n", r"line 3: byte 0xff is not UTF-8 text"),
-        (b"a,\xfe\n1,x\n", r"line 1: byte 0xfe is not UTF-8 text"),
+        ("a,b\n1,2\n3\n", r": .*Row #3: Expected 2 columns, got 1: 3"),
+        ('a,b\n1,"x\ny\nz"\n3\n', r": .*Row #3: Expected 2 columns, got 1: 3"),
+        (b"a,b\n1,x\n2,\xff\n", r", row 3, column 'b': conversion error to string: invalid UTF8 data"),
+        (b"a,\xfe\n1,x\n", r": 'utf-8' codec can't decode byte 0xfe in position 2"),
     ],
 )
-def test_bad_rows_name_file_and_line(tmp_path: Path, content: str | bytes, message: str) -> None:
-    with pytest.raises(CorruptFileError, match=rf"Cannot read '.*/x\.csv', {message}"):
+def test_bad_rows_name_file_and_row(tmp_path: Path, content: str | bytes, message: str) -> None:
+    with pytest.raises(CorruptFileError, match=rf"Cannot read '.*/x\.csv'{message}"):
         read(tmp_path, content)
 
 
-def test_a_value_that_does_not_fit_the_type_names_line_and_column(
+def test_a_value_that_does_not_fit_the_type_names_row_and_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_module, "BLOCK_NBYTES", 64)
+    monkeypatch.setattr(csv_module, "BATCH_NBYTES", 64)
     content = "a,b\n" + "1,2\n" * 50 + "3,oops\n"
-    message = r"line 52: column 'b' has 'oops', which is not int64; give schema=\{'b': 'string'\}"
+    message = r"row 52, column 'b': conversion error to int64: invalid value 'oops'; give schema=\{'b': 'string'\}"
     with pytest.raises(CorruptFileError, match=message):
         read(tmp_path, content)
     assert read(tmp_path, content, {"schema": {"b": "string"}})["b"][-1] == "oops"
-
-
-def test_lines_are_counted_through_comments(tmp_path: Path) -> None:
-    with pytest.raises(CorruptFileError, match="line 4: expected 2 columns, got 1"):
-        read(tmp_path, "# one\na,b\n# three\n4\n", comment="#")
 
 
 # --- writing ---

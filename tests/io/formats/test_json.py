@@ -109,12 +109,13 @@ def test_lines_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ('[{"a": 1},\n{"a": }]', r"line 2: the file begins with '\[' but is not a JSON array"),
         ('[{"a": 1}, 5]', r"element 2: not an object"),
         ('{"a": 1}\n{"a": "x"}\n', r"line 2: Column\(/a\) changed from number to string.*give schema="),
+        ('{"a": 1}\n{"a": 1.5}\n', r"line 1 or later: .*couldn't parse.*1\.5.*give schema="),
         (b'{"a": "x"}\n{"a": "\xff"}\n', r"line 2: byte 0xff is not UTF-8 text"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, content: str | bytes, message: str) -> None:
     with pytest.raises(CorruptFileError, match=rf"Cannot read '.*/x\.json', {message}"):
-        read(tmp_path, content)
+        read(tmp_path, content, schema={"a": "int64"} if "1.5" in str(content) else None)
 
 
 def test_lines_are_counted_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,27 +13,13 @@ import pyarrow.types as pt
 from penstock.errors import ReadError
 from penstock.io.batches import BATCH_ROWS, rows_per_batch
 from penstock.io.formats.json import json_texts
-from penstock.io.tables.sql.session import (
-    DatabaseKind,
-    Dialect,
-    QueryDescription,
-    ResultColumn,
-    TableName,
-    subquery,
-)
+from penstock.io.tables.sql.session import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName, subquery
 from penstock.types import normalize_batch
 from penstock.types.normalize import normal_type
 
 SAMPLE_ROWS = 1000  # determine the types of SQLite's columns, which have none of their own
 LOCK_TIMEOUT_MS = 60_000  # one writer waits this long for another, since SQLite admits one at a time
 
-_VIEW = "penstock_declared"
-# By SQLite's own rules of affinity; it stores dates, times and JSON as text.
-_DECLARED: dict[tuple[str, ...], pa.DataType] = {
-    ("CHAR", "CLOB", "TEXT", "DATE", "TIME", "JSON"): pa.string(),
-    ("BLOB",): pa.binary(),
-    ("REAL", "FLOA", "DOUB"): pa.float64(),
-}
 # PostgreSQL types that Arrow lacks, or that ADBC misreads, are read as text.
 _TEXT_TYPES = {"uuid", "interval", "money", "record"}
 # PostgreSQL's days and microseconds since 2000 for "infinity", as the driver counts them from 1970.
@@ -60,14 +46,12 @@ class AdbcSession:
                 return QueryDescription(tuple(_result_column(found) for found in cursor.adbc_execute_schema(query)))
         with contextlib.closing(self._stream(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
             sample = next(batches)
-        types = [normal_type(found.type) for found in sample.schema]
-        is_unknown = [column.null_count == sample.num_rows for column in sample.columns]
-        if any(is_unknown) and (declared := self._declared_types(query)):
-            types = [
-                declared_type(name, dtype) if is_open else dtype
-                for name, dtype, is_open in zip(declared, types, is_unknown, strict=True)
-            ]
-        columns = tuple(map(ResultColumn, sample.schema.names, types))
+        columns = tuple(
+            ResultColumn(found.name, pa.string(), "text")
+            if values.null_count == len(values)
+            else ResultColumn(found.name, normal_type(found.type))
+            for found, values in zip(sample.schema, sample.columns, strict=True)
+        )
         return QueryDescription(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
 
     def batches(
@@ -118,11 +102,6 @@ class AdbcSession:
             self._run(statement)
         self._connection.commit()
 
-    def close(self) -> None:
-        with contextlib.suppress(Exception):  # after a failure the user must see the first error
-            self._connection.rollback()
-        self._connection.close()
-
     def _run(self, statement: str) -> None:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
@@ -140,33 +119,6 @@ class AdbcSession:
                     yield batch
                 if is_empty:  # pass on the columns
                     yield pa.RecordBatch.from_pylist([], schema=reader.schema)
-
-    def _declared_types(self, query: str) -> list[str]:
-        """Return the types that SQLite's tables declare for the columns of a query; none where it is not a SELECT.
-
-        The driver does not expose them; SQLite does for a view.
-        """
-        import adbc_driver_manager
-
-        try:
-            self._run(f"CREATE TEMP VIEW {_VIEW} AS SELECT * FROM {subquery(query)}")
-            described = pa.Table.from_batches(self._stream(f"PRAGMA temp.table_info({_VIEW})", None))
-            self._run(f"DROP VIEW temp.{_VIEW}")
-        except adbc_driver_manager.Error:
-            return []
-        return [str(name) for name in described.column("type").to_pylist()]
-
-
-def declared_type(name: str, otherwise: pa.DataType) -> pa.DataType:
-    """Return the type of a column by the type name in SQLite's CREATE TABLE.
-
-    >>> [str(declared_type(name, pa.int64())) for name in ("VARCHAR(20)", "double", "BLOB", "BIGINT", "DATE", "")]
-    ['string', 'double', 'binary', 'int64', 'string', 'int64']
-    """
-    if "INT" in name.upper():  # SQLite looks for this first
-        return otherwise
-    found = (dtype for words, dtype in _DECLARED.items() if any(word in name.upper() for word in words))
-    return next(found, otherwise)
 
 
 def _sample_value(dtype: pa.DataType) -> str:

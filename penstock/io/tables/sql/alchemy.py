@@ -73,9 +73,6 @@ class AlchemySession:
             self._connection.exec_driver_sql(statement)
         self._connection.commit()
 
-    def close(self) -> None:
-        self._connection.close()
-
 
 def _alchemy_table(table: TableName, schema: pa.Schema) -> Any:
     import sqlalchemy

@@ -51,11 +51,13 @@ class Database:
     def session(self, kind: type[ReadError] | type[WriteError], action: str) -> Iterator[Session]:
         """Connect for the duration of the context; errors name the action and the database."""
         with self.errors(kind, action):
-            session = self._open(must_exist=issubclass(kind, ReadError))
+            connection = self._connected(must_exist=issubclass(kind, ReadError))
             try:
-                yield session
+                yield _session_of(connection)
             finally:
-                session.close()
+                with contextlib.suppress(Exception):  # after a failure the user must see the first error
+                    connection.rollback()
+                connection.close()
 
     @contextlib.contextmanager
     def errors(self, kind: type[ReadError] | type[WriteError], action: str) -> Iterator[None]:
@@ -72,22 +74,22 @@ class Database:
                 text = text.replace(secret, "***")
             raise kind(f"{action} in {self.label} failed: {text}") from (exc if text == original else None)
 
-    def _open(self, *, must_exist: bool) -> Session:
+    def _connected(self, *, must_exist: bool) -> Any:
         """Connect. SQLite creates a missing file, unless it ``must_exist``."""
         if callable(self.connect):
-            return _session_of(self.connect())
+            return self.connect()
         scheme = self.connect.partition("://")[0].partition("+")[0]
         if scheme in ("postgresql", "postgres"):
             adbc = load_extra("adbc_driver_postgresql.dbapi", "sql", "PostgreSQL")
-            return AdbcSession(adbc.connect(f"postgresql://{self.connect.partition('://')[2]}"), "postgresql")
+            return adbc.connect(f"postgresql://{self.connect.partition('://')[2]}")
         if scheme == "sqlite":
             adbc = load_extra("adbc_driver_sqlite.dbapi", "sql", "SQLite")
             path = _sqlite_path(self.connect)
             if must_exist and not path.startswith("file:") and not os.path.exists(path):
                 raise PathNotFoundError(f"There is no SQLite database {path!r}.")
-            return AdbcSession(adbc.connect(path), "sqlite")
+            return adbc.connect(path)
         alchemy = load_extra("sqlalchemy", "sql", "A database other than PostgreSQL and SQLite")
-        return _session_of(alchemy.create_engine(self.connect, poolclass=alchemy.pool.NullPool).connect())
+        return alchemy.create_engine(self.connect, poolclass=alchemy.pool.NullPool).connect()
 
 
 def _session_of(connection: Any) -> Session:

@@ -102,10 +102,6 @@ class Session(Protocol):
         """Run statements and commit them together with the rows loaded before."""
         ...
 
-    def close(self) -> None:
-        """Close the connection and roll back what is not committed."""
-        ...
-
 
 def subquery(query: str) -> str:
     """Return a query to select from, on lines of its own so that a comment at its end ends there.

@@ -7,6 +7,7 @@ here, so the database may return too many but never too few.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import decimal
 import itertools
 import math
@@ -20,13 +21,13 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError, ReadError
 from penstock.io.file_versions import UNKNOWN
 from penstock.io.selection import Selection
-from penstock.io.tables.sql.conditions import sql_condition, sql_literal
 from penstock.io.tables.sql.database import Connect, Database
-from penstock.io.tables.sql.session import ResultColumn, Session, subquery
+from penstock.io.tables.sql.session import DatabaseKind, ResultColumn, Session, subquery
 from penstock.protocols import Condition, ReadRequest
 from penstock.types import DataType, Schema
 
 _SHOWN_QUERY = 60
+MAX_LISTED = 1000  # values of an "in" that a statement lists; more would make it too long
 
 
 @dataclass(eq=False)
@@ -191,6 +192,57 @@ def sql_source(
     return SqlSource(
         query, Database.of(conn), partition_col, num_partitions, hints, infer_schema, not disable_pushdowns_to_sql
     )
+
+
+def sql_condition(name: str, dtype: pa.DataType, condition: Condition, kind: DatabaseKind) -> str | None:
+    """Return a condition on the quoted column ``name``, or None where the database may judge it differently.
+
+    >>> sql_condition('"a"', pa.int64(), Condition("a", "!=", 3), "other")
+    '"a" <> 3'
+    """
+    operator, value = condition.operator, condition.value
+    if operator in ("is null", "is not null"):
+        return f"{name} {operator.upper()}"
+    if kind == "sqlite" and pa.types.is_string(dtype):  # a number there is not equal to its text, as which we read it
+        return None
+    values = value if operator == "in" else (value,)
+    literals = [sql_literal(each, kind) for each in values]
+    texts = [text for text in literals if text is not None]
+    if len(texts) < len(values) or len(values) > MAX_LISTED:
+        return None
+    if operator == "in":
+        return f"{name} IN ({', '.join(texts)})"
+    if isinstance(value, str) and operator != "=":  # each database has its own order of text, and of case
+        return None
+    return f"{name} {'<>' if operator == '!=' else operator} {texts[0]}"
+
+
+def sql_literal(value: Any, kind: DatabaseKind, is_bound: bool = False) -> str | None:
+    """Return a constant as SQL, or None where a database may read it differently.
+
+    The bound of a partition may be inexact, since it only has to be the same for both of its neighbours.
+
+    >>> sql_literal("it's", "sqlite"), sql_literal(float("inf"), "sqlite"), sql_literal(True, "postgresql")
+    ("'it''s'", None, 'TRUE')
+    """
+    is_exact = kind == "postgresql" or is_bound
+    match value:
+        case bool():
+            return str(value).upper() if kind == "postgresql" else None
+        case int():
+            return str(value)
+        case float():
+            return repr(value) if math.isfinite(value) else None
+        case decimal.Decimal():
+            return f"{value:f}" if is_exact and value.is_finite() else None
+        case str():
+            return None if "\\" in value or "\0" in value else "'" + value.replace("'", "''") + "'"
+        case datetime.datetime() if is_exact:
+            name = "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
+            return f"{name if kind == 'postgresql' else ''}'{value.isoformat(' ')}'"
+        case datetime.date() if is_exact:
+            return f"{'DATE ' if kind == 'postgresql' else ''}'{value.isoformat()}'"
+    return None
 
 
 def even_bounds(low: Any, high: Any, num_parts: int) -> list[Any]:
