@@ -425,3 +425,12 @@ def test_a_close_that_fails_does_not_take_the_results_away(caplog: pytest.LogCap
 
     assert ps.range(2).map_batches(Resource).to_pydict() == {"id": [0, 1]}
     assert "Resource.close() failed" in caplog.text
+
+
+def test_a_function_may_add_columns_to_the_dict_it_was_given() -> None:
+    def add(batch: dict[str, Any]) -> dict[str, Any]:
+        batch["copy"] = batch["a"]
+        return batch
+
+    df = ps.from_pydict({"a": [1, None]}).map_batches(add)
+    assert df.to_pydict() == {"a": [1, None], "copy": [1, None]}
