@@ -142,8 +142,8 @@ def restore_columns(result: Any, given: Any, batch: pa.RecordBatch) -> Any:
     """
     if not (isinstance(given, dict) and isinstance(result, Mapping)):
         return result
-    columns = {name: column for name, column in zip(batch.schema.names, batch.columns, strict=True) if name in given}
-    names = {id(given[name]): name for name, column in columns.items() if not _survives(column)}
+    known = set(batch.schema.names)  # the function may have added others to the dict
+    names = {id(value): name for name, value in given.items() if name in known and not _survives(batch.column(name))}
     restored = dict(result)
     for name, value in result.items():
         if id(value) in names:
