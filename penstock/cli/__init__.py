@@ -38,8 +38,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_cache(groups: Any) -> None:
-    cache = groups.add_parser("cache", help="show, prune, clear or verify the finished calls that are stored")
-    commands = cache.add_subparsers(required=True, metavar="stats|prune|clear|verify")
+    cache = groups.add_parser("cache", help="show, prune or clear the finished calls that are stored")
+    commands = cache.add_subparsers(required=True, metavar="stats|prune|clear")
 
     def add(name: str, command: Command, text: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
@@ -53,12 +53,11 @@ def _add_cache(groups: Any) -> None:
         return parser
 
     add("stats", _cache_stats, "Show the number, size and age of the finished calls.")
-    prune = add("prune", _cache_prune, "Remove old calls, then the least recently used ones.")
+    prune = add("prune", _cache_prune, "Remove files of old calls, then the least recently used ones.")
     prune.add_argument("--max-size", metavar="SIZE", help="the most to keep, such as 10GB")
     prune.add_argument("--older-than", metavar="AGE", help="remove calls that were not used for this long, such as 30d")
     clear = add("clear", _cache_clear, "Remove all finished calls.")
     clear.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    add("verify", _cache_verify, "Read all finished calls, and count the damaged ones.")
 
 
 def _cache_stats(args: argparse.Namespace) -> int:
@@ -93,15 +92,6 @@ def _cache_clear(args: argparse.Namespace) -> int:
             return 1
     _print("Cleared", dataclasses.asdict(clear(path)), as_json=args.json)
     return 0
-
-
-def _cache_verify(args: argparse.Namespace) -> int:
-    from penstock.cache.ledger.maintenance import verify
-
-    path = _cache_path(args)
-    num_whole, num_damaged = verify(path)
-    _print("Verified", {"path": str(path), "num_whole": num_whole, "num_damaged": num_damaged}, as_json=args.json)
-    return 1 if num_damaged else 0
 
 
 def _cache_path(args: argparse.Namespace) -> Path:

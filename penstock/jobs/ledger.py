@@ -179,8 +179,7 @@ class StoreLedger:
                     position = piece.end
             file.flush()
             os.fsync(file.fileno())
-        for suffix in (".index", ".used"):  # of the shorter copy
-            path.with_suffix(suffix).unlink(missing_ok=True)
+        path.with_suffix(".index").unlink(missing_ok=True)  # of the shorter copy
         draft.replace(path)
         sync_folder(path.parent)
 

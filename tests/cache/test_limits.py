@@ -10,9 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock.cache.ledger import key_of, open_ledger
-from penstock.cache.ledger.maintenance import folder_nbytes, stats
+from penstock.cache.ledger.maintenance import CHECK_EVERY_S, prune_if_due, stats
 from penstock.cache.ledger.open_ledgers import cache_ledger
-from penstock.cache.ledger.size_limits import CHECK_EVERY_S, SizeLimits
 from penstock.errors import InvalidArgumentError
 
 VALUE = bytes(range(256)) * 4
@@ -33,10 +32,10 @@ def forget_the_look(cache_dir: Path) -> None:
     os.utime(mark, (then, then))
 
 
-def test_what_was_used_least_recently_goes(tmp_path: Path) -> None:
+def test_a_file_goes_when_the_ledger_is_too_large(tmp_path: Path) -> None:
     with ps.config(cache_max_size="100kB"):
         filled(tmp_path, 300)
-    assert 50_000 < folder_nbytes(tmp_path / "ledger") <= 100_000
+    assert stats(tmp_path / "ledger").num_records == 0
 
 
 def test_nothing_goes_within_the_limits(tmp_path: Path) -> None:
@@ -58,20 +57,19 @@ def test_the_look_is_taken_once_an_hour(tmp_path: Path) -> None:
         assert stats(tmp_path / "ledger").num_records == 350
         forget_the_look(tmp_path)
         filled(tmp_path, 1, first=350)
-        assert stats(tmp_path / "ledger").num_records < 100
+        assert stats(tmp_path / "ledger").num_records == 0
 
 
-def test_what_nobody_used_for_long_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.time()
+def test_what_was_not_used_for_long_goes(tmp_path: Path) -> None:
     filled(tmp_path, 20)
-    monkeypatch.setattr(time, "time", lambda: now + 10 * 86_400)
-    with ps.config(cache_max_age="30d"):
-        filled(tmp_path, 1, first=20)
-        assert stats(tmp_path / "ledger").num_records == 21
-    monkeypatch.setattr(time, "time", lambda: now + 31 * 86_400)
-    with ps.config(cache_max_age="30d"):
-        filled(tmp_path, 1, first=21)
-    assert stats(tmp_path / "ledger").num_records == 2
+    (path,) = (tmp_path / "ledger").glob("*.log")
+    for days, num_left in ((29, 20), (31, 0)):
+        then = time.time() - days * 86_400
+        os.utime(path, (then, then))
+        with ps.config(cache_max_age="30d"):
+            filled(tmp_path, 0)
+        assert stats(tmp_path / "ledger").num_records == num_left
+        forget_the_look(tmp_path)
 
 
 def test_files_that_somebody_writes_stay(tmp_path: Path) -> None:
@@ -86,7 +84,7 @@ def test_files_that_somebody_writes_stay(tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_is_logged_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    SizeLimits(max_nbytes=1).apply(tmp_path / "nowhere")
+    prune_if_due(tmp_path / "nowhere", 1, None)
     assert "could not be kept within its limits" in caplog.text
 
 

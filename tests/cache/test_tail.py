@@ -171,7 +171,7 @@ def test_on_a_full_disk_the_room_of_tails_is_for_what_they_stand_for(tmp_path: P
             raise OSError(errno.ENOSPC, "No space left on device")
         committed.update(items)
 
-    committer = Committer(commit, lambda: None, tmp_path)
+    committer = Committer(commit, tmp_path)
     committer.put(KEYS[0], VALUES[KEYS[0]])
     committer.flush()
     assert committed == {KEYS[0]: VALUES[KEYS[0]]}

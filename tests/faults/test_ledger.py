@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from penstock.cache.ledger import key_of, open_ledger
-from penstock.cache.ledger.maintenance import verify
 from penstock.cache.ledger.record import ENTRY_NBYTES, decoded_all, find_entries
 from penstock.cache.ledger.segment import HEADER_NBYTES, header
 from penstock.errors import LedgerError
@@ -92,22 +91,22 @@ DAMAGES: dict[str, tuple[Damage, int, str]] = {  # what is done, how many record
     "a torn page at the end": (lambda f: change(log_of(f), -4096, bytes(4096)), 6, "records can be read"),
     "a truncated log": (lambda f: shorten(log_of(f), 20_000), 16, "records can be read"),
     "a log cut within an entry": (lambda f: shorten(log_of(f), 3430), 2, "records can be read"),
-    "garbage behind the log": (lambda f: append(log_of(f), os.urandom(5000)), 0, "ended in 5000 bytes .* 200 records"),
-    "zeros behind the log": (lambda f: append(log_of(f), bytes(4096)), 0, "ended in 4096 bytes .* 200 records"),
+    "garbage behind the log": (lambda f: append(log_of(f), os.urandom(5000)), 0, "200 records can be read"),
+    "zeros behind the log": (lambda f: append(log_of(f), bytes(4096)), 0, "200 records can be read"),
     "half a record behind the log": (
         lambda f: append(log_of(f), log_of(f).read_bytes()[HEADER_NBYTES:1000]),
         0,
-        "ended in .* 200 records are kept",
+        "200 records can be read",
     ),
     "garbage behind the index": (lambda f: append(index_of(f), os.urandom(480)), 0, "200 records can be read"),
     "a page of zeros in the index": (lambda f: change(index_of(f), 4096, bytes(4096)), 0, "200 records can be read"),
     "a truncated index": (lambda f: shorten(index_of(f), 1000), 0, ""),
     "no index": (lambda f: index_of(f).unlink(), 0, ""),
-    "an index behind and a torn record": (lose_index_and_tear, 1, "199 records are kept"),
+    "an index behind and a torn record": (lose_index_and_tear, 1, "199 records can be read"),
     "a damaged header": (lambda f: change(log_of(f), 3, b"X"), 0, "200 records can be read"),
     "an overwritten beginning": (lambda f: change(log_of(f), 0, os.urandom(9000)), 24, "17\\d records can be read"),
-    "a log of garbage": (lambda f: log_of(f).write_bytes(os.urandom(50_000)), 200, "is moved to .*damaged-1"),
-    "an empty log": (lambda f: log_of(f).write_bytes(b""), 200, "is moved to .*damaged-1"),
+    "a log of garbage": (lambda f: log_of(f).write_bytes(os.urandom(50_000)), 200, "is renamed to"),
+    "an empty log": (lambda f: log_of(f).write_bytes(b""), 200, "is renamed to"),
 }
 
 
@@ -136,13 +135,12 @@ def test_what_can_be_read_is_kept_and_the_rest_is_asked_again(
     assert ledger.get(KEYS) == VALUES
     ledger.close()
     assert not caplog.records
-    assert verify(folder) == (NUM_RECORDS, 0)
 
 
 def test_random_damage_never_gives_a_wrong_value(folder: Path) -> None:
     dice = random.Random(7)
     for _ in range(25):
-        path = dice.choice([*folder.glob("*.log"), *folder.glob("*.index"), *folder.glob("*.used")])
+        path = dice.choice([*folder.glob("*.log"), *folder.glob("*.index")])
         size = path.stat().st_size
         match dice.randrange(4):
             case 0:

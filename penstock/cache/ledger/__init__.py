@@ -5,12 +5,10 @@ group_commit  the thread that writes all new values together, every 50 ms
 tail          new values in mapped files, which outlive a killed process
 index         the place of the value of each key
 segment       one log file with its index: load, append, repair
-record        the layout of a record in a file, and the search for records after damage
-compression   of large values
+record        the layout of a record in a file, compression, and the search for records after damage
 layered       a job's own ledger over a shared one
 open_ledgers  the ledgers of this process, and those of the current job and ``cache_dir``
-maintenance   stats, prune, clear, verify
-size_limits   automatic pruning
+maintenance   stats, prune (also automatic), clear
 """
 
 from penstock.cache.keys import key_of

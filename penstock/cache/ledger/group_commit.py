@@ -6,7 +6,6 @@ import errno
 import logging
 import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +18,6 @@ log = logging.getLogger("penstock.cache.ledger")
 
 COMMIT_EVERY_S = 0.05  # leaves as long again for the disk, so that a value is durable within 100 ms
 RETRY_EVERY_S = 1.0
-SAVE_USED_EVERY_S = 10.0
 MAX_WAITING_NBYTES = 64 * 2**20
 _OVERHEAD_NBYTES = 200  # of an item, besides its value
 
@@ -33,14 +31,8 @@ class Committer:
     ``max_nbytes`` of waiting values, ``put`` waits for a slow disk, and raises if commits fail.
     """
 
-    def __init__(
-        self,
-        commit: Callable[[Items], None],
-        idle: Callable[[], None],
-        folder: Path,
-        max_nbytes: int = MAX_WAITING_NBYTES,
-    ) -> None:
-        self._commit, self._idle, self._path, self._max_nbytes = commit, idle, str(folder), max_nbytes
+    def __init__(self, commit: Callable[[Items], None], folder: Path, max_nbytes: int = MAX_WAITING_NBYTES) -> None:
+        self._commit, self._path, self._max_nbytes = commit, str(folder), max_nbytes
         self._lock = threading.Lock()  # guards everything below
         self._changed = threading.Condition(self._lock)
         self._tail = Tail(folder)
@@ -127,27 +119,19 @@ class Committer:
         self._tail.abandon()
 
     def _run(self) -> None:
-        idle_at = time.monotonic() + SAVE_USED_EVERY_S
         while True:
-            if not self._has_work.wait(SAVE_USED_EVERY_S):
-                self._idle()
-                continue
+            self._has_work.wait()
             self._is_urgent.wait(COMMIT_EVERY_S if self._error is None else RETRY_EVERY_S)
             with self._changed:
+                if self._is_closed:
+                    return
                 self._is_urgent.clear()
                 self._has_work.clear()
                 self._leaving, self._waiting = self._waiting, {}
                 self._tail.switch()
                 nbytes = self._nbytes
-                is_last = self._is_closed
                 self._num_attempts += 1
-            if not is_last:
-                self._attempt(self._leaving, nbytes)
-            if is_last or time.monotonic() > idle_at:
-                self._idle()
-                idle_at = time.monotonic() + SAVE_USED_EVERY_S
-            if is_last:
-                return
+            self._attempt(self._leaving, nbytes)
 
     def _attempt(self, items: dict[bytes, bytes], nbytes: int) -> None:
         """Commit values of ``nbytes`` in all. Does little for each value: other threads that put wait for it."""

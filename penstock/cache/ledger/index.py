@@ -1,4 +1,4 @@
-"""The index of keys: sorted arrays with 32 bytes a key, and a small dict for recent ones."""
+"""The index of keys: sorted arrays with 28 bytes a key, and a small dict for recent ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from penstock.cache.ledger.record import Entries
 
-PLACE = np.dtype([("offset", "<u8"), ("length", "<u4"), ("row", "<u4"), ("segment", "<u4")])
+PLACE = np.dtype([("offset", "<u8"), ("length", "<u4"), ("segment", "<u4")])
 Places: TypeAlias = np.ndarray[Any, np.dtype[np.void]]  # of PLACE
 _MOST_RECENT = 65_536  # or an eighth of all keys, so that sorting costs little for each
 
@@ -26,22 +26,22 @@ class KeyIndex:
         self._keys: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._order: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)  # the number of the place of each key
         self._places = np.zeros(0, PLACE)
-        self._recent: dict[int, tuple[int, int, int, int]] = {}
+        self._recent: dict[int, tuple[int, int, int]] = {}
         self._unsorted: list[tuple[npt.NDArray[np.uint64], Places]] = []
 
-    def add(self, segment: int, entries: Entries, rows: npt.NDArray[np.int64]) -> None:
+    def add(self, segment: int, entries: Entries) -> None:
         """Add the places of the records of a segment."""
         if len(entries) > _MAX_ADDED or len(self._recent) + len(entries) > max(_MOST_RECENT, len(self._keys) // 8):
             places = np.zeros(len(entries), PLACE)
             places["offset"], places["length"] = entries["offset"], entries["length"]
-            places["row"], places["segment"] = rows, segment
+            places["segment"] = segment
             self._flush_recent()
             self._unsorted.append((entries["key0"].copy(), places))
             return
         # Backwards, so that the first of equal keys wins.
-        columns = (entries["offset"], entries["length"], rows)
-        keys = entries["key0"][::-1].tolist()
-        found = zip(*(column[::-1].tolist() for column in columns), repeat(segment, len(keys)), strict=True)
+        entries = entries[::-1]
+        keys = entries["key0"].tolist()
+        found = zip(entries["offset"].tolist(), entries["length"].tolist(), repeat(segment, len(keys)), strict=True)
         if self._recent.keys().isdisjoint(keys):
             self._recent.update(zip(keys, found, strict=True))
         else:

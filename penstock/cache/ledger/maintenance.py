@@ -1,27 +1,30 @@
 """Maintenance of a ledger: statistics, and pruning by age or size.
 
-Logs that a running process writes are left alone. The others are rewritten one by one if they lose records, so that a
-prune needs little space and may be killed at any time.
+A prune removes whole logs, the least recently used first, so it may be killed at any time. Logs that a running process
+writes are left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.cache.ledger.record import ENTRY_NBYTES, Entries, ends
-from penstock.cache.ledger.segment import HEADER_NBYTES, ROLL_NBYTES, Segment, segment_paths
+from penstock.cache.ledger.record import Entries
+from penstock.cache.ledger.segment import Segment, segment_paths
 from penstock.cache.ledger.tail import abandoned_values
 from penstock.errors import LedgerError
 
-_USED_NBYTES = 4
-_COPIED_AT_ONCE = 4096
+log = logging.getLogger("penstock.cache.ledger")
+
+CHECK_EVERY_S = 3600.0
+_MARK = "limits-checked"  # a file whose time is that of the last check
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,8 @@ class LedgerStats:
     nbytes: int  # of the files, indexes included
     num_files: int
     num_files_in_use: int  # by processes that write now
-    num_damaged_files: int  # moved aside when they were opened
     oldest_written_s: int | None
     newest_written_s: int | None
-    least_recently_used_s: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class PruneResult:
     num_kept: int
     nbytes_before: int
     nbytes_after: int
-    num_files_in_use: int  # nothing was removed from them
+    num_files_in_use: int  # they were not removed
 
 
 @dataclass(slots=True)
@@ -57,14 +58,8 @@ class _OpenLog:
 
     segment: Segment
     entries: Entries
-    written_used: npt.NDArray[np.uint32]  # as stored
-    last_used: npt.NDArray[np.int64]  # the time of writing if it was never used
-    is_free: bool
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """The bytes of each record in all three files."""
-        return ends(self.entries) - self.entries["offset"].astype(np.int64) + 2 * ENTRY_NBYTES + _USED_NBYTES
+    last_used_s: float
+    is_free: bool  # no process writes it
 
 
 def ledger_folder(cache_dir: str | os.PathLike[str]) -> Path:
@@ -86,122 +81,87 @@ def has_records(folder: Path) -> bool:
 
 def stats(path: Path) -> LedgerStats:
     """Return statistics of a ledger. Reads only the indexes, and changes nothing."""
-    with _opened(path) as contents:
-        written = np.concatenate([np.zeros(0, np.uint32), *(each.entries["written"] for each in contents)])
-        used = np.concatenate([np.zeros(0, np.int64), *(each.last_used for each in contents)])
+    with _opened(path) as logs:
+        written = np.concatenate([np.zeros(0, np.uint32), *(each.entries["written"] for each in logs)])
         return LedgerStats(
             str(path),
             len(written),
             folder_nbytes(path),
-            len(contents),
-            sum(not each.is_free for each in contents),
-            len(list(path.glob("*.damaged-*"))),
+            len(logs),
+            sum(not each.is_free for each in logs),
             int(written.min()) if len(written) else None,
             int(written.max()) if len(written) else None,
-            int(used.min()) if len(used) else None,
         )
-
-
-def verify(path: Path) -> tuple[int, int]:
-    """Read every value; return the number of intact records and that of damaged ones."""
-    with _opened(path) as contents:
-        num_whole = sum(len(each.segment.scan(0)) for each in contents)
-        num_known = sum(len(each.entries) for each in contents)
-    return num_whole, max(num_known - num_whole, 0)
 
 
 def prune(path: Path, now_s: float, max_nbytes: int | None = None, max_age_s: float | None = None) -> PruneResult:
-    """Remove records not used for ``max_age_s``, then the least recently used until ``max_nbytes`` are left."""
+    """Remove logs not used for ``max_age_s``, then the least recently used until at most ``max_nbytes`` are left."""
     before = folder_nbytes(path)
-    with _opened(path, repairs=True) as contents:
-        free = [each for each in contents if each.is_free]
-        oldest_s = 0 if max_age_s is None else now_s - max_age_s
-        keeps = [each.last_used >= oldest_s for each in free]
-        if max_nbytes is not None:
-            in_use = sum(int(each.sizes.sum()) for each in contents if not each.is_free)
-            headers = HEADER_NBYTES * (len(contents) + 1)
-            keeps = _most_recently_used(free, keeps, max_nbytes - in_use - headers)
-        _rewrite(path, [(each, keep) for each, keep in zip(free, keeps, strict=True) if not keep.all()])
-        num_kept = sum(int(keep.sum()) for keep in keeps)
-        num_removed = sum(len(keep) for keep in keeps) - num_kept
-        num_in_use = sum(len(each.entries) for each in contents if not each.is_free)
-        return PruneResult(
-            *(str(path), num_removed, num_kept + num_in_use, before, folder_nbytes(path), len(contents) - len(free))
-        )
+    with _opened(path) as logs:
+        removed = []
+        for each in sorted(logs, key=lambda each: each.last_used_s):
+            is_old = max_age_s is not None and each.last_used_s < now_s - max_age_s
+            is_too_much = max_nbytes is not None and folder_nbytes(path) > max_nbytes
+            if each.is_free and (is_old or is_too_much):
+                each.segment.remove()
+                removed.append(each)
+        return _result(path, before, logs, removed)
 
 
 def clear(path: Path) -> PruneResult:
-    """Remove all records, and the files that were moved aside as damaged."""
+    """Remove all records, and the files that were renamed as damaged."""
     before = folder_nbytes(path)
-    with _opened(path) as contents:
-        free = [each for each in contents if each.is_free]
-        for each in free:
+    with _opened(path) as logs:
+        removed = [each for each in logs if each.is_free]
+        for each in removed:
             each.segment.remove()
-        for damaged in path.glob("*.damaged-*"):
+        for damaged in path.glob("*.damaged"):
             damaged.unlink(missing_ok=True)
         with abandoned_values(path) as left:
             left.remove()
-        num_kept = sum(len(each.entries) for each in contents if not each.is_free)
-        num_removed = sum(len(each.entries) for each in free)
-        return PruneResult(str(path), num_removed, num_kept, before, folder_nbytes(path), len(contents) - len(free))
+        return _result(path, before, logs, removed)
+
+
+def prune_if_due(folder: Path, max_nbytes: int | None, max_age_s: float | None) -> None:
+    """Prune a ledger, at most once an hour. Errors are logged: they must not fail a query."""
+    if max_nbytes is None and max_age_s is None:
+        return
+    try:
+        if _is_due(folder / _MARK):
+            prune(folder, time.time(), max_nbytes, max_age_s)
+    except Exception as exc:
+        log.warning("The ledger %s could not be kept within its limits: %s", folder, exc)
+
+
+def _is_due(mark: Path) -> bool:
+    """Return whether the last check is more than an hour ago, and record this one."""
+    if mark.exists() and abs(time.time() - mark.stat().st_mtime) < CHECK_EVERY_S:
+        return False
+    mark.touch()
+    return True
 
 
 @contextlib.contextmanager
-def _opened(path: Path, repairs: bool = False) -> Iterator[list[_OpenLog]]:
-    """Open all logs; lock those that no process writes, and optionally repair them."""
+def _opened(path: Path) -> Iterator[list[_OpenLog]]:
+    """Open all logs, and lock those that no process writes."""
     if not path.is_dir():
         raise LedgerError(f"There is no ledger at {str(path)!r}")
     with contextlib.ExitStack() as stack:
-        contents = []
+        logs = []
         for each in segment_paths(path):
             with contextlib.suppress(FileNotFoundError):
                 segment = Segment(each)
                 stack.callback(segment.close)
-                contents.append(_opened_log(segment, repairs))
-        yield contents
+                is_free = segment.is_writable and segment.try_lock()
+                logs.append(_OpenLog(segment, segment.entries(), os.fstat(segment.fd).st_mtime, is_free))
+        yield logs
 
 
-def _opened_log(segment: Segment, repairs: bool) -> _OpenLog:
-    is_free = segment.is_writable and segment.try_lock()
-    if is_free and repairs:  # so that records missing in the index are not lost
-        segment.repair()
-    entries, rows = segment.entries()
-    used = segment.used(int(rows[-1]) + 1 if len(rows) else 0)[rows]
-    last_used = np.maximum(used, entries["written"]).astype(np.int64)
-    return _OpenLog(segment, entries, used, last_used, is_free)
-
-
-def _most_recently_used(
-    contents: list[_OpenLog], keeps: list[npt.NDArray[np.bool_]], max_nbytes: int
-) -> list[npt.NDArray[np.bool_]]:
-    """Return which of the kept records to keep so that the most recently used take at most ``max_nbytes``."""
-    if not contents:
-        return keeps
-    keep = np.concatenate(keeps)
-    sizes = np.where(keep, np.concatenate([each.sizes for each in contents]), 0)
-    newest_first = np.argsort(-np.concatenate([each.last_used for each in contents]), kind="stable")
-    fits = np.zeros(len(keep), bool)
-    fits[newest_first] = np.cumsum(sizes[newest_first]) <= max_nbytes
-    return np.split(keep & fits, np.cumsum([len(each.entries) for each in contents])[:-1])
-
-
-def _rewrite(path: Path, changes: list[tuple[_OpenLog, npt.NDArray[np.bool_]]]) -> None:
-    """Copy the kept records of each log into new logs, then delete it."""
-    target: Segment | None = None
-    try:
-        for content, keep in changes:
-            kept, used = content.entries[keep], content.written_used[keep]
-            for start in range(0, len(kept), _COPIED_AT_ONCE):
-                if target is None or target.end >= ROLL_NBYTES:
-                    if target is not None:
-                        target.close()
-                    target = Segment.create(path)
-                part = slice(start, start + _COPIED_AT_ONCE)
-                target.append_copies(content.segment, kept[part], used[part])
-            content.segment.remove()
-    finally:
-        if target is not None:
-            target.close()
+def _result(path: Path, nbytes_before: int, logs: list[_OpenLog], removed: list[_OpenLog]) -> PruneResult:
+    num_removed = sum(len(each.entries) for each in removed)
+    num_kept = sum(len(each.entries) for each in logs) - num_removed
+    num_in_use = sum(not each.is_free for each in logs)
+    return PruneResult(str(path), num_removed, num_kept, nbytes_before, folder_nbytes(path), num_in_use)
 
 
 def folder_nbytes(path: Path) -> int:

@@ -13,8 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from penstock.cache.ledger.layered import LayeredLedger
-from penstock.cache.ledger.maintenance import ledger_folder
-from penstock.cache.ledger.size_limits import NO_LIMITS, SizeLimits
+from penstock.cache.ledger.maintenance import ledger_folder, prune_if_due
 from penstock.cache.ledger.store import FileLedger, open_ledger
 from penstock.config import get_config
 from penstock.protocols import Ledger
@@ -27,11 +26,11 @@ _inherited_job_folder = ""  # in a worker process: that of the driver
 
 
 class SharedLedger:
-    """A reference to an open ledger; closing the last reference closes the ledger."""
+    """A reference to an open ledger; closing the last one closes the ledger and prunes it to the given limits."""
 
-    def __init__(self, folder: Path, limits: SizeLimits = NO_LIMITS) -> None:
+    def __init__(self, folder: Path, max_nbytes: int | None = None, max_age_s: float | None = None) -> None:
         self._folder: Path | None = folder
-        self._limits = limits
+        self._max_nbytes, self._max_age_s = max_nbytes, max_age_s
         with _lock:
             ledger, num_users = _open.get(folder, (None, 0))
             if ledger is None or ledger.is_closed:  # as in a process forked while it was open
@@ -53,12 +52,13 @@ class SharedLedger:
             ledger.flush()
         else:
             ledger.close()
-            self._limits.apply(folder)
+            prune_if_due(folder, self._max_nbytes, self._max_age_s)
 
 
 def cache_ledger(cache_dir: str | os.PathLike[str]) -> Ledger:
     """Return the ledger that queries with this ``cache_dir`` share."""
-    return SharedLedger(ledger_folder(Path(cache_dir).expanduser().absolute()), SizeLimits.of(get_config()))
+    config, folder = get_config(), ledger_folder(Path(cache_dir).expanduser().absolute())
+    return SharedLedger(folder, config.cache_max_size or None, config.cache_max_age or None)
 
 
 @contextmanager

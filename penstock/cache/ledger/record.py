@@ -13,8 +13,7 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
-
-from penstock.cache.ledger.compression import COMPRESS_FROM_NBYTES, PLAIN, compressed, restored
+import pyarrow as pa
 
 Entries: TypeAlias = np.ndarray[Any, np.dtype[np.void]]  # of ENTRY
 
@@ -26,7 +25,7 @@ ENTRY = np.dtype(
         ("length", "<u4"),  # of the value as stored
         ("crc", "<u4"),  # of the value as stored, starting from its codec
         ("written", "<u4"),  # seconds since 1970
-        ("codec", "<u4"),  # see compression.py
+        ("codec", "<u4"),
         ("check", "<u8"),  # of all of the above
     ]
 )
@@ -34,6 +33,8 @@ ENTRY_NBYTES = ENTRY.itemsize
 _OPAQUE = np.dtype((np.void, ENTRY_NBYTES))
 _GUARDS = struct.Struct("<16s12xI4xI")  # of an entry: key, crc, codec
 MAX_VALUE_NBYTES = 2**31
+PLAIN, ZSTD = 0, 1  # codecs; zstd halves the disk space of text, at 5 us a kilobyte
+_COMPRESS_FROM_NBYTES = 2048
 _ALIGNMENT = 8
 _PADDING = [b"\0" * (-length % _ALIGNMENT) for length in range(_ALIGNMENT)]
 _SEED, _PRIME = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
@@ -75,8 +76,8 @@ def packed(items: Mapping[bytes, bytes], start: int, now_s: int) -> tuple[Entrie
     """
     values: Sequence[bytes] = list(items.values())
     codecs: Sequence[int] = (PLAIN,) * len(values)
-    if max(map(len, values)) >= COMPRESS_FROM_NBYTES:
-        values, codecs = zip(*map(compressed, values), strict=True)
+    if max(map(len, values)) >= _COMPRESS_FROM_NBYTES:
+        values, codecs = zip(*map(_compressed, values), strict=True)
     entries = np.empty(len(values), ENTRY)
     words = entries.view("<u8").reshape(-1, ENTRY_NBYTES // 8)
     words[:, :2] = np.frombuffer(b"".join(items), "<u8").reshape(-1, 2)
@@ -114,10 +115,24 @@ def decoded_all(buffer: bytes, records: Sequence[tuple[bytes, int, int]], base: 
             own_key, crc, codec = guards(buffer, begin - ENTRY_NBYTES)
             stored = buffer[begin:end]
             if own_key == key and crc == crc32(stored, codec):
-                values.append(restored(stored, codec) if codec else stored)
+                values.append(_restored(stored) if codec else stored)
                 continue
         values.append(None)
     return values
+
+
+def _compressed(value: bytes) -> tuple[bytes, int]:
+    """Return a value as it is stored and its codec. A compressed value follows its own length."""
+    if len(value) >= _COMPRESS_FROM_NBYTES:
+        stored: bytes = len(value).to_bytes(4, "little") + pa.compress(value, "zstd", asbytes=True)
+        if len(stored) < len(value) * 7 // 8:
+            return stored, ZSTD
+    return value, PLAIN
+
+
+def _restored(stored: bytes) -> bytes:
+    value: bytes = pa.decompress(stored[4:], int.from_bytes(stored[:4], "little"), "zstd", asbytes=True)
+    return value
 
 
 def find_entries(buffer: bytes, start: int) -> Entries:

@@ -2,9 +2,8 @@
 
     000001-5f3a.log       a header, then records (record.py); append-only
     000001-5f3a.index     a copy of the entries of the log, written after the records are durable; rebuilt if damaged
-    000001-5f3a.used      the time of the last use of each record, in seconds since 1970: a hint for pruning
 
-The writer holds a lock on the log, which ends with the process.
+The writer holds a lock on the log, which ends with the process. The time of the log is that of its last use.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from penstock.cache.ledger.record import (
     find_entries,
     good,
     keys_of,
-    laid_out,
     not_inside_another,
     packed,
 )
@@ -43,11 +41,12 @@ log = logging.getLogger("penstock.cache.ledger")
 VERSION = 1
 _MAGIC = b"penstock-ledger\0"
 HEADER_NBYTES = 32
-ROLL_NBYTES = 256 * 2**20  # a larger log is not continued, which bounds what prune rewrites at once
+ROLL_NBYTES = 128 * 2**20  # a larger log is not continued; prune removes whole logs
 _SCAN_NBYTES = 16 * 2**20
 _SCANNED_AT_ONCE = 1024
 _READ_NBYTES, _READ_OVER_NBYTES = 2**20, 4096  # read at once, and the most of it that may be unused
 _LAST_CHECKED = 16  # values at the end of a log that are checked when it is opened
+_NO_ENTRIES: Entries = np.zeros(0, ENTRY)
 
 
 def header(version: int = VERSION) -> bytes:
@@ -65,10 +64,10 @@ class Segment:
         self.num_rows = 0  # rows of the index that were loaded or written
         self.is_writable = os.access(path, os.W_OK)
         self.fd = os.open(path, (os.O_RDWR if self.is_writable else os.O_RDONLY) | os.O_CLOEXEC)
-        self._index_path, self._used_path = path.with_suffix(".index"), path.with_suffix(".used")
+        self._index_path = path.with_suffix(".index")
         self._index_inode = 0
         self._index_fd = -1  # while this object writes it
-        self._touched: list[npt.NDArray[np.int64]] = []
+        self._is_marked = False  # as used
         self.end = os.fstat(self.fd).st_size
         try:
             self.has_header = self._check_header()
@@ -82,24 +81,17 @@ class Segment:
         numbers = [int(path.name[:6]) for path in segment_paths(folder)]
         name = f"{max(numbers, default=0) + 1:06d}-{secrets.token_hex(4)}"
         hidden = folder / f"{name}.new"
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(hidden.unlink, missing_ok=True)
             hidden.write_bytes(header())
             segment = cls(hidden)
-        except BaseException:
-            hidden.unlink(missing_ok=True)
-            raise
-        try:
+            undo.callback(segment.close)
             fcntl.flock(segment.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.fsync(segment.fd)
-            hidden.rename(folder / f"{name}.log")
+            segment.path = hidden.rename(folder / f"{name}.log")
             sync_folder(folder)
-        except BaseException:
-            segment.close()
-            hidden.unlink(missing_ok=True)
-            raise
+            undo.pop_all()
         segment.is_mine = True
-        segment.path = folder / f"{name}.log"
-        segment._index_path, segment._used_path = (segment.path.with_suffix(end) for end in (".index", ".used"))
         return segment
 
     def _check_header(self) -> bool:
@@ -137,34 +129,31 @@ class Segment:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def load(self) -> tuple[Entries, npt.NDArray[np.int64]]:
-        """Return the entries added to the index since the last call, and their rows."""
+    def load(self) -> Entries:
+        """Return the entries added to the index since the last call."""
         try:
             found = os.stat(self._index_path)
         except FileNotFoundError:
-            return np.zeros(0, ENTRY), np.zeros(0, np.int64)
+            return _NO_ENTRIES
         if found.st_ino != self._index_inode:  # rebuilt by another process
             self._index_inode, self.num_rows = found.st_ino, 0
         if found.st_size < (self.num_rows + 1) * ENTRY_NBYTES:
-            return np.zeros(0, ENTRY), np.zeros(0, np.int64)
+            return _NO_ENTRIES
         entries = self._index_from(self.num_rows)
         self.end = os.fstat(self.fd).st_size
-        are_good = self._are_good(entries)
+        are_good = good(entries, self.end)
         if are_good.all():  # as almost always; a million take long to copy
-            rows = np.arange(len(entries)) + self.num_rows
-        else:
-            rows = np.flatnonzero(are_good)
-            entries, rows = entries[rows], rows + self.num_rows
+            self.num_rows += len(entries)
+            return entries
+        rows = np.flatnonzero(are_good)
         if len(rows):  # entries after the last good one may be incomplete: read them again later
-            self.num_rows = int(rows[-1]) + 1
-        return entries, rows
+            self.num_rows += int(rows[-1]) + 1
+        return entries[rows]
 
-    def entries(self) -> tuple[Entries, npt.NDArray[np.int64]]:
-        """Return all good entries and their rows. Changes nothing, so another thread may append meanwhile."""
-        entries = self._index_from(0) if self._index_path.exists() else np.zeros(0, ENTRY)
-        size = os.fstat(self.fd).st_size
-        rows = np.flatnonzero(good(entries, size))
-        return entries[rows], rows
+    def entries(self) -> Entries:
+        """Return all good entries. Changes nothing, so another thread may append meanwhile."""
+        entries = self._index_from(0)
+        return entries[good(entries, os.fstat(self.fd).st_size)]
 
     def read(
         self, keys: Sequence[bytes], offsets: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint32]
@@ -183,14 +172,21 @@ class Segment:
             values += decoded_all(piece, records[first:last], base)
         return values
 
-    def _index_from(self, row: int) -> Entries:
-        with open(self._index_path, "rb") as file:
-            file.seek(row * ENTRY_NBYTES)
-            raw = file.read()
-        return np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY_NBYTES)
+    def mark_used(self) -> None:
+        """Set the time of the last use, once for this object: prune removes the least recently used logs."""
+        if not self._is_marked:
+            self._is_marked = True
+            with contextlib.suppress(OSError):  # as without the permission to write
+                os.utime(self.fd)
 
-    def _are_good(self, entries: Entries) -> npt.NDArray[np.bool_]:
-        return good(entries, self.end)
+    def _index_from(self, row: int) -> Entries:
+        try:
+            with open(self._index_path, "rb") as file:
+                file.seek(row * ENTRY_NBYTES)
+                raw = file.read()
+        except FileNotFoundError:
+            return _NO_ENTRIES
+        return np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY_NBYTES)
 
     def _have_values(self, entries: Entries) -> list[bool]:
         """Return for each entry whether its value is intact."""
@@ -201,31 +197,22 @@ class Segment:
 
     def repair(self) -> None:
         """Make header and index agree with the log, and cut off an incomplete record. Reads little if all is well."""
-        size = self.end = os.fstat(self.fd).st_size
-        entries = self._index_from(0) if self._index_path.exists() else np.zeros(0, ENTRY)
-        is_whole = (
-            self.has_header and bool(self._are_good(entries).all()) and all(self._have_values(entries[-_LAST_CHECKED:]))
-        )
-        known = int(ends(entries).max(initial=HEADER_NBYTES)) if is_whole else HEADER_NBYTES
-        tail = self.scan(known)
-        kept = tail if not is_whole else np.concatenate([entries, tail]) if len(tail) else entries
-        self.end = int(ends(kept).max(initial=HEADER_NBYTES))
-        if not is_whole:
+        size = os.fstat(self.fd).st_size
+        entries = self._index_from(0)
+        is_whole = self.has_header and bool(good(entries, size).all())
+        if not is_whole or not all(self._have_values(entries[-_LAST_CHECKED:])):
+            is_whole, entries = False, _NO_ENTRIES
+        found = self.scan(int(ends(entries).max(initial=HEADER_NBYTES)))
+        entries = np.concatenate([entries, found]) if len(found) else entries
+        self.end = int(ends(entries).max(initial=HEADER_NBYTES))
+        if len(found) or not is_whole:
             os.pwrite(self.fd, header(), 0)
             self.has_header = True
-            self._replace_index(kept)
-            log.warning("The ledger file %s is damaged: %d records can be read and are kept", self.path, len(kept))
-        elif len(tail):
-            self._append_to_index(tail, len(entries))
-        elif os.path.exists(self._index_path) and os.path.getsize(self._index_path) % ENTRY_NBYTES:
-            os.truncate(self._index_path, len(entries) * ENTRY_NBYTES)
+            self._replace_index(entries)
         if self.end < size:
             os.ftruncate(self.fd, self.end)
-            log.warning(
-                "The ledger file %s ended in %d bytes of an incomplete record, as after a crash: "
-                "they are cut off, and %d records are kept",
-                *(self.path, size - self.end, len(kept)),
-            )
+        if self.end < size or not is_whole:
+            log.warning("The ledger file %s is damaged: %d records can be read and are kept", self.path, len(entries))
 
     def scan(self, start: int) -> Entries:
         """Return the entries of all intact records from ``start`` on, found without the index."""
@@ -233,24 +220,23 @@ class Segment:
         for at in range(start, size, _SCAN_NBYTES):
             # An entry may extend beyond the piece by all but its first word.
             found.append(find_entries(os.pread(self.fd, _SCAN_NBYTES + ENTRY_NBYTES - 8, at), at))
-        entries = np.concatenate(found) if found else np.zeros(0, ENTRY)
+        entries = np.concatenate([_NO_ENTRIES, *found])
         entries = entries[ends(entries) <= size]
         entries = entries[list(not_inside_another(entries))]
         # In pieces, as the values of a log may not fit into memory.
         pieces = [entries[at : at + _SCANNED_AT_ONCE] for at in range(0, len(entries), _SCANNED_AT_ONCE)]
-        return np.concatenate([np.zeros(0, ENTRY), *(each[self._have_values(each)] for each in pieces)])
+        return np.concatenate([_NO_ENTRIES, *(each[self._have_values(each)] for each in pieces)])
 
     def _replace_index(self, entries: Entries) -> None:
         fresh = self._index_path.with_suffix(".index-new")
         fresh.write_bytes(entries.tobytes())
         self._close_index()
-        self._used_path.unlink(missing_ok=True)  # its rows have changed
         fresh.rename(self._index_path)
         self._index_inode = self.num_rows = 0
 
     # -- writing, with the lock --------------------------------------------------------------------------
 
-    def append(self, items: Mapping[bytes, bytes], now_s: int) -> tuple[Entries, npt.NDArray[np.int64]]:
+    def append(self, items: Mapping[bytes, bytes], now_s: int) -> Entries:
         """Write values; when this returns they are on disk. If it raises, the file is unchanged."""
         first, before = self.num_rows, self.end
         entries, blob = packed(items, before, now_s)
@@ -264,17 +250,7 @@ class Segment:
                 os.truncate(self._index_path, first * ENTRY_NBYTES)
             raise
         self.end, self.num_rows = before + len(blob), first + len(entries)
-        return entries, np.arange(first, self.num_rows)
-
-    def append_copies(self, source: Segment, entries: Entries, used: npt.NDArray[np.uint32]) -> None:
-        """Copy records of another log, with the times of writing and last use."""
-        values = [os.pread(source.fd, length, at) for at, length in entries[["offset", "length"]].tolist()]
-        copies, blob = laid_out(entries.copy(), values, self.end)
-        write_all(self.fd, blob, self.end)
-        os.fdatasync(self.fd)
-        self._append_to_index(copies, self.num_rows)
-        self._write_used(used, self.num_rows)
-        self.end, self.num_rows = self.end + len(blob), self.num_rows + len(copies)
+        return entries
 
     def _append_to_index(self, entries: Entries, row: int) -> None:
         if self._index_fd < 0:
@@ -287,48 +263,17 @@ class Segment:
         if fd >= 0:
             os.close(fd)
 
-    def forget(self, row: int) -> None:
+    def forget(self, offset: int) -> None:
         """Clear the entry of a damaged record, so that the index is rebuilt when the log is opened next."""
         with contextlib.suppress(OSError), open(self._index_path, "r+b") as file:
-            file.seek(row * ENTRY_NBYTES)
-            file.write(bytes(ENTRY_NBYTES))
-
-    # -- times of last use --------------------------------------------------------------------------------------
-
-    def touch(self, rows: npt.NDArray[np.uint32]) -> None:
-        """Record that rows were used; ``save_used`` writes it."""
-        self._touched.append(rows.astype(np.int64))
-
-    def save_used(self, now_s: int) -> None:
-        """Write the time of use of rows. Errors are ignored: it is only a hint."""
-        if not self._touched:
-            return
-        rows, self._touched = np.unique(np.concatenate(self._touched)), []
-        low, high = int(rows[0]), int(rows[-1]) + 1
-        with contextlib.suppress(OSError):
-            used = self.used(high)[low:]
-            used[rows - low] = now_s
-            self._write_used(used, low)
-
-    def _write_used(self, used: npt.NDArray[np.uint32], row: int) -> None:
-        fd = os.open(self._used_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            write_all(fd, used.tobytes(), row * 4)
-        finally:
-            os.close(fd)
-
-    def used(self, num_rows: int) -> npt.NDArray[np.uint32]:
-        """Return the time of the last use of each row, 0 for never."""
-        used = np.zeros(num_rows, np.uint32)
-        with contextlib.suppress(FileNotFoundError):
-            saved = np.fromfile(self._used_path, "<u4", count=num_rows)
-            used[: len(saved)] = saved
-        return used
+            for row in np.flatnonzero(self._index_from(0)["offset"] == offset).tolist():
+                file.seek(row * ENTRY_NBYTES)
+                file.write(bytes(ENTRY_NBYTES))
 
     def remove(self) -> None:
         """Delete the files; processes that have them open can still read them."""
-        for path in (self.path, self._index_path, self._used_path):
-            path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+        self._index_path.unlink(missing_ok=True)
 
     def close(self) -> None:
         self._close_index()
@@ -337,25 +282,19 @@ class Segment:
 
 
 def open_segment(path: Path) -> Segment | None:
-    """Open a log, and repair it if no process writes it. Move a file without any record aside and return None."""
+    """Open a log, and repair it if no process writes it. Rename a file without any record and return None."""
     segment = Segment(path)
     if segment.is_writable and segment.try_lock():
         try:
             if not segment.has_header and not len(segment.scan(0)):
-                _move_aside(path)
+                path.rename(path.with_suffix(".damaged"))
+                log.warning("%s holds no record that can be read: it is renamed to *.damaged", path)
+                segment.close()
                 return None
             segment.repair()
         finally:
             segment.unlock()
     return segment
-
-
-def _move_aside(path: Path) -> None:
-    number = 1
-    while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
-        number += 1
-    path.rename(aside)
-    log.warning("%s is not a ledger file, and holds no record that can be read: it is moved to %s", path, aside.name)
 
 
 def neighbours(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> list[tuple[int, int]]:

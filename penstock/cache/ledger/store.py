@@ -75,7 +75,7 @@ class FileLedger:
         except OSError as exc:
             self._close_segments()
             raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
-        self._committer = Committer(self._commit, self._save_used, path)
+        self._committer = Committer(self._commit, path)
         self.fast_put = self._committer.put  # ``put`` with one call less
         atexit.register(self._close_at_exit)
         release_on_fork(self)
@@ -162,7 +162,7 @@ class FileLedger:
             for number, first, last in _runs(places["segment"]):
                 here = places[first:last]
                 values += self._segments[number].read(keys[first:last], here["offset"], here["length"])
-                self._segments[number].touch(here["row"])
+                self._segments[number].mark_used()
             if None not in values:
                 found.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # no value is None
                 break
@@ -174,8 +174,8 @@ class FileLedger:
 
     def _strike_out(self, damaged: Places) -> None:
         log.warning("%d records of the ledger %s are damaged and count as missing", len(damaged), self.path)
-        for row, number in damaged[["row", "segment"]].tolist():
-            self._segments[number].forget(row)
+        for offset, number in damaged[["offset", "segment"]].tolist():
+            self._segments[number].forget(offset)
         self._index.discard(damaged)
 
     def _refresh(self) -> bool:
@@ -183,9 +183,9 @@ class FileLedger:
         is_new = self._follow_folder()
         for number, segment in self._segments.items():
             if not segment.is_mine:
-                entries, rows = segment.load()
-                if len(rows):
-                    self._index.add(number, entries, rows)
+                entries = segment.load()
+                if len(entries):
+                    self._index.add(number, entries)
                     is_new = True
         return is_new
 
@@ -204,7 +204,7 @@ class FileLedger:
                 self._drop_segment(self._numbers.pop(name))
             for number, segment in self._segments.items():
                 if segment.is_mine:
-                    self._index.add(number, *segment.entries())
+                    self._index.add(number, segment.entries())
                 else:
                     segment.num_rows = 0
         for name in sorted(paths.keys() - self._numbers.keys()):
@@ -240,14 +240,14 @@ class FileLedger:
             number = self._own_segment()
             segment = self._segments[number]
         try:
-            entries, rows = segment.append(items, int(time.time()))
+            entries = segment.append(items, int(time.time()))
         except BaseException:
             self._release_own()  # after a failed fsync the state of the file is unknown: read it again
             raise
         with self._lock:
             if self._mine != number:
                 raise LedgerError(f"{str(segment.path)!r} was deleted while it was written")
-            self._index.add(number, entries, rows)
+            self._index.add(number, entries)
         if segment.end >= ROLL_NBYTES:
             self._release_own()
 
@@ -267,7 +267,7 @@ class FileLedger:
                 except BaseException:
                     segment.unlock()
                     raise
-                self._index.add(number, *segment.load())
+                self._index.add(number, segment.load())
                 yield number
 
     def _release_own(self) -> None:
@@ -275,11 +275,6 @@ class FileLedger:
             if self._mine is not None:
                 self._segments[self._mine].unlock()
                 self._mine = None
-
-    def _save_used(self) -> None:
-        with self._lock:
-            for segment in self._segments.values():
-                segment.save_used(int(time.time()))
 
 
 def _runs(sorted_numbers: npt.NDArray[np.uint32]) -> list[tuple[int, int, int]]:
