@@ -75,7 +75,7 @@ def _misfit(error: Exception) -> InvalidAnswerError:
 
 
 def json_within(text: str) -> str | None:
-    """Return the only JSON object in a code fence or in prose; None if there are none or several.
+    """Return the only JSON object in a code fence or in prose; None for no object or several.
 
     >>> json_within('Sure! {"a": 1} Anything else?')
     '{"a": 1}'

@@ -21,7 +21,7 @@ GiveUp = Callable[[pa.RecordBatch, int, WorkerDiedError, Record], pa.RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How often to retry a batch after a death, and what to do with a row that kills the process alone.
+    """The number of retries of a batch after a death, and the outcome of a row that kills the process alone.
 
     ``give_up`` returns the output for such a row, None, or raises. A batch is always tried twice: the system may have
     killed the process for lack of memory.
