@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from penstock.ai.remote.limits.limiter import Caps, Limiter, LimiterKey, Outcome, Permit, limiter_for
-from penstock.ai.remote.limits.sharing import offered_limits
 from penstock.errors import RateLimitedError
 
 
@@ -347,29 +346,6 @@ def test_the_tightest_caps_in_use_count() -> None:
     del tight
     gc.collect()
     assert asyncio.run(room()) == 60
-
-
-def test_limits_are_shared_with_other_processes_while_they_are_used() -> None:
-    key = LimiterKey("openai", "http://shared", "m")
-    limits = offered_limits()
-    assert limits is not None
-
-    async def main() -> None:
-        limiter = limiter_for(key, Caps(max_concurrency=4))
-        assert str(key) in limits.names_in_use()
-        limits.share({str(key): 2})
-        permits = [await limiter.admit() for _ in range(2)]
-        third = asyncio.create_task(limiter.admit())
-        await turns()
-        assert not third.done()
-        limits.share({})  # the other has gone
-        permits.append(await third)
-        for permit in permits:
-            permit.settle("ok")
-
-    asyncio.run(main())
-    gc.collect()
-    assert str(key) not in limits.names_in_use()
 
 
 def test_an_admission_costs_microseconds() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.ai.remote.limits.pacing import NO_CAPS, Caps, Outcome, Pace, Sent
+from penstock.ai.remote.limits.pacing import Caps, Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
 from penstock.cost.usage import UsageEstimate
 from tests.ai.simulation import FixedWindow, Server, Slots, TokenBucket, Troubled, Unlimited, noisy, simulate
@@ -205,53 +205,6 @@ def test_processes_that_know_nothing_of_each_other_share(make: Callable[[Callabl
 
     assert run.accepted_per_s(10, 30) > 0.9 * 300
     assert run.refused_share(5) < 0.05
-
-
-class Member(Pace):
-    """One of two processes that know of each other. ``is_there`` gives its start and end."""
-
-    def __init__(self, is_there: Callable[[float], float], num_members: Callable[[float], float], caps: Caps) -> None:
-        super().__init__(caps)
-        self._is_there, self._num_known = is_there, num_members
-
-    def try_send(self, now: float, tokens: int = 0) -> Sent | float:
-        self.set_members(int(self._num_known(now - 1000)))
-        return super().try_send(now, tokens) if self._is_there(now - 1000) else now + 0.01
-
-
-def two_members(caps: Caps = NO_CAPS) -> list[Pace]:
-    """Two of them from the tenth to the twentieth second, one before and after."""
-    num_members = steps((0, 1), (10, 2), (20, 1))
-    return [Member(always(1), num_members, caps), Member(steps((0, 0), (10, 1), (20, 0)), num_members, caps)]
-
-
-@pytest.mark.parametrize("server", [TokenBucket(always(300), 30), FixedWindow(always(300))], ids=["bucket", "window"])
-def test_processes_that_know_of_each_other_share_a_rate(server: Server) -> None:
-    run = simulate(two_members(), server, 30, refusal_s=always(0.01))
-
-    assert run.accepted_per_s(12, 20) > 0.9 * 300
-    assert run.accepted_per_s(24, 30) > 0.9 * 300
-    assert run.refused_share() < 0.07  # the first bursts of two newcomers are most of it
-
-
-def test_caps_hold_for_all_processes_together() -> None:
-    for caps in (Caps(requests_per_minute=6000), Caps(max_concurrency=5)):  # answers take 50 ms
-        run = simulate(two_members(caps), Unlimited(), 30)
-        for start in (1, 11, 21):
-            most = 80 if caps.max_concurrency and start == 11 else 100  # five are two for each
-            assert run.accepted_per_s(start, start + 9) == pytest.approx(most, rel=0.03)
-
-
-def test_what_headers_leave_is_for_all_processes() -> None:
-    pace = Pace()
-    pace.set_members(2)
-    sent = pace.try_send(0.0)
-    assert isinstance(sent, Sent)
-    pace.settle(0.0, sent, "ok", hints=Hints(requests=Window(remaining=100, reset_s=10, limit=100)))
-    num_sent = 0
-    while isinstance(pace.try_send(0.0), Sent):
-        num_sent += 1
-    assert num_sent in (25, 26)  # the first half of fifty at once
 
 
 def test_headers_are_followed_before_anything_is_refused() -> None:

@@ -43,7 +43,6 @@ OWN_FILE: dict[str, set[str]] = {
     "penstock.engine.runners.ray.actors": {"ray"},
     "penstock.engine.runners.ray.pool": {"ray"},
     "penstock.engine.runners.ray.runner": {"ray"},
-    "penstock.engine.runners.ray.shared_limits": {"ray"},
     "penstock.frame.torch": {"torch"},
 }
 

@@ -19,7 +19,6 @@ from datetime import datetime, timedelta
 
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S, NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import read_hints
-from penstock.ai.remote.limits.sharing import offer_limits
 from penstock.errors import RateLimitedError
 from penstock.udf.cpu_clock import wanted_cpu_s
 
@@ -135,16 +134,6 @@ class _Queue:
             # The garbage collector calls this on any thread, perhaps under this very lock: it only sets a flag.
             weakref.finalize(limiter, self._note_caps_changed).atexit = False
             self._apply_caps()
-
-    @property
-    def is_used(self) -> bool:
-        return len(self._users) > 0
-
-    def set_members(self, num_members: int) -> None:
-        """Share the limits with other processes, ``num_members`` in all; may be called on any thread."""
-        with self._lock:
-            self._pace.set_members(num_members)
-            self._pump()
 
     def _note_caps_changed(self) -> None:
         self._are_caps_stale = True
@@ -340,23 +329,6 @@ def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
                 _queues[key] = _Queue(_ceiling(), time.monotonic, f"{key.provider} ({key.model})")
             limiter = _limiters[key, caps] = Limiter(caps, queue=_queues[key])
         return limiter
-
-
-class _ProcessLimits:
-    """The limiters of this process as ``SharedLimits``."""
-
-    def names_in_use(self) -> list[str]:
-        with _lock:
-            return [str(key) for key, queue in _queues.items() if queue.is_used]
-
-    def share(self, num_members: Mapping[str, int]) -> None:
-        with _lock:
-            queues = list(_queues.items())
-        for key, queue in queues:
-            queue.set_members(num_members.get(str(key), 1))
-
-
-offer_limits(_ProcessLimits())
 
 
 def forget_limits() -> None:

@@ -7,12 +7,12 @@ the server accepts (send_rate.py), the user's caps and the quotas in headers (qu
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.ai.remote.limits.concurrency import Concurrency
 from penstock.ai.remote.limits.quota import Meter, Quota
-from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
+from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints
 from penstock.ai.remote.limits.send_rate import SendRate
 from penstock.cost.usage import UsageEstimate
 
@@ -54,19 +54,6 @@ class Caps:
 
         return Caps(*map(least, self.__slots__))
 
-    def shared(self, num_members: int) -> Caps:
-        """Return the share of one process of several, with at least one concurrent request each.
-
-        >>> Caps(max_concurrency=8, requests_per_minute=60).shared(3)
-        Caps(max_concurrency=2, requests_per_minute=20.0, tokens_per_minute=None)
-        """
-        at_once, requests, tokens = self.max_concurrency, self.requests_per_minute, self.tokens_per_minute
-        return Caps(
-            at_once and max(1, at_once // num_members),
-            requests and requests / num_members,
-            tokens and tokens / num_members,
-        )
-
 
 NO_CAPS = Caps()
 
@@ -88,7 +75,6 @@ class Pace:
 
     def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024) -> None:
         self._ceiling = ceiling
-        self._num_members = 1
         self._concurrency = Concurrency(ceiling)
         self._rate = SendRate()
         self._estimate = UsageEstimate()
@@ -103,10 +89,7 @@ class Pace:
         self.set_caps(caps)
 
     def set_caps(self, caps: Caps) -> None:
-        """Apply caps, or this process's share of them."""
-        self._caps, caps = caps, caps.shared(self._num_members)
-        ceiling = max(1, self._ceiling // self._num_members)
-        self._concurrency.set_ceiling(min(ceiling, caps.max_concurrency or ceiling))
+        self._concurrency.set_ceiling(min(self._ceiling, caps.max_concurrency or self._ceiling))
         self._set_meter("requests", caps.requests_per_minute)
         self._set_meter("tokens", caps.tokens_per_minute)
 
@@ -115,14 +98,6 @@ class Pace:
             self._meters.pop(unit, None)
         else:
             self._meters.setdefault(unit, Meter()).per_s = per_minute / 60
-
-    def set_members(self, num_members: int) -> None:
-        """Take the share of one of ``num_members`` processes in the caps and in the learned rate."""
-        if num_members == self._num_members:
-            return
-        factor, self._num_members = self._num_members / num_members, num_members
-        self._rate.rescale(factor)
-        self.set_caps(self._caps)
 
     def hold_growth(self, until: float) -> None:
         """Do not allow more concurrent requests before ``until``."""
@@ -200,16 +175,10 @@ class Pace:
             self._rate.hold(now + HOLD_PER_RETRY_AFTER * hints.retry_after_s)
         if hints.requests is not None:
             spent_since = self._seq - sent.seq
-            self._quotas.setdefault("requests", Quota()).update(now, self._share(hints.requests), sent.at, spent_since)
+            self._quotas.setdefault("requests", Quota()).update(now, hints.requests, sent.at, spent_since)
         if hints.tokens is not None:
             spent_since = self._reserved_total - sent.reserved_before - sent.reserved
-            self._quotas.setdefault("tokens", Quota()).update(now, self._share(hints.tokens), sent.at, spent_since)
-
-    def _share(self, window: Window) -> Window:
-        if self._num_members == 1:  # for every answer with headers: quick
-            return window
-        limit = None if window.limit is None else window.limit / self._num_members
-        return replace(window, remaining=window.remaining / self._num_members, limit=limit)
+            self._quotas.setdefault("tokens", Quota()).update(now, hints.tokens, sent.at, spent_since)
 
     @property
     def limit(self) -> int:

@@ -136,19 +136,6 @@ class SendRate:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)
 
-    def rescale(self, factor: float) -> None:
-        """Take another share of the server's rate, as other processes that call it came or went.
-
-        A smaller share applies at once. A larger one is approached fast, as those that left may have had less.
-        """
-        if self.rate is None:
-            return
-        if factor > 1:
-            self._fast_until = max(self._fast_until, factor * self.rate)
-        else:
-            self.rate *= factor
-        self._reference *= factor
-
     def refuse(self, now: float, sent_at: float, seq: int, last_seq: int) -> None:
         """Take a refusal of request ``seq``, when ``last_seq`` were sent."""
         self._accepted.add(sent_at, -1)

@@ -14,7 +14,6 @@ from penstock.engine.runners.placement import num_async_tasks, sharing_key, work
 from penstock.engine.runners.query import Workplace
 from penstock.engine.runners.ray.actors import OwnActors, SharedActor, actor_options
 from penstock.engine.runners.ray.pool import RayPool, translated
-from penstock.engine.runners.ray.shared_limits import start_member_registry
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
@@ -81,12 +80,10 @@ class RayPools:
         return PoolChoice(RayPool(actors, num_workers, 1, emit), takes_core)
 
     def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
-        event_loop, options = work.spec.builtin.event_loop, actor_options(stage.resources)
-        key = f"{event_loop or sharing_key(stage)} {options}"
+        options = actor_options(stage.resources)
+        key = f"{work.spec.builtin.event_loop or sharing_key(stage)} {options}"
         if key not in self._shared:
             self._shared[key] = SharedActor(options)
-            if event_loop is not None:
-                start_member_registry()  # while the workers start, which will need it
         num_tasks = num_async_tasks(stage, work.spec)
         slot = self._shared[key].join(async_opener(work), num_tasks)
         return PoolChoice(RayPool(slot, 1, num_tasks, emit), takes_core=False)

@@ -7,11 +7,10 @@ import pickle
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from penstock.ai.remote.limits.sharing import offered_limits
 from penstock.cost.accounts import Entries, taken_entries
 from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
@@ -20,9 +19,6 @@ from penstock.engine.pools.worker import packed_error
 from penstock.observe.events import RowError
 from penstock.protocols import WorkerContext
 from penstock.types.ipc import from_ipc, to_ipc
-
-if TYPE_CHECKING:
-    from penstock.engine.runners.ray.shared_limits import Heartbeat
 
 Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object of a task
 
@@ -102,16 +98,11 @@ class AsyncWorker:
         self._packed_opens = packed_opens
         self._handlers: dict[int, AsyncHandler] = {}
         self._running: dict[int, set[asyncio.Task[pa.RecordBatch]]] = {}
-        self._heartbeat: Heartbeat | None = None
-        self._turns = asyncio.Lock()  # tasks start in the order in which they came
 
     async def start(self, stage: int, first_row: int, slices: Slices, *items: Any) -> Reply:
         started = time.perf_counter()
         try:
-            async with self._turns:
-                handler = self._handlers.get(stage) or self._opened(stage)
-                if self._heartbeat is not None:
-                    await self._heartbeat.first()
+            handler = self._handlers.get(stage) or self._opened(stage)
             with recording() as errors:
                 batch = await self._run(stage, handler.process(input_from(slices, items), first_row))
             return reply(batch, started, tuple(errors), is_done=True)
@@ -127,17 +118,10 @@ class AsyncWorker:
         handler = self._handlers.pop(stage, None)
         if handler is not None:
             await handler.close()
-        if not self._handlers and self._heartbeat is not None:
-            heartbeat, self._heartbeat = self._heartbeat, None
-            await heartbeat.end()
 
     def _opened(self, stage: int) -> AsyncHandler:
         handler: AsyncHandler = pickle.loads(self._packed_opens[stage])(WorkerContext(lambda: False, record))
         self._handlers[stage] = handler
-        if self._heartbeat is None and (limits := offered_limits()) is not None:
-            from penstock.engine.runners.ray.shared_limits import Heartbeat
-
-            self._heartbeat = Heartbeat(limits)
         return handler
 
     async def _run(self, stage: int, work: Coroutine[Any, Any, pa.RecordBatch]) -> pa.RecordBatch:
