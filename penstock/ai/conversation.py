@@ -101,11 +101,7 @@ class ReturnFormat(Protocol):
 
     @property
     def named_schema(self) -> Mapping[str, Any]:
-        """The schema with its name, as OpenAI's APIs take it."""
-        ...
-
-    def strict_schema(self) -> Any:
-        """Return the schema in which all fields are required and no others are allowed."""
+        """``name``, ``schema`` and ``strict``: in a strict schema all fields are required and no others are allowed."""
         ...
 
 

@@ -23,12 +23,11 @@ from penstock.ai.conversation import (
     ToolTurn,
     UserTurn,
 )
-from penstock.ai.provider import ImageEmbedding
+from penstock.ai.provider import ImageEmbedding, Prompting
 from penstock.ai.remote.wires.google import (
     GenerateWire,
     GoogleEmbeddings,
     GoogleProvider,
-    embedding_dimensions,
 )
 from penstock.ai.structured.formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
@@ -36,15 +35,19 @@ from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgu
 from penstock.storage.secret import Secret
 from penstock.types import DataType
 
-FLASH, OLD = "gemini-3.8-flash", "gemini-2.5-flash"
+FLASH = "gemini-3.8-flash"
 SCHEMA = {"type": "object", "properties": {"stars": {"type": "integer", "minimum": 1}}, "required": ["stars"]}
 REVIEW = OutputFormat("Review", DataType.struct({"stars": int}), SCHEMA)
 
 
-def body(*parts: Part, model: str = FLASH, options: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
+def wire_of(model: str = FLASH, **options: Any) -> GenerateWire:
+    return GenerateWire.of(Prompting(model, options), "google", model)
+
+
+def body(*parts: Part, options: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
     turns = request.pop("turns", (UserTurn(parts or (Text("Hi"),)),))
-    call = GenerateWire(model, options or {}).call(Request(turns, **request))
-    assert call.path == f"/v1beta/models/{model}:generateContent"
+    call = wire_of(**options or {}).call(Request(turns, **request))
+    assert call.path == f"/v1beta/models/{FLASH}:generateContent"
     return call.body
 
 
@@ -113,48 +116,33 @@ def test_options_by_their_names() -> None:
     ("options", "error"),
     [
         ({"temprature": 0}, "'google' does not take 'temprature'.*Did you mean 'temperature'"),
-        ({"use_chat_completions": True}, "use provider 'openai' with base_url="),
-        ({"reasoning": {"effort": "none"}}, "'gemini-3.8-flash' always reasons"),
-        ({"reasoning": {"depth": 3}}, "takes a dict with effort"),
-        ({"reasoning": {"effort": "low", "max_tokens": 3}}, "not both"),
+        ({"use_chat_completions": True}, "does not take 'use_chat_completions'"),
+        ({"reasoning": {"depth": 3}}, "a dict with effort"),
         ({"tools": "google_search"}, "takes the provider's own tools as dicts"),
     ],
 )
 def test_options_are_checked_when_the_wire_is_built(options: dict[str, Any], error: str) -> None:
     with pytest.raises(InvalidArgumentError, match=error):
-        GenerateWire(FLASH, options)
+        wire_of(**options)
 
 
 @pytest.mark.parametrize(
-    ("model", "reasoning", "sent"),
+    ("reasoning", "sent"),
     [
-        (FLASH, {"effort": "low"}, {"thinkingLevel": "LOW"}),
-        (FLASH, {"effort": "max", "summary": "auto"}, {"includeThoughts": True, "thinkingLevel": "HIGH"}),
-        (FLASH, {"budget_tokens": 100}, {"thinkingBudget": 100}),
-        (OLD, {"effort": "none"}, {"thinkingBudget": 0}),
-        (OLD, {"effort": "medium"}, {"thinkingBudget": 8192}),
+        ({"effort": "low"}, {"thinkingLevel": "LOW"}),
+        ({"effort": "max", "summary": "auto"}, {"includeThoughts": True, "thinkingLevel": "HIGH"}),
+        ({"effort": "none"}, {"thinkingLevel": "MINIMAL"}),
+        ({"max_tokens": 100}, {"thinkingBudget": 100}),
     ],
 )
-def test_reasoning_by_generation(model: str, reasoning: Any, sent: dict[str, Any]) -> None:
-    assert body(model=model, options={"reasoning": reasoning})["generationConfig"] == {"thinkingConfig": sent}
-
-
-def test_several_answers_of_one_call_where_the_model_gives_them() -> None:
-    assert body(model=OLD, num_answers=3)["generationConfig"] == {"candidateCount": 3}
-    assert "generationConfig" not in body(model=FLASH, num_answers=3)
+def test_reasoning(reasoning: Any, sent: dict[str, Any]) -> None:
+    assert body(options={"reasoning": reasoning})["generationConfig"] == {"thinkingConfig": sent}
 
 
 def test_structured_output() -> None:
     sent = {"responseMimeType": "application/json", "responseJsonSchema": SCHEMA}
     assert body(output=REVIEW)["generationConfig"] == sent
     assert body(output=REVIEW, tools=(ADD,))["generationConfig"] == sent
-
-
-def test_old_models_are_told_the_form_in_words_where_they_have_tools() -> None:
-    sent = body(model=OLD, output=REVIEW, tools=(ADD,), system="Be kind.")
-    assert "generationConfig" not in sent
-    (told,) = sent["systemInstruction"]["parts"]
-    assert told["text"].startswith("Be kind.\n\nAnswer with JSON only")
 
 
 def test_tools_and_their_turns() -> None:
@@ -206,7 +194,7 @@ def candidate(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def answers(*candidates: dict[str, Any], **fields: Any) -> list[Generation]:
     found = {"candidates": list(candidates), "usageMetadata": USAGE, "modelVersion": FLASH, "responseId": "x", **fields}
-    return GenerateWire(FLASH).read(found)
+    return wire_of().read(found)
 
 
 def test_an_answer() -> None:
@@ -216,7 +204,7 @@ def test_an_answer() -> None:
 
 
 def test_an_answer_with_little_in_it() -> None:
-    (given,) = GenerateWire(FLASH).read({"candidates": [{"finishReason": "MAX_TOKENS"}]})
+    (given,) = wire_of().read({"candidates": [{"finishReason": "MAX_TOKENS"}]})
     assert (given.text, given.model, given.finish_reason, given.input_tokens) == ("", FLASH, "length", None)
 
 
@@ -241,7 +229,7 @@ def test_function_calls_go_back_unchanged() -> None:
 
 def test_a_blocked_prompt_is_a_refusal() -> None:
     blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 3}}
-    (given,) = GenerateWire(FLASH).read(blocked)
+    (given,) = wire_of().read(blocked)
     assert (given.text, given.refusal) == ("", "Google blocked the prompt: PROHIBITED_CONTENT")
     assert (given.finish_reason, given.input_tokens) == ("content_filter", 3)
 
@@ -268,7 +256,7 @@ def test_other_reasons_keep_their_words() -> None:
 )
 def test_a_missing_field_is_named(broken: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidAnswerError, match=named):
-        GenerateWire(FLASH).read(broken)
+        wire_of().read(broken)
 
 
 # --- embeddings -------------------------------------------------------------------------------------------------------
@@ -308,16 +296,6 @@ def test_a_broken_embedding_is_named(broken: dict[str, Any], named: str) -> None
         GoogleEmbeddings("gemini-embedding-2", None).read(broken)
 
 
-def test_dimensions_are_known_beforehand() -> None:
-    assert embedding_dimensions("gemini-embedding-2", None) == 3072
-    assert embedding_dimensions("models/gemini-embedding-001", 768) == 768
-    assert embedding_dimensions("tunedModels/mine", 64) == 64
-    with pytest.raises(InvalidArgumentError, match="not known; give dimensions="):
-        embedding_dimensions("tunedModels/mine", None)
-    with pytest.raises(InvalidArgumentError, match="gives 1 to 3072 dimensions; got dimensions=4096"):
-        embedding_dimensions("gemini-embedding-2", 4096)
-
-
 # --- the provider -----------------------------------------------------------------------------------------------------
 
 
@@ -348,12 +326,12 @@ def test_what_there_is_not() -> None:
 
 
 def test_models_by_their_full_names() -> None:
-    call = GenerateWire("tunedModels/mine").call(Request((UserTurn((Text("Hi"),)),)))
+    call = wire_of("tunedModels/mine").call(Request((UserTurn((Text("Hi"),)),)))
     assert call.path == "/v1beta/tunedModels/mine:generateContent"
 
 
 def test_a_wire_travels_and_calls_leave_no_trace_in_it() -> None:
-    wire = GenerateWire(OLD, {"temperature": 0})
+    wire = wire_of(temperature=0)
     again = pickle.loads(pickle.dumps(wire))
     asked = Request((UserTurn((Text("Hi"),)),), output=REVIEW, num_answers=2)
     assert again == wire

@@ -19,12 +19,12 @@ SPENT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_to
 
 
 def response(*output: dict[str, Any], **fields: Any) -> Generation:
-    (answer,) = ResponsesWire({}, {}).read({"status": "completed", "output": list(output), **fields})
+    (answer,) = ResponsesWire("m", {}, {}).read({"status": "completed", "output": list(output), **fields})
     return answer
 
 
 def chat(message: Any, reason: str = "stop", **fields: Any) -> Generation:
-    (answer,) = ChatWire({}, {}).read({"choices": [{"message": message, "finish_reason": reason, **fields}]})
+    (answer,) = ChatWire("m", {}, {}).read({"choices": [{"message": message, "finish_reason": reason, **fields}]})
     return answer
 
 
@@ -70,7 +70,7 @@ def test_messages_without_an_answer(message: Any, reason: str, fields: Any, erro
 
 def test_an_error_instead_of_choices_is_told() -> None:
     with pytest.raises(ProviderUnavailableError, match="overloaded"):
-        ChatWire({}, {}).read({"error": {"message": "overloaded", "code": 502}})
+        ChatWire("m", {}, {}).read({"error": {"message": "overloaded", "code": 502}})
 
 
 def test_an_empty_text_is_an_answer() -> None:

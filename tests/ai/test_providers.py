@@ -275,7 +275,7 @@ def test_what_is_no_provider(model_server: ModelServer) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"reasoning": {"summary": "auto"}, "use_chat_completions": True}, "a dict with effort, with Chat Completions"),
+        ({"reasoning": {"summary": "auto"}, "use_chat_completions": True}, "a dict with effort, with this API"),
         ({"reasoning": {"effrt": "low"}}, "a dict with effort, summary"),
         ({"reasoning": {"max_tokens": 500}}, "a dict with effort, summary"),
         ({"reasoning": {"effort": "lots"}}, "'lots' is not known"),

@@ -19,7 +19,7 @@ from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.length_batches import batches_by_length, padded
 from penstock.ai.local.local_model import OPTIONS, LocalModel
 from penstock.ai.provider import Prompter, Prompting
-from penstock.ai.remote.wires.bodies import check_row_options
+from penstock.ai.remote.wires.wire import check_row_options
 from penstock.errors import InvalidArgumentError, PenstockError, RequestRefusedError
 
 PROMPT_OPTIONS = (

@@ -17,7 +17,7 @@ from penstock.ai.cached_model import decode_generations, encode_generations
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.provider import Found
 from penstock.ai.remote.calls import Calls, Read
-from penstock.ai.remote.wires.wire import ApiCall, Wire
+from penstock.ai.remote.wires.wire import ApiCall, PromptWire
 from penstock.cache.keys import canonical, key_of, keys_between
 from penstock.cache.memo import Codec, Memo
 from penstock.cache.ordinals import RowIds
@@ -41,7 +41,7 @@ class CachedCalls:
     """Looks up calls in a memo before it makes them. Used on one event loop."""
 
     def __init__(
-        self, calls: Calls, memo: Memo, wire: Wire, server: Mapping[str, str], billing: Billing | None
+        self, calls: Calls, memo: Memo, wire: PromptWire, server: Mapping[str, str], billing: Billing | None
     ) -> None:
         self._calls, self._memo, self._wire, self._billing = calls, memo, wire, billing
         self._server = canonical(server)

@@ -25,10 +25,9 @@ from penstock.ai.remote.batch.openai import OpenAIBatchService
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wires.bodies import batch_size_of, extra_body_of
 from penstock.ai.remote.wires.chat import ChatWire, CompletionsWire
 from penstock.ai.remote.wires.responses import ResponsesWire
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint, field_of
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint, batch_size_of, extra_body_of, field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError
 
 BASE_URL = "https://api.openai.com/v1"
@@ -69,9 +68,8 @@ class OpenAIProvider(RemoteProvider):
 
     def _prompter(self, task: ModelTask) -> ApiPrompter:
         name = task.model or self.default_models.get("prompt") or self.model_name(task)
-        options = dict(task.options)
-        is_chat = options.pop("use_chat_completions", self.use_chat_completions)
-        wire = (ChatWire if is_chat else ResponsesWire).of(task, self.name, name, options)
+        is_chat = task.options.get("use_chat_completions", self.use_chat_completions)
+        wire = (ChatWire if is_chat else ResponsesWire).of(task, self.name, name)
         return ApiPrompter(self.endpoint(), wire, name, task.settings, OpenAIBatchService())
 
     def _embedder(self, task: TextEmbedding) -> ApiEmbedder:
@@ -148,7 +146,7 @@ class VllmProvider(OpenAIProvider):
         if not self.use_completions:
             return super()._prompter(task)
         name = self.model_name(task)
-        wire = CompletionsWire.of(task, self.name, name, task.options)
+        wire = CompletionsWire.of(task, self.name, name)
         return ApiPrompter(self.endpoint(), wire, name, task.settings)
 
     def _base_url(self) -> str:

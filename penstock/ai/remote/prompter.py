@@ -12,7 +12,7 @@ from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Prompter
 from penstock.ai.remote.cached_calls import CachedCalls, answers_codec
 from penstock.ai.remote.calls import Calls, RemoteModel
 from penstock.ai.remote.http import estimated_tokens
-from penstock.ai.remote.wires.wire import Endpoint, Wire
+from penstock.ai.remote.wires.wire import Endpoint, PromptWire
 from penstock.cache.memo import Memo
 from penstock.errors import InvalidAnswerError
 
@@ -30,7 +30,7 @@ class ApiPrompter(RemoteModel, Prompter):
     def __init__(
         self,
         endpoint: Endpoint,
-        wire: Wire,
+        wire: PromptWire,
         model: str,
         settings: CallSettings = DEFAULT_SETTINGS,
         service: BatchService | None = None,
@@ -38,7 +38,7 @@ class ApiPrompter(RemoteModel, Prompter):
         super().__init__(endpoint, model, settings, service)
         self._wire = wire
         self._calls: Calls | None = None
-        self.takes_options = wire.takes_options
+        self.takes_options = bool(wire.row_options)
 
     def __penstock_key__(self) -> Any:
         return self._endpoint.provider, self._endpoint.base_url, self._wire

@@ -1,8 +1,6 @@
 """Anthropic: the Messages API.
 
-The options of a model depend on the version in its name: reasoning takes an effort since 4.6 and a token budget before,
-and there is no temperature since 4.7. Structured output uses ``output_config.format``, since the newest models cannot
-be forced to call a tool.
+Structured output uses ``output_config.format``, since the newest models cannot be forced to call a tool.
 """
 
 from __future__ import annotations
@@ -10,8 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from penstock.ai.conversation import (
@@ -35,9 +32,20 @@ from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.batch.anthropic import AnthropicBatchService
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wires import bodies
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint, field_of
-from penstock.errors import InvalidArgumentError
+from penstock.ai.remote.wires.wire import (
+    Endpoint,
+    PromptWire,
+    base64_of,
+    declaration,
+    field_of,
+    max_tokens_of,
+    object_of,
+    reasoning_of,
+    stops_of,
+    tokens_in,
+    tools_of,
+)
+from penstock.errors import RequestRefusedError
 
 BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2026-10-21"
@@ -47,18 +55,10 @@ SAMPLING_VERSION = "2023-06-01"
 MAX_TOKENS = 16_384
 """The API requires a limit. This one leaves room for reasoning, and such an answer arrives within usual time-outs."""
 
-BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 4_096, "high": 16_384, "xhigh": 32_768, "max": 32_768}
-"""Reasoning tokens by effort, for models before 4.6."""
+SCHEMA_IN_WORDS = "Answer with JSON only, without Markdown around it, that is valid under this JSON schema:\n"
 
 SAMPLING = ("temperature", "top_p", "top_k")
-KNOWN = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *SAMPLING)
-UNSUPPORTED = {
-    "seed": "the Messages API has none, and its answers are never certain to be equal",
-    "use_chat_completions": "that is OpenAI's API; Anthropic has the Messages API",
-    "frequency_penalty": "the Messages API has none",
-    "presence_penalty": "the Messages API has none",
-    "logprobs": "the Messages API has none",
-}
+REASONING = ("effort", "max_tokens", "summary")
 FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -84,7 +84,7 @@ class AnthropicProvider(RemoteProvider):
         match task:
             case Prompting() | TextClassification() | ImageClassification():
                 model = task.model or self.default_models["prompt"]
-                wire = MessagesWire(model, task.options)
+                wire = MessagesWire.of(task, self.name, model)
                 return ApiPrompter(self.endpoint(wire), wire, model, task.settings, AnthropicBatchService())
             case _:
                 return super().model(task)
@@ -102,26 +102,38 @@ class AnthropicProvider(RemoteProvider):
         )
 
 
-@dataclass(frozen=True)
-class MessagesWire:
+class MessagesWire(PromptWire):
     """POST /v1/messages. One call gives one answer."""
 
-    model: str
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    takes_options: ClassVar[bool] = False
+    path = "/v1/messages"
+    options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *SAMPLING)
 
-    def __post_init__(self) -> None:
-        bodies.check_prompt_options("anthropic", self.model, self.options, KNOWN, UNSUPPORTED)
-        bodies.tools_of(self.options)
-        bodies.extra_body_of(self.options)
-        _ = self._fields  # raises errors about options when the plan is built
+    @classmethod
+    def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        reasoning = reasoning_of(options, REASONING)
+        effort, budget = reasoning.get("effort"), reasoning.get("max_tokens")
+        fields = {"model": model, **{name: options[name] for name in SAMPLING if name in options}}
+        fields["max_tokens"] = max_tokens_of(options) or MAX_TOKENS + (budget or 0)
+        if stops := stops_of(options):
+            fields["stop_sequences"] = stops
+        if effort == "none":
+            fields["thinking"] = {"type": "disabled"}
+        elif reasoning:
+            shown = {"display": "summarized"} if reasoning.get("summary") else {}
+            kind = {"type": "enabled", "budget_tokens": budget} if budget else {"type": "adaptive"}
+            fields["thinking"] = {**kind, **shown}
+            if effort:
+                fields["output_config"] = {"effort": "low" if effort == "minimal" else effort}
+        if tools := tools_of(options):
+            fields["tools"] = tools
+        return fields
 
     @property
     def api_version(self) -> str:
-        return SAMPLING_VERSION if any(self.options.get(name) is not None for name in SAMPLING) else API_VERSION
+        return SAMPLING_VERSION if any(name in self.body for name in SAMPLING) else API_VERSION
 
-    def call(self, request: Request) -> ApiCall:
-        body = {"model": self.model, "messages": _messages(request.turns), **self._fields}
+    def add(self, body: dict[str, Any], request: Request) -> None:
+        body["messages"] = _messages(request.turns)
         system = request.system
         if request.output is not None:
             if (schema := self._schema(request.output)) is not None:
@@ -130,13 +142,12 @@ class MessagesWire:
                     "format": {"type": "json_schema", "schema": schema},
                 }
             else:
-                system = "\n\n".join(filter(None, (system, bodies.schema_as_words(request.output))))
+                system = "\n\n".join(filter(None, (system, SCHEMA_IN_WORDS + json.dumps(request.output.schema))))
         if system:
             body["system"] = system
-        functions = [bodies.declaration(tool, "input_schema") for tool in request.tools]
-        if tools := [*bodies.tools_of(self.options), *functions]:
-            body["tools"] = tools
-        return ApiCall("/v1/messages", bodies.merged(body, bodies.extra_body_of(self.options)))
+        if request.tools:
+            functions = [declaration(tool, "input_schema") for tool in request.tools]
+            body["tools"] = [*body.get("tools", ()), *functions]
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         blocks = field_of(body, "content", list, "Anthropic's answer")
@@ -145,7 +156,7 @@ class MessagesWire:
             Generation(
                 text="".join(_texts(blocks, "text", "text")),
                 model=body.get("model") or self.model,
-                **bodies.tokens_in(body),
+                **tokens_in(body),
                 finish_reason=FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None,
                 tool_calls=tuple(_tool_calls(blocks)),
                 reasoning="\n\n".join(filter(None, _texts(blocks, "thinking", "thinking"))) or None,
@@ -155,73 +166,13 @@ class MessagesWire:
         ]
 
     def _schema(self, output: ReturnFormat) -> Any:
-        """Return the schema to send for a format. Cached, since all rows have the same format."""
+        """Return the strict schema of a format, None without one. Cached, since all rows have the same format."""
         known = self.__dict__.get("_known")
         if known is None or known[0] is not output:
-            known = self.__dict__["_known"] = (output, _schema_of(output.strict_schema()))
+            named = output.named_schema
+            schema = _schema_of(named["schema"]) if named["strict"] else None
+            known = self.__dict__["_known"] = (output, schema)
         return known[1]
-
-    @cached_property
-    def _fields(self) -> dict[str, Any]:
-        """The fields that all requests of this wire share."""
-        options, version = self.options, bodies.version_of(self.model)
-        fields: dict[str, Any] = {name: options[name] for name in SAMPLING if options.get(name) is not None}
-        if fields and version is not None and version >= (4, 7):
-            raise InvalidArgumentError(
-                f"Model {self.model!r} takes no {', '.join(fields)}, like all Claude models since 4.7. Leave it out, "
-                "or set reasoning={'effort': 'low'} for less reasoning."
-            )
-        given = bodies.max_tokens_of(options)
-        thinking, effort, budget = _thinking(self.model, version, options)
-        if budget and given is not None and given <= budget:
-            raise InvalidArgumentError(
-                f"max_output_tokens={given} leaves no room for an answer after {budget} reasoning tokens; raise it, or "
-                "lower reasoning=."
-            )
-        fields["max_tokens"] = given if given is not None else MAX_TOKENS + (budget or 0)
-        if stops := bodies.stops_of(options):
-            fields["stop_sequences"] = stops
-        if thinking:
-            fields["thinking"] = thinking
-        if effort:
-            fields["output_config"] = {"effort": effort}
-        return fields
-
-
-def _thinking(
-    model: str, version: tuple[int, int] | None, options: Mapping[str, Any]
-) -> tuple[dict[str, Any] | None, str | None, int | None]:
-    """Return the fields ``thinking`` and ``output_config.effort``, and the maximum number of reasoning tokens."""
-    effort, budget, is_shown = bodies.reasoning_of(options)
-    shown = {"display": "summarized"} if is_shown else {}
-    is_adaptive = version is None or version >= (4, 6)
-    if effort == "none":
-        return _no_thinking(model, version), None, None
-    if budget is not None and is_adaptive and version != (4, 6):
-        raise InvalidArgumentError(
-            f"Model {model!r} takes no reasoning budget, like all Claude models since 4.7. "
-            "Use reasoning={'effort': 'low'}, up to 'max'."
-        )
-    if effort is not None and not is_adaptive:
-        budget = BUDGETS[effort]
-    if budget is not None:
-        if budget < 1_024:
-            raise InvalidArgumentError(f"The reasoning budget of Claude is 1024 tokens or more; got {budget}.")
-        return {"type": "enabled", "budget_tokens": budget, **shown}, None, budget
-    if effort is None and not is_shown:
-        return None, None, None
-    if not is_adaptive:
-        return {"type": "enabled", "budget_tokens": BUDGETS["low"], **shown}, None, BUDGETS["low"]
-    return {"type": "adaptive", **shown}, "low" if effort == "minimal" else effort, None
-
-
-def _no_thinking(model: str, version: tuple[int, int] | None) -> dict[str, Any] | None:
-    if version is not None and version < (5, 0):
-        return None  # these models reason only if asked to
-    is_new = version is None or version >= (5, 5)
-    if "fable" in model or "mythos" in model or ("opus" in model and is_new):
-        raise InvalidArgumentError(f"Model {model!r} always reasons; use reasoning={{'effort': 'low'}} for the least.")
-    return {"type": "between_tools" if "sonnet" in model and is_new else "disabled"}
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -256,11 +207,14 @@ def _block(part: Part) -> dict[str, Any]:
         case Document(mime_type="application/pdf"):
             return {"type": "document", "source": _source(part), "title": part.name}
         case Document() | Audio():
-            raise bodies.cannot_read("anthropic", part, "text, images (PNG, JPEG, WebP, GIF) and PDF")
+            raise RequestRefusedError(
+                f"Provider 'anthropic' does not read {part.mime_type}; it reads text, images (PNG, JPEG, WebP, GIF) "
+                "and PDF. Extract its text or pictures first."
+            )
 
 
 def _source(part: Image | Document) -> dict[str, Any]:
-    return {"type": "base64", "media_type": part.mime_type, "data": bodies.base64_of(part)}
+    return {"type": "base64", "media_type": part.mime_type, "data": base64_of(part)}
 
 
 def _model_content(turn: ModelTurn) -> Any:
@@ -271,7 +225,7 @@ def _model_content(turn: ModelTurn) -> Any:
         return turn.text
     text = [{"type": "text", "text": turn.text}] if turn.text else []
     calls = [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": bodies.object_of(call.arguments)}
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": object_of(call.arguments)}
         for call in turn.tool_calls
     ]
     return [*text, *calls]

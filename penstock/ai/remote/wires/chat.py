@@ -19,9 +19,8 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
-from penstock.ai.remote.wires import bodies
-from penstock.ai.remote.wires.bodies import FILTERED, OpenAIWire
-from penstock.ai.remote.wires.wire import field_of
+from penstock.ai.remote.wires import wire
+from penstock.ai.remote.wires.wire import PromptWire, field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError
 
 # Options that the API has under the same name.
@@ -34,7 +33,7 @@ RENAMED = {"max_output_tokens": "max_completion_tokens"}
 ROW_OPTIONS = (*PASSED_ON, *RENAMED, "reasoning", "reasoning_effort", "tools", "extra_body")
 
 
-class ChatWire(OpenAIWire):
+class ChatWire(PromptWire):
     """``POST /chat/completions``."""
 
     path = "/chat/completions"
@@ -42,8 +41,8 @@ class ChatWire(OpenAIWire):
     row_options = ROW_OPTIONS
 
     @classmethod
-    def fields(cls, what: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        return chat_fields(options)
+    def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        return chat_fields(model, options)
 
     def add(self, body: dict[str, Any], request: Request) -> None:
         messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}] if request.system else []
@@ -59,12 +58,12 @@ class ChatWire(OpenAIWire):
             body["response_format"] = {"type": "json_schema", "json_schema": request.output.named_schema}
         if request.tools:
             functions = [
-                {"type": "function", "function": bodies.declaration(tool, "parameters")} for tool in request.tools
+                {"type": "function", "function": wire.declaration(tool, "parameters")} for tool in request.tools
             ]
             body["tools"] = [*body.get("tools", ()), *functions]
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
-        found, tokens = [], bodies.tokens_in(body)
+        found, tokens = [], wire.tokens_in(body)
         if not body.get("choices") and body.get("error"):
             raise _failed(body["error"])
         for choice in field_of(body, "choices", list):
@@ -72,7 +71,7 @@ class ChatWire(OpenAIWire):
             reason = choice.get("finish_reason")
             if reason == "error" or choice.get("error"):
                 raise _failed(choice.get("error"))
-            refusal = message.get("refusal") or (FILTERED if reason == "content_filter" else None)
+            refusal = message.get("refusal") or (wire.FILTERED if reason == "content_filter" else None)
             text, calls = _text(message.get("content")), message.get("tool_calls") or ()
             if text is None and not (calls or refusal or reason == "length"):
                 raise InvalidAnswerError(
@@ -94,15 +93,15 @@ class ChatWire(OpenAIWire):
         return found
 
 
-class CompletionsWire(OpenAIWire):
+class CompletionsWire(PromptWire):
     """``POST /completions``: continues a text without a chat template. vLLM still offers it."""
 
     path = "/completions"
     options = row_options = ROW_OPTIONS
 
     @classmethod
-    def fields(cls, what: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        fields = chat_fields(options)
+    def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        fields = chat_fields(model, options)
         if "max_completion_tokens" in fields:  # the name in Chat Completions
             fields["max_tokens"] = fields.pop("max_completion_tokens")
         return fields
@@ -118,7 +117,7 @@ class CompletionsWire(OpenAIWire):
             body["n"] = request.num_answers
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
-        found, tokens = [], bodies.tokens_in(body)
+        found, tokens = [], wire.tokens_in(body)
         for choice in field_of(body, "choices", list):
             text, reason = field_of(choice, "text", str), choice.get("finish_reason")
             found.append(Generation(text, body.get("model"), **tokens, finish_reason=reason))
@@ -126,11 +125,12 @@ class CompletionsWire(OpenAIWire):
         return found
 
 
-def chat_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    body = {RENAMED.get(name, name): options[name] for name in (*PASSED_ON, *RENAMED) if name in options}
-    if (effort := bodies.effort_of(options, "Chat Completions", ("effort",)).get("effort")) is not None:
-        body["reasoning_effort"] = effort
-    if tools := bodies.tools_of(options):
+def chat_fields(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    given = {RENAMED.get(name, name): options[name] for name in (*PASSED_ON, *RENAMED) if name in options}
+    body = {"model": model, **given}
+    if reasoning := wire.reasoning_of(options, ("effort",)):
+        body["reasoning_effort"] = reasoning["effort"]
+    if tools := wire.tools_of(options):
         body["tools"] = tools
     return body
 
@@ -178,8 +178,8 @@ def _part(part: Part) -> dict[str, Any]:
         case Text(text):
             return {"type": "text", "text": text}
         case Image():
-            return {"type": "image_url", "image_url": {"url": bodies.data_url(part)}}
+            return {"type": "image_url", "image_url": {"url": wire.data_url(part)}}
         case Audio():
-            return {"type": "input_audio", "input_audio": bodies.audio_of(part)}
+            return {"type": "input_audio", "input_audio": wire.audio_of(part)}
         case Document():
-            return {"type": "file", "file": {"filename": part.name, "file_data": bodies.data_url(part)}}
+            return {"type": "file", "file": {"filename": part.name, "file_data": wire.data_url(part)}}

@@ -1,16 +1,11 @@
-"""Google: Gemini models by ``generateContent``, and their embeddings.
-
-Reasoning takes a level since Gemini 3 and a token budget before. Only models before Gemini 3 give several answers to
-one call.
-"""
+"""Google: Gemini models by ``generateContent``, and their embeddings."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,16 +36,12 @@ from penstock.ai.remote.addresses import checked_address, without_end
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wires import bodies
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint, field_of
-from penstock.errors import InvalidAnswerError, InvalidArgumentError
+from penstock.ai.remote.wires import wire
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint, PromptWire, field_of
+from penstock.errors import InvalidAnswerError
 
 BASE_URL = "https://generativelanguage.googleapis.com"
-LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
-BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
-"""Reasoning tokens by effort, for models before Gemini 3, as in Google's OpenAI-compatible API."""
-
-MAX_CANDIDATES = 8
+LEVELS = {"none": "MINIMAL", "xhigh": "HIGH", "max": "HIGH"}  # nearest levels of efforts that the API does not have
 EMBEDDING_DIMENSIONS = {"gemini-embedding-2": 3072, "gemini-embedding-001": 3072}
 MAX_EMBEDDING_INPUTS = 100  # of one call
 MAX_EMBEDDING_TOKENS = 2048  # of one text; the API would truncate it silently
@@ -63,10 +54,7 @@ _FIELDS = {
     "presence_penalty": "presencePenalty",
     "frequency_penalty": "frequencyPenalty",
 }
-KNOWN = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *_FIELDS)
-UNSUPPORTED = {
-    "use_chat_completions": "that is OpenAI's API; for Google's compatible API use provider 'openai' with base_url=",
-}
+REASONING = ("effort", "max_tokens", "summary")
 FINISH_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}
 FILTERED = (
     "SAFETY",
@@ -93,14 +81,14 @@ class GoogleProvider(RemoteProvider):
         match task:
             case Prompting() | TextClassification() | ImageClassification():
                 model = task.model or self.default_models["prompt"]
-                return ApiPrompter(self.endpoint(), GenerateWire(model, task.options), model, task.settings)
+                return ApiPrompter(self.endpoint(), GenerateWire.of(task, self.name, model), model, task.settings)
             case TextEmbedding():
                 check_options(task, self.name, ("batch_size",))
                 model = self.model_name(task)
-                size = bodies.batch_size_of(task, MAX_EMBEDDING_INPUTS, MAX_EMBEDDING_INPUTS)
-                wire = GoogleEmbeddings(model, task.dimensions, size)
-                dimensions = embedding_dimensions(model, task.dimensions)
-                return ApiEmbedder(self.endpoint(), wire, model, dimensions, task.settings)
+                size = wire.batch_size_of(task, MAX_EMBEDDING_INPUTS, MAX_EMBEDDING_INPUTS)
+                dimensions = task.dimensions or EMBEDDING_DIMENSIONS.get(model.removeprefix("models/"))
+                embeddings = GoogleEmbeddings(model, task.dimensions, size)
+                return ApiEmbedder(self.endpoint(), embeddings, model, dimensions, task.settings)
             case _:
                 return super().model(task)
 
@@ -120,52 +108,47 @@ def _path(model: str, method: str) -> str:
     return f"/v1beta/{model if '/' in model else f'models/{model}'}:{method}"
 
 
-@dataclass(frozen=True)
-class GenerateWire:
-    """POST /v1beta/models/{model}:generateContent."""
+class GenerateWire(PromptWire):
+    """POST /v1beta/models/{model}:generateContent. One call gives one answer."""
 
-    model: str
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    takes_options: ClassVar[bool] = False
+    options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *_FIELDS)
 
-    def __post_init__(self) -> None:
-        bodies.check_prompt_options("google", self.model, self.options, KNOWN, UNSUPPORTED)
-        bodies.tools_of(self.options)
-        bodies.extra_body_of(self.options)
-        _ = self._config  # raises errors about options when the plan is built
+    @classmethod
+    def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        config: dict[str, Any] = {name: options[ours] for ours, name in _FIELDS.items() if ours in options}
+        if (limit := wire.max_tokens_of(options)) is not None:
+            config["maxOutputTokens"] = limit
+        if stops := wire.stops_of(options):
+            config["stopSequences"] = stops
+        reasoning = wire.reasoning_of(options, REASONING)
+        thinking: dict[str, Any] = {"includeThoughts": True} if reasoning.get("summary") else {}
+        if "max_tokens" in reasoning:
+            thinking["thinkingBudget"] = reasoning["max_tokens"]
+        if (effort := reasoning.get("effort")) is not None:
+            thinking["thinkingLevel"] = LEVELS.get(effort, effort.upper())
+        if thinking:
+            config["thinkingConfig"] = thinking
+        tools = wire.tools_of(options)
+        return {**({"generationConfig": config} if config else {}), **({"tools": tools} if tools else {})}
 
-    @cached_property
-    def is_old(self) -> bool:
-        """True for models before Gemini 3."""
-        version = bodies.version_of(self.model)
-        return version is not None and version < (3, 0)
+    @property
+    def path(self) -> str:
+        return _path(self.model, "generateContent")
 
-    def call(self, request: Request) -> ApiCall:
-        body: dict[str, Any] = {"contents": _contents(request.turns)}
-        config, system = dict(self._config), request.system
-        tools = bodies.tools_of(self.options)
+    def add(self, body: dict[str, Any], request: Request) -> None:
+        body["contents"] = _contents(request.turns)
+        if request.system:
+            body["systemInstruction"] = {"parts": [{"text": request.system}]}
         if request.tools:
-            tools.append(
-                {"functionDeclarations": [bodies.declaration(tool, "parametersJsonSchema") for tool in request.tools]}
-            )
+            functions = [wire.declaration(tool, "parametersJsonSchema") for tool in request.tools]
+            body["tools"] = [*body.get("tools", ()), {"functionDeclarations": functions}]
         if request.output is not None:
-            if tools and self.is_old:  # old models take tools or a schema, not both
-                system = "\n\n".join(filter(None, (system, bodies.schema_as_words(request.output))))
-            else:
-                config |= {"responseMimeType": "application/json", "responseJsonSchema": request.output.schema}
-        if request.num_answers > 1 and self.is_old:
-            config["candidateCount"] = min(request.num_answers, MAX_CANDIDATES)
-        if system:
-            body["systemInstruction"] = {"parts": [{"text": system}]}
-        if tools:
-            body["tools"] = tools
-        if config:
-            body["generationConfig"] = config
-        return ApiCall(_path(self.model, "generateContent"), bodies.merged(body, bodies.extra_body_of(self.options)))
+            schema = {"responseMimeType": "application/json", "responseJsonSchema": request.output.schema}
+            body["generationConfig"] = {**body.get("generationConfig", {}), **schema}
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         model = body.get("modelVersion") or self.model
-        tokens = bodies.tokens_in(body)
+        tokens = wire.tokens_in(body)
         feedback = body.get("promptFeedback") or {}
         if not body.get("candidates") and (blocked := feedback.get("blockReason")):
             message = feedback.get("blockReasonMessage")
@@ -179,34 +162,6 @@ class GenerateWire:
             for number, candidate in enumerate(candidates)
             if isinstance(candidate, Mapping)
         ]
-
-    @cached_property
-    def _config(self) -> dict[str, Any]:
-        """The fields of ``generationConfig`` that all requests of this wire share."""
-        options = self.options
-        config = {name: options[ours] for ours, name in _FIELDS.items() if options.get(ours) is not None}
-        if (limit := bodies.max_tokens_of(options)) is not None:
-            config["maxOutputTokens"] = limit
-        if stops := bodies.stops_of(options):
-            config["stopSequences"] = stops
-        if thinking := self._thinking():
-            config["thinkingConfig"] = thinking
-        return config
-
-    def _thinking(self) -> dict[str, Any]:
-        effort, budget, is_shown = bodies.reasoning_of(self.options)
-        thinking: dict[str, Any] = {"includeThoughts": True} if is_shown else {}
-        if budget is not None:
-            thinking["thinkingBudget"] = budget
-        elif effort is not None and self.is_old:
-            thinking["thinkingBudget"] = BUDGETS[effort]
-        elif effort == "none":
-            raise InvalidArgumentError(
-                f"Model {self.model!r} always reasons; use reasoning={{'effort': 'minimal'}} or 'low' for the least."
-            )
-        elif effort is not None:
-            thinking["thinkingLevel"] = LEVELS[effort]
-        return thinking
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -228,7 +183,7 @@ def _contents(turns: Sequence[Turn]) -> list[dict[str, Any]]:
 def _part(part: Part) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"text": part.text}
-    return {"inlineData": {"mimeType": part.mime_type, "data": bodies.base64_of(part)}}
+    return {"inlineData": {"mimeType": part.mime_type, "data": wire.base64_of(part)}}
 
 
 def _model_content(turn: ModelTurn) -> Any:
@@ -238,7 +193,7 @@ def _model_content(turn: ModelTurn) -> Any:
     parts: list[dict[str, Any]] = [{"text": turn.text}] if turn.text or not turn.tool_calls else []
     for number, call in enumerate(turn.tool_calls):
         part: dict[str, Any] = {
-            "functionCall": {**_id(call), "name": call.name, "args": bodies.object_of(call.arguments)}
+            "functionCall": {**_id(call), "name": call.name, "args": wire.object_of(call.arguments)}
         }
         parts.append(part if number else {**part, "thoughtSignature": _NO_SIGNATURE})
     return {"role": "model", "parts": parts}
@@ -298,19 +253,6 @@ def _tool_call(call: Mapping[str, Any], number: int) -> ToolCall:
 
 
 # --- embeddings -------------------------------------------------------------------------------------------------------
-
-
-def embedding_dimensions(model: str, dimensions: int | None) -> int:
-    """Return the dimensions of a model, which must be known when the plan is built."""
-    largest = EMBEDDING_DIMENSIONS.get(model.removeprefix("models/"))
-    if dimensions is None and largest is None:
-        known = ", ".join(EMBEDDING_DIMENSIONS)
-        raise InvalidArgumentError(
-            f"The dimensions of {model!r} are not known; give dimensions=..., or use one of {known}."
-        )
-    if dimensions is not None and not 1 <= dimensions <= (largest or dimensions):
-        raise InvalidArgumentError(f"Model {model!r} gives 1 to {largest} dimensions; got dimensions={dimensions}.")
-    return dimensions or largest or 0
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
-from penstock.ai.remote.wires import bodies
-from penstock.ai.remote.wires.bodies import FILTERED, OpenAIWire
-from penstock.ai.remote.wires.wire import field_of
+from penstock.ai.remote.wires import wire
+from penstock.ai.remote.wires.wire import PromptWire, field_of
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError, RequestRefusedError
 
 # Options that the API has under the same name.
@@ -36,7 +35,7 @@ REASONING = ("effort", "summary", "generate_summary")
 FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
-class ResponsesWire(OpenAIWire):
+class ResponsesWire(PromptWire):
     """``POST /responses``."""
 
     path = "/responses"
@@ -44,18 +43,19 @@ class ResponsesWire(OpenAIWire):
     row_options = ROW_OPTIONS
 
     @classmethod
-    def fields(cls, what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
         for name in CHAT_ONLY:
             if name in options:
                 raise InvalidArgumentError(
                     f"{what}: the Responses API does not take {name!r}; set use_chat_completions=True for it."
                 )
-        body = {RENAMED.get(name, name): options[name] for name in (*RENAMED, *PASSED_ON) if name in options}
-        if reasoning := bodies.effort_of(options, "the Responses API", REASONING):
+        given = {RENAMED.get(name, name): options[name] for name in (*RENAMED, *PASSED_ON) if name in options}
+        body = {"model": model, **given}
+        if reasoning := wire.reasoning_of(options, REASONING):
             body["reasoning"] = reasoning
         if "verbosity" in options:
             body["text"] = {"verbosity": options["verbosity"]}
-        if tools := bodies.tools_of(options):
+        if tools := wire.tools_of(options):
             body["tools"] = tools
         return body
 
@@ -69,8 +69,7 @@ class ResponsesWire(OpenAIWire):
             body["text"] = {**body.get("text", {}), "format": schema}
         if request.tools:
             functions = [
-                {"type": "function", **bodies.declaration(tool, "parameters"), "strict": False}
-                for tool in request.tools
+                {"type": "function", **wire.declaration(tool, "parameters"), "strict": False} for tool in request.tools
             ]
             body["tools"] = [*body.get("tools", ()), *functions]
 
@@ -82,7 +81,7 @@ class ResponsesWire(OpenAIWire):
         answer = Generation(
             "",
             body.get("model"),
-            **bodies.tokens_in(body),
+            **wire.tokens_in(body),
             finish_reason=_finish_reason(body) if status == "incomplete" else "stop",
             raw=output,
         )
@@ -92,7 +91,7 @@ class ResponsesWire(OpenAIWire):
         if answer.tool_calls:
             answer.finish_reason = "tool_calls"
         if answer.finish_reason == "content_filter" and not answer.refusal:
-            answer.refusal = FILTERED
+            answer.refusal = wire.FILTERED
         if not (has_text or answer.tool_calls or answer.refusal or answer.finish_reason == "length"):
             kinds = ", ".join(str(item.get("type")) for item in output) or "none"
             raise InvalidAnswerError(
@@ -164,8 +163,8 @@ def _part(part: Part) -> dict[str, Any]:
         case Text(text):
             return {"type": "input_text", "text": text}
         case Image():
-            return {"type": "input_image", "image_url": bodies.data_url(part)}
+            return {"type": "input_image", "image_url": wire.data_url(part)}
         case Audio():
-            return {"type": "input_audio", "input_audio": bodies.audio_of(part)}
+            return {"type": "input_audio", "input_audio": wire.audio_of(part)}
         case Document():
-            return {"type": "input_file", "filename": part.name, "file_data": bodies.data_url(part)}
+            return {"type": "input_file", "filename": part.name, "file_data": wire.data_url(part)}

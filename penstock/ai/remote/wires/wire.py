@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
-from penstock.ai.conversation import Generation, Request
-from penstock.ai.provider import NDArray
-from penstock.errors import InvalidAnswerError
+from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
+from penstock.ai.provider import ModelTask, NDArray, check_options
+from penstock.cost.usage import usage_in
+from penstock.errors import InvalidAnswerError, InvalidArgumentError, did_you_mean
 from penstock.storage.secret import Secret
+from penstock.udf.options import check_whole
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""Levels of reasoning. Each provider supports some of them; the nearest is used."""
+
+FILTERED = "the provider's content filter stopped the answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +46,56 @@ class ApiCall:
     is_looked_up: bool = False  # the ledger had no answer
 
 
-class Wire(Protocol):
-    """One prompt API. Picklable, and created once for all rows."""
+@dataclass(frozen=True)
+class PromptWire(ABC):
+    """One prompt API of a model. Picklable, and created once for all rows.
+
+    ``body`` holds the fields that all rows share; ``extra_body`` is merged into it.
+    """
+
+    model: str
+    body: Mapping[str, Any]
+    extra_body: Mapping[str, Any]
+    options: ClassVar[tuple[str, ...]]  # of the function
+    row_options: ClassVar[tuple[str, ...]] = ()  # of single requests
+
+    @classmethod
+    def of(cls, task: ModelTask, provider: str, model: str) -> Self:
+        """Return the wire for a task. Refuse unknown options."""
+        body = cls.fields(task.function, model, task.options)
+        check_options(task, provider, cls.options)
+        return cls(model, body, extra_body_of(task.options))
+
+    @classmethod
+    @abstractmethod
+    def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that options become, without those of ``extra_body``. Errors name ``what``."""
 
     @property
-    def takes_options(self) -> bool:
-        """True if requests may have options of their own."""
-        ...
+    @abstractmethod
+    def path(self) -> str: ...
 
-    def call(self, request: Request) -> ApiCall:
-        """Return the call for a request."""
-        ...
+    @abstractmethod
+    def add(self, body: dict[str, Any], request: Request) -> None:
+        """Add the fields of a request to its body. Fields that all rows share must not be changed in place."""
 
+    @abstractmethod
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         """Return the answers in a body; ignore unknown fields.
 
         Raises InvalidAnswerError that names a missing field. A refusal is a Generation with ``refusal``.
         """
-        ...
+
+    def call(self, request: Request) -> ApiCall:
+        """Return the call for a request."""
+        body, extra_body = dict(self.body), self.extra_body
+        if request.options:
+            fields = self.fields("a request", self.model, request.options)
+            check_row_options(request.options, self.row_options)
+            body |= fields
+            extra_body = merged(extra_body, extra_body_of(request.options))
+        self.add(body, request)
+        return ApiCall(self.path, merged(body, extra_body) if extra_body else body)
 
 
 class EmbeddingWire(Protocol):
@@ -79,6 +121,141 @@ class EmbeddingWire(Protocol):
     def read(self, body: Mapping[str, Any]) -> NDArray:
         """Return the vectors of a body in the order of the texts, shape ``(n, d)``."""
         ...
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def check_row_options(options: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse unknown options of a single request, and suggest the nearest name."""
+    for name in options:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"A request does not take {name!r}; it takes: {', '.join(sorted(known))}.{did_you_mean(name, known)} "
+                "Pass other fields of the server as extra_body."
+            )
+
+
+def stops_of(options: Mapping[str, Any]) -> list[str] | None:
+    """Return the texts that end an answer; a single one may be given without a list."""
+    stop = options.get("stop")
+    return [stop] if isinstance(stop, str) else list(stop) if stop else None
+
+
+def tools_of(options: Mapping[str, Any]) -> list[Any]:
+    """Return the tools that the provider itself runs, as the user wrote them."""
+    tools = options.get("tools")
+    if tools is not None and (
+        not isinstance(tools, (list, tuple)) or not all(isinstance(tool, Mapping) for tool in tools)
+    ):
+        raise InvalidArgumentError(
+            f"tools= takes the provider's own tools as dicts; got {tools!r}. Pass Python functions as tool_functions=."
+        )
+    return list(tools or ())
+
+
+def reasoning_of(options: Mapping[str, Any], known: Sequence[str]) -> Mapping[str, Any]:
+    """Return the fields of ``reasoning`` or ``reasoning_effort``. An API takes the ``known`` ones.
+
+    >>> reasoning_of({"reasoning": "low"}, ("effort",))
+    {'effort': 'low'}
+    """
+    given: Any = options.get("reasoning")
+    given = options.get("reasoning_effort") if given is None else given
+    if given is None:
+        return {}
+    fields = {"effort": given} if isinstance(given, str) else given
+    if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(known):
+        raise InvalidArgumentError(
+            f"reasoning= takes an effort, or a dict with {', '.join(known)}, with this API; got {given!r}. "
+            "Pass other fields of the server as extra_body=."
+        )
+    if (effort := fields.get("effort")) is not None and effort not in EFFORTS:
+        raise InvalidArgumentError(f"reasoning effort {effort!r} is not known; use one of {', '.join(EFFORTS)}.")
+    if "max_tokens" in fields:
+        check_whole("reasoning", "max_tokens", fields["max_tokens"], 1)
+    return fields
+
+
+def max_tokens_of(options: Mapping[str, Any]) -> int | None:
+    """Return the maximum length of an answer, by either name of that option."""
+    limit: int | None = options.get("max_output_tokens", options.get("max_tokens"))
+    if limit is not None:
+        check_whole("prompt", "max_output_tokens", limit, 1)
+    return limit
+
+
+def extra_body_of(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields that the user adds to every body."""
+    extra = options.get("extra_body")
+    if extra is not None and (not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra)):
+        raise InvalidArgumentError(f"extra_body= takes a dict of fields that are added to the body; got {extra!r}.")
+    return extra or {}
+
+
+def batch_size_of(task: ModelTask, default: int, limit: int) -> int:
+    """Return the number of texts in one call."""
+    size = task.options.get("batch_size", default)
+    check_whole(task.function, "batch_size", size, 1)
+    return min(int(size), limit)
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def merged(body: Mapping[str, Any], extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a body with the fields of ``extra_body``, which take precedence; objects are merged field by field.
+
+    >>> merged({"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"x": 9}})
+    {'a': {'x': 9, 'y': 2}, 'b': 3}
+    """
+    result = dict(body)
+    for name, value in (extra or {}).items():
+        if isinstance(value, Mapping) and isinstance(result.get(name), Mapping):
+            value = merged(result[name], value)
+        result[name] = value
+    return result
+
+
+def declaration(tool: Tool, schema_field: str) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, schema_field: tool.schema}
+
+
+def base64_of(part: Image | Audio | Document) -> str:
+    return base64.b64encode(part.data).decode()
+
+
+def data_url(part: Image | Document) -> str:
+    return f"data:{part.mime_type};base64,{base64_of(part)}"
+
+
+def audio_of(part: Audio) -> dict[str, str]:
+    """Return a sound as OpenAI's APIs take it.
+
+    >>> audio_of(Audio(b"", "audio/mpeg"))["format"], audio_of(Audio(b"", "audio/x-wav"))["format"]
+    ('mp3', 'wav')
+    """
+    kind = part.mime_type.partition("/")[2].removeprefix("x-")
+    return {"data": base64_of(part), "format": {"mpeg": "mp3", "mp4": "m4a"}.get(kind, kind)}
+
+
+def object_of(arguments: str) -> dict[str, Any]:
+    """Return the arguments of a tool call as an object; other values become the field ``arguments``."""
+    try:
+        value = json.loads(arguments or "{}")
+    except ValueError:
+        value = arguments
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def tokens_in(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the token counts of a ``Generation``, from the body of an answer."""
+    if (usage := usage_in(body)) is None:
+        return {}
+    return {"input_tokens": usage.input, "output_tokens": usage.output, "cached_tokens": usage.cached}
 
 
 def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], what: str = "the answer") -> Any:
