@@ -67,73 +67,51 @@ def try_deserialize(expr: Expression, format: Format = "json", dtype: DataType |
 @strict("deserialize", takes(TEXT, returns=lambda _, dtype, is_strict: dtype))
 @on_arrays
 def _deserialize(texts: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Array:
+    fit = _fitter(dtype)
+    try:
+        return _decoded(texts, dtype, fit)
+    except (TypeError, ValueError):  # find the rows that do not fit
+        pass
+    parts = []
+    for row in range(len(texts)):
+        try:
+            parts.append(_decoded(texts[row : row + 1], dtype, fit))
+        except (TypeError, ValueError) as exc:
+            if is_strict:
+                text = shortened(texts[row].as_py())
+                raise ComputeError(
+                    f"deserialize: {text!r} does not fit {dtype}: {exc}; try_deserialize gives null instead"
+                ) from exc
+            parts.append(pa.nulls(1, dtype.arrow))
+    return pa.concat_arrays(parts)
+
+
+def _decoded(texts: pa.Array, dtype: DataType, fit: Callable[[Any], Any]) -> pa.Array:
     import orjson
 
-    fit = _fitter(dtype)
-    values = []
-    for text in texts.to_pylist():
-        try:
-            values.append(None if text is None else fit(orjson.loads(text)))
-        except (orjson.JSONDecodeError, TypeError, ValueError) as exc:
-            if is_strict:
-                raise ComputeError(
-                    f"deserialize: {shortened(text)!r} does not fit {dtype}: {exc}; try_deserialize gives null instead"
-                ) from exc
-            values.append(None)
-    return to_arrow_array(values, dtype, what="deserialize")
+    values = [None if text is None else fit(orjson.loads(text)) for text in texts.to_pylist()]
+    return to_arrow_array(values, dtype, what="JSON")
 
 
 def _fitter(dtype: DataType) -> Callable[[Any], Any]:
-    """Return a function that converts a parsed JSON value to one that ``dtype`` holds, or raises."""
+    """Return a function that drops the fields ``dtype`` lacks from a JSON value and parses text as its times."""
     if dtype.is_struct():
         fitters = {name: _fitter(inner) for name, inner in dtype.fields.items()}
-        return _nullable(
-            lambda value: {name: fit(_checked(value, dict, "an object").get(name)) for name, fit in fitters.items()}
-        )
-    if dtype.is_list() or dtype.is_embedding():
-        fit = _fitter(dtype.inner)
-        size = None if dtype.is_list() and not dtype.is_fixed_size_list() else dtype.size
-        return _nullable(lambda value: _sized([fit(item) for item in _checked(value, list, "an array")], size))
+        return _for(dict, lambda value: {name: fit(value.get(name)) for name, fit in fitters.items()})
     if dtype.is_map():
-        fit = _fitter(dtype.value)
-        return _nullable(lambda value: {key: fit(item) for key, item in _checked(value, dict, "an object").items()})
-    return _leaf_fitter(dtype)
+        fit_item = _fitter(dtype.value)
+        return _for(dict, lambda value: {key: fit_item(item) for key, item in value.items()})
+    if dtype.is_list():
+        fit_element = _fitter(dtype.inner)
+        return _for(list, lambda value: [fit_element(item) for item in value])
+    if dtype.is_temporal():
+        return _for(str, lambda value: pa.scalar(value).cast(dtype.arrow).as_py())
+    return lambda value: value
 
 
-def _nullable(fit: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else fit(value)
-
-
-def _leaf_fitter(dtype: DataType) -> Callable[[Any], Any]:
-    """Return a function that checks one value; common types are checked without building an array."""
-    plain: type | None = str if dtype.is_string() else bool if dtype.is_boolean() else None
-    is_int = dtype == DataType.int64()
-    is_float = dtype == DataType.float64()
-
-    def fit(value: Any) -> Any:
-        if value is None or (plain is not None and type(value) is plain):
-            return value
-        if is_int and type(value) is int and -(2**63) <= value < 2**63:
-            return value
-        if is_float and type(value) in (int, float):
-            return float(value)
-        if dtype.is_temporal() and isinstance(value, str):
-            return pa.scalar(value).cast(dtype.arrow).as_py()
-        return to_arrow_array([value], dtype, what="JSON")[0].as_py()
-
-    return fit
-
-
-def _checked(value: Any, kind: type, name: str) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"expected {name}, got {value!r}")
-    return value
-
-
-def _sized(items: list[Any], size: int | None) -> list[Any]:
-    if size is not None and len(items) != size:
-        raise ValueError(f"expected {size} elements, got {len(items)}")
-    return items
+def _for(kind: type, fit: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return ``fit`` for values of one class; others stay as they are, for the encoder to accept or refuse."""
+    return lambda value: fit(value) if isinstance(value, kind) else value
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

@@ -5,21 +5,19 @@
 registers the extension types with Arrow; it imports no pandas, torch or pydantic.
 
 Layers, each importing only from those before: ``extension``, ``normalize``, ``names``; ``datatype``; ``schema``,
-``supertype``, ``hints``, ``arrays``; ``encode``, ``infer``, ``cast``; ``convert``; ``series``.
+``supertype``, ``hints``, ``arrays``; ``encode``, ``cast``; ``convert``; ``series``.
 """
 
 from penstock.types.arrays import check_one_array, default_numpy, object_array
-from penstock.types.cast import cast
+from penstock.types.cast import cast, unified
 from penstock.types.convert import to_arrow_array, to_batch
 from penstock.types.datatype import DataType, connect
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
 from penstock.types.hints import dtype_from_hint
 from penstock.types.normalize import normalize, normalize_batch
-from penstock.types.partial import PartialColumn
 from penstock.types.schema import Field, Schema
-from penstock.types.series import Series
+from penstock.types.series import PartialColumn, Series
 from penstock.types.supertype import supertype
-from penstock.types.unify import unified
 
 __all__ = [
     "DataType",

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import sys
+import dataclasses
+import enum
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import NoneType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError, shortened
+from penstock.storage.file import File
 from penstock.types import arrays
 from penstock.types.cast import cast
 from penstock.types.datatype import DataType
-from penstock.types.encode import REFUSALS, encode, pickled
-from penstock.types.infer import infer_dtype, needs_inference
+from penstock.types.encode import REFUSALS, encode, is_pil_image, pickled
+from penstock.types.hints import dtype_from_hint, is_named_tuple, is_pydantic_model, merged_dtype
 from penstock.types.normalize import normalize, normalize_batch
 from penstock.types.plain import arrow_array
+from penstock.types.supertype import supertype
 
 
 @runtime_checkable
@@ -40,13 +45,15 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
     """
     if isinstance(values, ArrowConvertible) and not is_pandas(values):
         values = values.__arrow_array__()
+    if isinstance(values, np.ndarray) and hasattr(values, "mask"):
+        if values.ndim != 1:
+            raise TypeMismatchError(f"{what}: has a masked array of shape {values.shape}; fill the masked values.")
+        values = pa.array(values)
     if isinstance(values, pa.Array | pa.ChunkedArray):
         array = normalize(_one_chunk(values, what))
         return array if dtype is None else cast(array, dtype, what=what)
     if is_pandas(values):
         return _from_pandas(values, dtype, what)
-    if _is_masked(values):
-        return _from_masked(values, dtype, what)
     if arrays.is_array(values):
         return _from_array(arrays.as_ndarray(values), dtype, what)
     if isinstance(values, list | tuple | range | deque) or (
@@ -94,21 +101,6 @@ def to_batch(output: Any, what: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(converted, names=names)
 
 
-def _is_masked(values: Any) -> bool:
-    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # None while another thread imports it
-    return masked is not None and isinstance(values, masked)
-
-
-def _from_masked(values: Any, dtype: DataType | None, what: str) -> pa.Array:
-    """Return the rows of a NumPy masked array; a row that is masked entirely is null."""
-    mask: Any = np.broadcast_to(values.mask, values.shape).reshape(len(values), -1)
-    is_null = mask.any(axis=1)
-    if (is_null != mask.all(axis=1)).any():
-        raise TypeMismatchError(f"{what}: a masked array has rows that are masked in part only; fill or split them")
-    rows = [None if gone else row for gone, row in zip(is_null.tolist(), values.data, strict=True)]
-    return _infer(rows, what) if dtype is None else _encode(rows, dtype, what)
-
-
 def is_pandas(values: Any) -> bool:
     """Check whether an object belongs to pandas, without importing pandas."""
     return type(values).__module__.partition(".")[0] == "pandas"
@@ -149,12 +141,12 @@ def _from_array(values: arrays.NDArray, dtype: DataType | None, what: str) -> pa
 
 def _infer(values: Sequence[Any], what: str) -> pa.Array:
     first = next((value for value in values if value is not None), None)
-    if not needs_inference(first):
+    if not _needs_inference(first):
         try:
             return normalize(_one_chunk(arrow_array(values), what))
         except REFUSALS:
             pass  # pyarrow has no single type for them: infer one from each value
-    dtype = infer_dtype(values, what)
+    dtype = _inferred_dtype(values, what)
     return pickled(values) if dtype.is_python() else _encode(values, dtype, what)
 
 
@@ -176,3 +168,94 @@ def _encoding_error(values: Sequence[Any], dtype: DataType, what: str, reason: E
                 f"{shortened(str(exc), 160)}"
             )
     return TypeMismatchError(f"{what}: the values do not fit a column of {dtype}: {reason}")
+
+
+# --- inference --------------------------------------------------------------------------------------------------------
+
+
+def _inferred_dtype(values: Sequence[Any], what: str) -> DataType:
+    """Return the type that holds all the values; ``python`` if they are objects, or records without a common type.
+
+    Refuse scalars of types that do not mix, such as 1 and "a": they are usually a mistake.
+    """
+    if set(map(type, values)) <= {int, NoneType}:
+        return _integers(values)
+    merged = DataType.null()
+    for row, value in enumerate(values):
+        dtype = _dtype_of(value)
+        if dtype is merged:
+            continue
+        wider = None if dtype is None else supertype(merged, dtype)
+        if wider is None:
+            if dtype is not None and dtype.is_comparable() and merged.is_comparable():
+                raise TypeMismatchError(
+                    f"{what}: has {shortened(repr(value))} of type {type(value).__name__} at row {row}, expected "
+                    f"{merged} like the rows before; make the values one type, or wrap them with "
+                    "ps.Series.from_pylist(values, dtype=ps.DataType.python())."
+                )
+            return DataType.python()
+        merged = wider
+    return merged
+
+
+def _needs_inference(value: Any) -> bool:
+    """Check whether pyarrow infers another type for ``value`` than we do: arrays, images and records."""
+    cls = type(value)
+    return (
+        arrays.is_array(value)
+        or is_pil_image(value)
+        or isinstance(value, enum.Enum | File)
+        or dataclasses.is_dataclass(cls)
+        or is_named_tuple(cls)
+        or is_pydantic_model(cls)
+    )
+
+
+def _dtype_of(value: Any) -> DataType | None:
+    """Return the type of one value, or None if Arrow has no type for it."""
+    if arrays.is_array(value):
+        array = arrays.as_ndarray(value)
+        return _array_dtype(array.dtype, array.shape)
+    if is_pil_image(value):
+        return DataType.image()
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            return None
+        fields = {name: _dtype_of(item) for name, item in value.items()}
+        return None if None in fields.values() else DataType.struct(fields)
+    if isinstance(value, list | set | frozenset) or (isinstance(value, tuple) and not is_named_tuple(type(value))):
+        inner = _merged([_dtype_of(item) for item in value])
+        return None if inner is None else DataType.list(inner)
+    if _needs_inference(value):
+        return _known(dtype_from_hint(type(value)))
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return DataType(arrays.from_ndarray(np.asarray([value]), None, "value").type)
+    if isinstance(value, int) and 2**63 <= value < 2**64:
+        return DataType.uint64()
+    try:
+        return DataType(pa.array([value]).type)
+    except REFUSALS:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _array_dtype(numpy_dtype: np.dtype[Any], shape: tuple[int, ...]) -> DataType | None:
+    inner = _known(dtype_from_hint(numpy_dtype))
+    if inner is None or not shape:
+        return inner
+    return DataType.tensor(inner, shape if all(shape) else None)
+
+
+def _integers(values: Sequence[int | None]) -> DataType:
+    """Return the type of integers beyond int64; floats would lose digits."""
+    numbers = [value for value in values if value is not None]
+    return DataType.uint64() if min(numbers) >= 0 and max(numbers) < 2**64 else DataType.python()
+
+
+def _known(dtype: DataType) -> DataType | None:
+    return None if dtype.is_python() else dtype
+
+
+def _merged(dtypes: Sequence[DataType | None]) -> DataType | None:
+    known = [dtype for dtype in dtypes if dtype is not None]
+    return _known(merged_dtype(known)) if len(known) == len(dtypes) else None

@@ -26,6 +26,14 @@ def _constructor(arrow_type: pa.DataType, doc: str) -> staticmethod[[], DataType
     return staticmethod(make)
 
 
+def _predicate(test: Callable[[pa.DataType], Any]) -> Callable[[DataType], bool]:
+    return lambda dtype: bool(test(dtype.arrow))
+
+
+def _class_predicate(arrow_class: type) -> Callable[[DataType], bool]:
+    return lambda dtype: isinstance(dtype.arrow, arrow_class)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class DataType:
     """The type of a column. Two are equal when they describe the same values; ``arrow`` is the Arrow type beneath.
@@ -198,79 +206,44 @@ class DataType:
 
     # --- predicates ---------------------------------------------------------------------------------------------
 
-    def is_null(self) -> builtins.bool:
-        return bool(pt.is_null(self.arrow))
-
-    def is_boolean(self) -> builtins.bool:
-        return bool(pt.is_boolean(self.arrow))
-
-    def is_integer(self) -> builtins.bool:
-        return bool(pt.is_integer(self.arrow))
-
-    def is_float(self) -> builtins.bool:
-        return bool(pt.is_floating(self.arrow))
-
-    def is_decimal(self) -> builtins.bool:
-        return bool(pt.is_decimal(self.arrow))
+    is_null = _predicate(pt.is_null)
+    is_boolean = _predicate(pt.is_boolean)
+    is_integer = _predicate(pt.is_integer)
+    is_float = _predicate(pt.is_floating)
+    is_decimal = _predicate(pt.is_decimal)
+    is_string = _predicate(pt.is_string)
+    is_date = _predicate(pt.is_date)
+    is_time = _predicate(pt.is_time)
+    is_timestamp = _predicate(pt.is_timestamp)
+    is_duration = _predicate(pt.is_duration)
+    is_fixed_size_list = _predicate(pt.is_fixed_size_list)
+    is_struct = _predicate(pt.is_struct)
+    is_map = _predicate(pt.is_map)
+    is_embedding = _class_predicate(EmbeddingType)
+    is_tensor = _class_predicate(TensorType)
+    is_image = _class_predicate(ImageType)
+    is_file = _class_predicate(FileType)
+    is_python = _class_predicate(PythonType)
 
     def is_numeric(self) -> builtins.bool:
         """Check whether it holds integers, floats or decimals; booleans are not numbers."""
         return self.is_integer() or self.is_float() or self.is_decimal()
 
-    def is_string(self) -> builtins.bool:
-        return bool(pt.is_string(self.arrow))
-
     def is_binary(self) -> builtins.bool:
         """Check whether it holds bytes, of any length or of one."""
         return bool(pt.is_binary(self.arrow) or pt.is_fixed_size_binary(self.arrow))
-
-    def is_date(self) -> builtins.bool:
-        return bool(pt.is_date(self.arrow))
-
-    def is_time(self) -> builtins.bool:
-        return bool(pt.is_time(self.arrow))
-
-    def is_timestamp(self) -> builtins.bool:
-        return bool(pt.is_timestamp(self.arrow))
-
-    def is_duration(self) -> builtins.bool:
-        return bool(pt.is_duration(self.arrow))
 
     def is_temporal(self) -> builtins.bool:
         """Check whether it holds dates, times, timestamps or durations."""
         return self.is_date() or self.is_time() or self.is_timestamp() or self.is_duration()
 
-    def is_fixed_size_list(self) -> builtins.bool:
-        return bool(pt.is_fixed_size_list(self.arrow))
-
     def is_list(self) -> builtins.bool:
         """Check whether it holds lists, of any length or of one."""
         return bool(pt.is_list(self.arrow)) or self.is_fixed_size_list()
 
-    def is_struct(self) -> builtins.bool:
-        return bool(pt.is_struct(self.arrow))
-
-    def is_map(self) -> builtins.bool:
-        return bool(pt.is_map(self.arrow))
-
     def is_nested(self) -> builtins.bool:
         """Check whether it holds lists, structs or maps."""
         return self.is_list() or self.is_struct() or self.is_map()
-
-    def is_embedding(self) -> builtins.bool:
-        return isinstance(self.arrow, EmbeddingType)
-
-    def is_tensor(self) -> builtins.bool:
-        return isinstance(self.arrow, TensorType)
-
-    def is_image(self) -> builtins.bool:
-        return isinstance(self.arrow, ImageType)
-
-    def is_file(self) -> builtins.bool:
-        return isinstance(self.arrow, FileType)
-
-    def is_python(self) -> builtins.bool:
-        return isinstance(self.arrow, PythonType)
 
     def is_extension(self) -> builtins.bool:
         """Check whether it is an embedding, tensor, image, file or Python object."""

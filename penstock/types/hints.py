@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections.abc
 import dataclasses
 import datetime
 import decimal
@@ -11,6 +10,8 @@ import os
 import types
 import typing
 import uuid
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, MutableSequence, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -47,24 +48,7 @@ _PYDANTIC: dict[str, DataType] = {
     "EmailStr": DataType.string(),
 }
 
-_LISTS = (
-    list,
-    set,
-    frozenset,
-    collections.deque,
-    collections.abc.Sequence,
-    collections.abc.MutableSequence,
-    collections.abc.Collection,
-    collections.abc.Iterable,
-    collections.abc.Set,
-)
-_MAPS = (
-    dict,
-    collections.abc.Mapping,
-    collections.abc.MutableMapping,
-    collections.defaultdict,
-    collections.OrderedDict,
-)
+_LISTS = (list, set, frozenset, deque, Sequence, MutableSequence, Collection, Iterable, Set)
 
 
 def dtype_from_hint(hint: Any, _seen: tuple[Any, ...] = ()) -> DataType:
@@ -154,15 +138,13 @@ def _from_generic(origin: Any, args: tuple[Any, ...], seen: tuple[Any, ...]) -> 
         return DataType.struct({str(i): dtype_from_hint(arg, seen) for i, arg in enumerate(args)})
     if origin is np.ndarray:
         return _from_ndarray(args)
-    if origin in _LISTS and len(args) == 1:
-        return DataType.list(dtype_from_hint(args[0], seen))
-    if origin in _MAPS and len(args) == 2:
+    if not isinstance(origin, type):
+        return DataType.python()
+    if issubclass(origin, Mapping) and len(args) == 2:
         key, value = (dtype_from_hint(arg, seen) for arg in args)
         # Arrow has no order or equality for pickled keys.
         return DataType.python() if key.is_python() or key.is_null() else DataType.map(key, value)
-    if isinstance(origin, type):
-        return _from_class(origin, seen)
-    return DataType.python()
+    return DataType.list(dtype_from_hint(args[0], seen)) if origin in _LISTS else _from_class(origin, seen)
 
 
 def _from_ndarray(args: tuple[Any, ...]) -> DataType:

@@ -1,9 +1,10 @@
-"""``Series``: one named column of values, the argument of batch functions."""
+"""``Series`` and ``PartialColumn``: the arguments and the results of batch functions."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -144,3 +145,14 @@ class Series:
     def __repr__(self) -> str:
         rows = ", ".join(repr(value) for value in self[:8].to_pylist()) + (", ..." if len(self) > 8 else "")
         return f"Series({self._name!r}, {self.dtype}, {len(self)} rows: [{rows}])"
+
+
+@dataclass(frozen=True, slots=True)
+class PartialColumn:
+    """The result of a batch function that knows its failed rows: ``failures`` by row, where ``values`` is null.
+
+    The engine raises or records them like failures of row functions, so nothing is computed twice.
+    """
+
+    values: pa.Array
+    failures: Mapping[int, Exception]

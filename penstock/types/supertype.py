@@ -6,12 +6,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pt
 
 from penstock.types.datatype import DataType
-
-_UNITS = ("s", "ms", "us", "ns")
-_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
 def supertype(a: DataType, b: DataType) -> DataType | None:
@@ -64,43 +60,29 @@ def is_number(dtype: DataType) -> bool:
 
 
 def _numeric(a: DataType, b: DataType) -> DataType | None:
-    if a.is_decimal() or b.is_decimal():
-        return _decimal(a, b)
-    # NumPy has the same rules: a float holds every integer of at most half its width.
-    return DataType(pa.from_numpy_dtype(np.promote_types(*(dtype.arrow.to_pandas_dtype() for dtype in (a, b)))))
-
-
-def _decimal(a: DataType, b: DataType) -> DataType | None:
+    if not a.is_decimal() and not b.is_decimal():
+        # NumPy has the same rules: a float holds every integer of at most half its width.
+        return DataType(pa.from_numpy_dtype(np.promote_types(*(dtype.arrow.to_pandas_dtype() for dtype in (a, b)))))
     if a.is_float() or b.is_float():
         return DataType.float64()
     if a.is_boolean() or b.is_boolean():
         return b if a.is_boolean() else a
-    digits, scales = [], []
-    for dtype in (a, b):
-        scale = dtype.arrow.scale if dtype.is_decimal() else 0
-        precision = dtype.arrow.precision if dtype.is_decimal() else _INTEGER_DIGITS[dtype.arrow.bit_width]
-        digits.append(precision - scale)
-        scales.append(scale)
-    precision, scale = max(digits) + max(scales), max(scales)
-    if precision > 76:
-        return None
-    is_wide = precision > 38 or any(pt.is_decimal256(dtype.arrow) for dtype in (a, b))
-    return DataType(pa.decimal256(precision, scale) if is_wide else pa.decimal128(precision, scale))
+    return _by_arrow(a, b)
 
 
 def _temporal(a: DataType, b: DataType) -> DataType | None:
     if a.is_date() and b.is_timestamp():
         return b
-    if a.is_timestamp() and b.is_date():
-        return a
-    if a.is_date() or b.is_date():
+    return a if a.is_timestamp() and b.is_date() else _by_arrow(a, b)
+
+
+def _by_arrow(a: DataType, b: DataType) -> DataType | None:
+    """Return the type to which Arrow promotes decimals of several precisions and times of several units."""
+    schemas = [pa.schema([("x", dtype.arrow)]) for dtype in (a, b)]
+    try:
+        return DataType(pa.unify_schemas(schemas, promote_options="permissive").field("x").type)
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
         return None
-    unit = max(a.unit, b.unit, key=_UNITS.index)
-    if a.is_timestamp() and b.is_timestamp():
-        return DataType.timestamp(unit, a.timezone) if a.timezone == b.timezone else None
-    if a.is_time() and b.is_time():
-        return DataType.time(unit)
-    return DataType.duration(unit) if a.is_duration() and b.is_duration() else None
 
 
 def _struct(a: DataType, b: DataType) -> DataType | None:
