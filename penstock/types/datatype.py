@@ -27,11 +27,11 @@ def _constructor(arrow_type: pa.DataType, doc: str) -> staticmethod[[], DataType
 
 
 def _predicate(test: Callable[[pa.DataType], Any]) -> Callable[[DataType], bool]:
-    return lambda dtype: bool(test(dtype.arrow))
+    return lambda self: bool(test(self.arrow))
 
 
 def _class_predicate(arrow_class: type) -> Callable[[DataType], bool]:
-    return lambda dtype: isinstance(dtype.arrow, arrow_class)
+    return lambda self: isinstance(self.arrow, arrow_class)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
