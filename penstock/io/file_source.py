@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.conform import ColumnMismatchError, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
-from penstock.io.file_versions import file_versions
-from penstock.io.files import DataFile, Paths, find_files
+from penstock.io.files import DataFile, Paths, file_versions, find_files
 from penstock.io.hive import partition_scalar, partition_type, partition_values
 from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.protocols import ReadRequest

@@ -1,13 +1,15 @@
-"""Find the files that a path, a list, a pattern or a folder stands for, in a fixed order."""
+"""Find the files that a path, a list, a pattern or a folder stands for, in a fixed order, and their versions."""
 
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
+UNKNOWN = "unknown version"
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
 _WEB = ("http", "https")
 _MAGIC = re.compile(r"[*?\[]")
@@ -273,7 +276,7 @@ def _expand_below(filesystem: Any, folder: str, segments: list[str]) -> Iterator
 
 
 def _not_found(storage: Storage, filesystem: Any, name: str, path: str, is_empty_folder: bool) -> str:
-    """Return the message for a missing path, with the most similar name or the last folder that exists."""
+    """Return the message for a missing path, with the most similar name in its folder."""
     if is_empty_folder:
         return f"Folder {name!r} holds no files (names that begin with '_' or '.' are skipped)."
     is_pattern = bool(_MAGIC.search(path)) and not storage.is_web
@@ -281,17 +284,41 @@ def _not_found(storage: Storage, filesystem: Any, name: str, path: str, is_empty
     if storage.is_web:
         return f"{what}; a web server lists no files, so name each file."
     try:
-        return what + _nearest(storage, filesystem, path)
+        siblings = [info.base_name for info in _children(filesystem, posixpath.dirname(path))]
     except (OSError, ValueError):  # a store without folders above those with data, such as the Hugging Face hub
-        return f"{what}."
+        siblings = []
+    return f"{what}.{did_you_mean(posixpath.basename(path), siblings)}"
 
 
-def _nearest(storage: Storage, filesystem: Any, path: str) -> str:
-    parent, missing = posixpath.dirname(path), posixpath.basename(path)
-    while parent.strip("/") and (_MAGIC.search(parent) or not _is_folder(filesystem.get_file_info(parent))):
-        parent, missing = posixpath.dirname(parent), posixpath.basename(parent)
-    siblings = [info.base_name for info in _children(filesystem, parent)]
-    if hint := did_you_mean(missing, siblings):
-        nearest = next(sibling for sibling in siblings if hint == f" Did you mean {sibling!r}?")
-        return f". Did you mean {storage.shown(posixpath.join(parent, nearest))!r}?"
-    return f"; the folder {storage.shown(parent or '/')!r} exists and holds {len(siblings)} entries."
+def version_of(file: DataFile) -> str:
+    """Return a text that changes with the content of a file; a local file is inspected now.
+
+    >>> path = getfixture("tmp_path") / "a.txt"
+    >>> _ = path.write_text("hello")
+    >>> os.utime(path, ns=(0, 1_500_000_000))
+    >>> version_of(find_files(path)[0])
+    '5 bytes, modified 1970-01-01 00:00:01.500000000'
+    """
+    if not file.storage.is_local:
+        return file.version or UNKNOWN
+    try:
+        found = os.stat(file.path)
+    except OSError:
+        return "missing"
+    return f"{found.st_size} bytes, modified {_time(found.st_mtime_ns)}"
+
+
+def _time(nanoseconds: int) -> str:
+    seconds, rest = divmod(nanoseconds, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d}"
+
+
+def file_versions(files: Iterable[DataFile]) -> dict[str, str]:
+    """Return the version of each file by its name without secrets."""
+    return {str(file): version_of(file) for file in files}
+
+
+def group_origin(files: Sequence[DataFile]) -> tuple[str, str]:
+    """Return the origin of a task that reads several files; it changes with any of them."""
+    versions = "\n".join(f"{file}\t{version_of(file)}" for file in files)
+    return str(files[0]), f"{len(files)} files, {hashlib.sha256(versions.encode()).hexdigest()[:16]}"

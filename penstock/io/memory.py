@@ -1,4 +1,4 @@
-"""Rows in memory, or read back one batch at a time."""
+"""Rows in memory, or read back one batch at a time, and ranges of integers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
-from penstock.io.batches import split_batch
-from penstock.io.file_versions import content_version, file_versions
-from penstock.io.files import DataFile
+from penstock.errors import InvalidArgumentError
+from penstock.io.batches import BATCH_ROWS, TASK_ROWS, split_batch
+from penstock.io.files import DataFile, file_versions
 from penstock.protocols import ReadRequest
-from penstock.types import Schema, normalize_batch
+from penstock.types import DataType, Field, Schema, normalize_batch
+from penstock.types.content import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
+from penstock.types.plain import arrow_numbers
+
+ID = "id"  # the column of a range
 
 
 class StoredBatch(Protocol):
@@ -86,9 +91,6 @@ class MemorySource:
         version = content_version(map(_read, self._parts), self._schema.to_arrow())
         return {self.name: version, **file_versions(self._files)}
 
-    def options(self) -> Mapping[str, Any]:
-        return {}
-
     def read_tasks(self, request: ReadRequest) -> Iterator[MemoryTask]:
         first = 0
         for part in self._parts:
@@ -110,3 +112,58 @@ def _pieces(part: pa.RecordBatch | StoredBatch) -> Iterator[pa.RecordBatch | Sto
 
 def _read(part: pa.RecordBatch | StoredBatch) -> pa.RecordBatch:
     return part if isinstance(part, pa.RecordBatch) else part.read()
+
+
+def content_version(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> str:
+    """Return the number of rows in memory and a digest of them as they are cut into batches."""
+    hashed = ContentHash()
+    hashed.add_all([pa.array(schema.names, pa.string())])
+    num_rows = 0
+    for batch in batches:
+        num_rows += batch.num_rows
+        hashed.add_all(batch.columns)
+    return f"{num_rows} rows, digest {hashed.digest().hex()[:32]}"
+
+
+class RangeTask:
+    """A part of a range of integers."""
+
+    def __init__(self, numbers: range, columns: tuple[str, ...]) -> None:
+        self.numbers = numbers
+        self.columns = columns
+        self.num_rows: int | None = len(numbers)
+        self.nbytes: int | None = 8 * len(numbers)
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        return "range", repr(self.numbers)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        for offset in range(0, len(self.numbers), BATCH_ROWS):
+            part = self.numbers[offset : offset + BATCH_ROWS]
+            array = arrow_numbers(np.arange(part.start, part.stop, part.step, dtype=np.int64))
+            yield pa.record_batch([array], [ID]).select(list(self.columns))
+
+
+class RangeSource:
+    """A ``Source`` of the numbers of a Python ``range``, in the column ``id``."""
+
+    can_filter = False
+
+    def __init__(self, numbers: range) -> None:
+        if numbers and not (min(numbers[0], numbers[-1]) >= -(2**63) and max(numbers[0], numbers[-1]) < 2**63):
+            raise InvalidArgumentError(f"{numbers} does not fit 64-bit integers.")
+        self.name = str(numbers)
+        self._numbers = numbers
+
+    def schema(self) -> Schema:
+        return Schema([Field(ID, DataType.int64())])
+
+    def versions(self) -> Mapping[str, str]:
+        return {"range": self.name}
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[RangeTask]:
+        numbers = self._numbers if request.limit is None else self._numbers[: request.limit]
+        columns = (ID,) if request.columns is None else request.columns
+        for offset in range(0, len(numbers), TASK_ROWS):
+            yield RangeTask(numbers[offset : offset + TASK_ROWS], columns)

@@ -6,14 +6,17 @@ point elsewhere between the check and the use.
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import functools
 import ipaddress
+import logging
+import random
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, StoreUnavailableError
@@ -21,10 +24,8 @@ from penstock.storage.access import ANYTHING, Access
 from penstock.storage.limits import DownloadLimits
 from penstock.storage.loop import at_end, wait_for
 from penstock.storage.options import check_known, scrubbed
-from penstock.storage.ranges import RangeFile, ReadRanges, buffered
-from penstock.storage.retry import with_retries
-from penstock.storage.urls import redacted, without_fragment
-from penstock.storage.versions import ANY_VERSION, Version
+from penstock.storage.ranges import ANY_VERSION, RangeFile, ReadRanges, Version, buffered
+from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:
     import aiohttp
@@ -33,6 +34,13 @@ MAX_REDIRECTS = 10
 CONNECT_S = 10.0
 READ_S = 60.0  # between two parts of an answer
 CHUNK_NBYTES = 256 * 1024
+MAX_RETRIES = 4
+FIRST_DELAY_S = 0.1
+MAX_DELAY_S = 10.0
+
+log = logging.getLogger("penstock.storage")
+
+Result = TypeVar("Result")
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
@@ -52,11 +60,7 @@ class HttpClient:
 
     async def read_range(self, url: str, start: int, end: int, known: Version = ANY_VERSION) -> tuple[bytes, Version]:
         """Return a range of the content and its version, which must not differ from ``known``."""
-        content = bytearray()
-        while len(content) < end - start:  # a server may send fewer bytes than requested
-            part, known = await with_retries(functools.partial(self._read_part, url, start + len(content), end, known))
-            content += part
-        return bytes(content), known
+        return await with_retries(functools.partial(self._read_range, url, start, end, known))
 
     async def info(self, url: str) -> tuple[Version, bool]:
         """Return the version of a file, and whether the server serves ranges."""
@@ -88,27 +92,21 @@ class HttpClient:
                     reservation.grow(len(content))
                 return bytes(content)
 
-    async def _read_part(self, url: str, start: int, end: int, known: Version) -> tuple[bytes, Version]:
-        """Return the bytes from ``start``, at least one and none from ``end`` on."""
-        shown = redacted(url)
+    async def _read_range(self, url: str, start: int, end: int, known: Version) -> tuple[bytes, Version]:
         async with self._response(url, {"Range": f"bytes={start}-{end - 1}"}, (416,)) as response:
             content = await response.read()
         answered = response.headers.get("Content-Range", "")
+        total = answered.rpartition("/")[2]
+        size = len(content) if response.status == 200 else int(total) if total.isdecimal() else None
+        known = known.checked(Version.of_headers(response.headers, size), redacted(url))
         if response.status == 200:  # the server ignores the range and sends the whole file
-            known = known.checked(Version.of_headers(response.headers, len(content)), shown)
             content = content[start:end]
-        else:
-            total = answered.rpartition("/")[2]
-            known = known.checked(
-                Version.of_headers(response.headers, int(total) if total.isdecimal() else None), shown
-            )
-            expected = f"bytes {start}-{start + len(content) - 1}/"
-            if response.status != 206 or not answered.startswith(expected) or len(content) > end - start:
-                content = b""
-        if not content:
+        elif not answered.startswith(f"bytes {start}-{end - 1}/"):
+            content = b""
+        if len(content) != end - start:
             raise StoreUnavailableError(
-                f"Cannot read {shown!r}: asked for bytes {start} to {end - 1}, the server answers {response.status} "
-                f"with {answered or 'no range'!r}."
+                f"Cannot read {redacted(url)!r}: asked for bytes {start} to {end - 1}, the server answers "
+                f"{response.status} with {answered or 'no range'!r}."
             )
         return content, known
 
@@ -173,7 +171,7 @@ class HttpClient:
 def _next_url(url: str, target: str, location: str) -> str:
     """Return the target of a redirect from ``target``; ``url`` is the first one."""
     try:
-        return without_fragment(urljoin(target, location))
+        return urlsplit(urljoin(target, location))._replace(fragment="").geturl()
     except ValueError:  # such as brackets without an IPv6 address in them
         raise _not_a_url(url, location) from None
 
@@ -252,6 +250,32 @@ def retry_after_s(header: str | None, now: float) -> float | None:
     with suppress(ValueError, TypeError):
         return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - now)
     return None
+
+
+def delay_s(attempt: int, draw: float) -> float:
+    """Return the seconds before retry number ``attempt`` (from 1); ``draw`` is random in [0, 1).
+
+    >>> delay_s(1, 0.0), delay_s(3, 0.0), delay_s(99, 0.0)
+    (0.05, 0.2, 5.0)
+    """
+    full: float = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
+    return full * (0.5 + draw / 2)
+
+
+async def with_retries(call: Callable[[], Awaitable[Result]], max_retries: int = MAX_RETRIES) -> Result:
+    """Return the result of ``call``; retry after StoreUnavailableError, with growing delays or the server's own."""
+    attempt = 0
+    while True:
+        try:
+            return await call()
+        except StoreUnavailableError as exc:
+            attempt += 1
+            if attempt > max_retries:
+                raise
+            asked = exc.retry_after_s
+            wait_s = delay_s(attempt, random.random()) if asked is None else min(asked, MAX_DELAY_S)
+            log.debug("retry %d of %d in %.1f s: %s", attempt, max_retries, wait_s, exc)
+        await asyncio.sleep(wait_s)
 
 
 class HttpStore:

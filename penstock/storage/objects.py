@@ -20,10 +20,9 @@ from penstock.errors import (
 )
 from penstock.storage.limits import DownloadLimits
 from penstock.storage.loop import wait_for
-from penstock.storage.options import client_arguments, endpoint_of, scrubbed, secrets_of, unknown_option
-from penstock.storage.ranges import RangeFile, ReadRanges, buffered
+from penstock.storage.options import check_known, client_arguments, endpoint_of, scrubbed, secrets_of
+from penstock.storage.ranges import RangeFile, ReadRanges, Version, buffered
 from penstock.storage.urls import KINDS
-from penstock.storage.versions import Version
 
 MAX_RETRIES = 4
 RETRY_TIMEOUT = timedelta(seconds=60)
@@ -252,9 +251,9 @@ def _make_client(kind: str, root: str, options: Mapping[str, Any], secrets: tupl
         return store.from_url(  # type: ignore[call-overload]
             root, config=config, client_options=client, retry_config=retry, **_credentials(kind, config)
         )
-    except exceptions.UnknownConfigurationKeyError:
-        raise InvalidArgumentError(unknown_option(kind, config)) from None
     except (exceptions.BaseError, ValueError, TypeError) as exc:
+        if isinstance(exc, exceptions.UnknownConfigurationKeyError):
+            check_known(options, (kind,))
         message = scrubbed(str(exc).partition("\n")[0], secrets)
         raise InvalidArgumentError(f"storage_options for {root}: {message}") from None
 

@@ -39,30 +39,12 @@ _CLIENT_OPTIONS = (
 )
 _PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_storage_"}
 _OTHER_NAMES = {
-    "s3": (
-        *("region", "default_region", "virtual_hosted_style_request", "request_payer", "role_arn", "role_session_name"),
-        *("server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "sse_customer_key_base64"),
-        *("web_identity_token_file", "endpoint_url_sts", "imdsv1_fallback", "metadata_endpoint", "unsigned_payload"),
-        *("checksum_algorithm", "conditional_put", "copy_if_not_exists", "disable_tagging", "s3_express"),
-        *("container_credentials_relative_uri", "container_credentials_full_uri", "container_authorization_token_file"),
-    ),
+    "s3": ("region", "virtual_hosted_style_request", "request_payer", "server_side_encryption", "sse_kms_key_id"),
     "gs": ("service_account", "service_account_path", "application_credentials"),
-    "az": (
-        *("client_id", "client_secret", "tenant_id", "authority_id", "authority_host", "token", "bearer_token"),
-        *("access_key", "master_key", "use_emulator", "use_azure_cli", "use_fabric_endpoint", "msi_endpoint"),
-        *("msi_resource_id", "object_id", "federated_token_file", "disable_tagging"),
-    ),
+    "az": ("client_id", "client_secret", "tenant_id", "token", "bearer_token", "access_key", "use_azure_cli"),
+    "hf": ("token", "endpoint", "block_size", "revision", "expand_info", "use_listings_cache", "skip_instance_cache"),
+    "web": ("headers",),
 }
-_HUB_OPTIONS = (
-    "token",
-    "endpoint",
-    "block_size",
-    "revision",
-    "expand_info",
-    "use_listings_cache",
-    "skip_instance_cache",
-)
-_NESTED = ("client_options", "retry_config")
 _NOT_SECRET = (
     *("anon", "skip_signature", "allow_http", "connect_timeout", "read_timeout", "timeout", "pool_idle_timeout"),
     *("pool_max_idle_per_host", "user_agent", "max_retries", "retry_timeout"),
@@ -81,20 +63,13 @@ def client_arguments(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     >>> client_arguments("s3", {"key": "me", "endpoint_url": "http://localhost:9000"})["config"]
     {'access_key_id': 'me', 'endpoint': 'http://localhost:9000'}
     """
-    names = _NAMES[kind]
-    config: dict[str, Any] = {}
-    client: dict[str, Any] = dict(options.get("client_options") or {})
-    retry: dict[str, Any] = dict(options.get("retry_config") or {})
+    arguments: dict[str, dict[str, Any]] = {"config": {}, "client_options": {}, "retry_config": {}}
     for name, value in options.items():
-        if value is None or name in ("client_options", "retry_config"):
-            continue
-        if name in _CLIENT_OPTIONS:
-            client[name] = value
-        elif name in _RETRY_OPTIONS:
-            retry[name] = value
-        else:
-            config[names.get(name, name)] = value
-    return {"config": config, "client_options": client, "retry_config": retry}
+        if value is not None:
+            is_client, is_retry = name in _CLIENT_OPTIONS, name in _RETRY_OPTIONS
+            group = "client_options" if is_client else "retry_config" if is_retry else "config"
+            arguments[group][_NAMES[kind].get(name, name)] = value
+    return arguments
 
 
 def library_options(uri: str, options: Mapping[str, Any] | None) -> dict[str, str] | None:
@@ -131,21 +106,11 @@ def endpoint_of(kind: str, config: Mapping[str, Any]) -> str:
     return next((os.environ[name] for name in _ENDPOINTS.get(kind, ()) if os.environ.get(name)), "")
 
 
-def unknown_option(kind: str, config: Mapping[str, Any]) -> str:
-    """Return the message for a name in ``config`` that the client does not know."""
-    known = sorted(_names_of(kind))
-    odd = [name for name in config if name.lower().removeprefix(_PREFIXES[kind]) not in known] or list(config)
-    return f"storage_options: {odd[0]!r} is not known; known: {', '.join(known)}.{did_you_mean(odd[0], known)}"
-
-
 def _names_of(kind: str) -> set[str]:
-    """Return the names of options of ``s3``, ``gs``, ``az``, ``hf`` or ``web``."""
+    """Return the names of options of ``s3``, ``gs``, ``az``, ``hf`` or ``web``; there are more with a prefix."""
     if kind not in _NAMES:
-        return set(_HUB_OPTIONS) if kind == "hf" else {"headers"}
-    return {*_NAMES[kind], *_NAMES[kind].values(), *_CLIENT_OPTIONS, *_RETRY_OPTIONS, *_NESTED, *_OTHER_NAMES[kind]}
-
-
-_KINDS = (*_NAMES, "hf", "web")
+        return set(_OTHER_NAMES[kind])
+    return {*_NAMES[kind], *_NAMES[kind].values(), *_CLIENT_OPTIONS, *_RETRY_OPTIONS, *_OTHER_NAMES[kind]}
 
 
 def _is_option(kind: str, name: str) -> bool:
@@ -153,17 +118,18 @@ def _is_option(kind: str, name: str) -> bool:
     return lowered in _names_of(kind) or bool(brand and lowered.startswith(f"{brand}_"))
 
 
-def check_known(options: Mapping[str, Any] | None, *, is_final: bool = True) -> None:
-    """Refuse options that no store has. A column may mix stores, so the options of any store pass.
+def check_known(
+    options: Mapping[str, Any] | None, kinds: Iterable[str] = tuple(_OTHER_NAMES), *, is_final: bool = True
+) -> None:
+    """Refuse options that no store of ``kinds`` has. A column may mix stores, so by default those of any store pass.
 
     With ``is_final=False``, for paths that are not known yet, refuse only a likely misspelling: another name may be an
     option of an fsspec protocol.
     """
     for name in map(str, options or {}):
-        if any(_is_option(kind, name) for kind in _KINDS):
+        if any(_is_option(kind, name) for kind in kinds):
             continue
-        known = sorted({name for kind in _KINDS for name in _names_of(kind)})
-        hint = did_you_mean(name, known)
+        hint = did_you_mean(name, sorted({name for kind in kinds for name in _names_of(kind)}))
         if hint or is_final:
             raise InvalidArgumentError(
                 f"storage_options: {name!r} is not known.{hint} docs/FILES.md lists the options."
@@ -180,7 +146,7 @@ def kinds_for(options: Mapping[str, Any]) -> list[str]:
     """
     check_known(options)
     names = [str(name) for name in options]
-    found = [kind for kind in (*_NAMES, "hf") if all(_is_option(kind, name) for name in names)]
+    found = [kind for kind in _OTHER_NAMES if kind != "web" and all(_is_option(kind, name) for name in names)]
     if not found:
         raise InvalidArgumentError(f"storage_options: no store has all of {', '.join(map(repr, names))}.")
     if len(found) > 1 and not all(name.lower() in _NOT_SECRET for name in names):

@@ -14,9 +14,8 @@ from penstock.storage.access import ANYTHING, Access, configured_access
 from penstock.storage.limits import DownloadLimits
 from penstock.storage.objects import ObjectStore
 from penstock.storage.options import check_known, environment, shared_options_for
-from penstock.storage.ranges import RangeFile
+from penstock.storage.ranges import RangeFile, Version
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
-from penstock.storage.versions import Version
 
 
 class Store(Protocol):

@@ -56,10 +56,3 @@ def redacted(text: str) -> str:
     if "://" not in text:
         return text
     return _SECRET.sub(r"\1***", _USERINFO.sub(r"\1***@", text))
-
-
-def without_fragment(url: str) -> str:
-    """Return a web URL as the client sends it to the server."""
-    from urllib.parse import urlsplit, urlunsplit
-
-    return urlunsplit(urlsplit(url)._replace(fragment=""))

@@ -104,9 +104,8 @@ def test_a_protocol_nobody_knows_is_refused() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("b.cvs", r"Path '.*/b\.cvs' does not exist\. Did you mean '.*/b\.csv'\?"),
-        ("subb/c.csv", r"Did you mean '.*/sub'\?"),
-        ("zzzz/x.csv", r"the folder '.*' exists and holds \d+ entries"),
+        ("b.cvs", r"Path '.*/b\.cvs' does not exist\. Did you mean 'b\.csv'\?"),
+        ("subb/c.csv", r"Path '.*/subb/c\.csv' does not exist\.$"),
         ("*.parquet", r"No file matches '.*/\*\.parquet'"),
     ],
 )

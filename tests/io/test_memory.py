@@ -7,8 +7,7 @@ import pytest
 
 from penstock.errors import InvalidArgumentError
 from penstock.io.batches import BATCH_NBYTES, BATCH_ROWS, TASK_ROWS
-from penstock.io.memory import MemorySource
-from penstock.io.ranges import RangeSource
+from penstock.io.memory import MemorySource, RangeSource
 from penstock.protocols import ReadRequest, Source
 from tests.io.helpers import read_rows, read_table
 

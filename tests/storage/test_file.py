@@ -90,9 +90,8 @@ def test_a_file_on_a_web_server(web: Web, how: str) -> None:
     assert not ps.File(f"{web.url}/{how}/no").exists()
 
 
-@pytest.mark.parametrize("how", ["less", "other1"])
-def test_what_a_server_sends_too_little_of_is_asked_for_again(web: Web, how: str) -> None:
-    file = ps.File(web.put("a.bin", CONTENT[:10_500], how))
+def test_another_range_than_requested_is_requested_again(web: Web) -> None:
+    file = ps.File(web.put("a.bin", CONTENT[:10_500], "other1"))
     with file.open() as content:
         assert content.read() == CONTENT[:10_500]
     with file.open(buffer_size=5000) as content:

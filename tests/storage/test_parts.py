@@ -14,10 +14,9 @@ from penstock.storage.access import Access, access_from, is_private
 from penstock.storage.limits import ByteBudget, DownloadLimits
 from penstock.storage.mime import sniff
 from penstock.storage.options import StorageOptions, client_arguments, scrubbed, secrets_of
-from penstock.storage.ranges import RangeFile, buffered, merged_ranges
+from penstock.storage.ranges import RangeFile, Version, buffered, merged_ranges
 from penstock.storage.stores import object_store
 from penstock.storage.urls import local_path, redacted
-from penstock.storage.versions import Version
 
 
 @pytest.mark.parametrize(

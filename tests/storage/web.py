@@ -28,8 +28,8 @@ class Web:
     ``/plain/x`` serves ranges, ``/whole/x`` does not, ``/nohead/x`` refuses HEAD, ``/chunked/x`` does not say how long
     the content is, ``/flaky/N/x`` fails N times, ``/busy/N/x`` the same with Retry-After: 0, ``/cut/x`` breaks off,
     ``/cut1/x`` breaks off the first time only, ``/hang/x`` answers when ``release`` is set, ``/status/N/x`` says N,
-    ``/to?url=...`` redirects, ``/loop`` redirects to itself, ``/less/x`` sends at most 1000 bytes of a range,
-    ``/other/x`` another range than the one it is asked for, ``/other1/x`` the first time only.
+    ``/to?url=...`` redirects, ``/loop`` redirects to itself, ``/other/x`` sends another range than
+    requested, ``/other1/x`` the first time only.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -92,8 +92,6 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted and how not in ("whole", "chunked"):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             start, end, status = int(first), min(int(last) + 1, len(content)), 206
-            if how == "less":
-                end = min(end, start + 1000)
             if how == "other" or (how == "other1" and self.server.web.failures[self.path] == 1):
                 start, end = start + 1, min(end + 1, len(content))
         body = content[start:end]

@@ -151,7 +151,7 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
     >>> ps.range(3).to_pydict(), ps.range(2, 10, 4).to_pydict()
     ({'id': [0, 1, 2]}, {'id': [2, 6]})
     """
-    from penstock.io.ranges import RangeSource
+    from penstock.io.memory import RangeSource
 
     for name, value in {"start": start, "end": 0 if end is None else end, "step": step}.items():
         if not hasattr(value, "__index__"):

@@ -14,8 +14,7 @@ from penstock.errors import CorruptFileError
 from penstock.io.batches import BATCH_NBYTES
 from penstock.io.file_format import reading
 from penstock.io.file_source import SkippedFiles
-from penstock.io.file_versions import file_versions, group_origin
-from penstock.io.files import DataFile, Paths, find_files
+from penstock.io.files import DataFile, Paths, file_versions, find_files, group_origin
 from penstock.io.writer import FileSink, file_sink
 from penstock.media.images.decoder import Found, ImageDecoder
 from penstock.media.images.encode import encoding_of

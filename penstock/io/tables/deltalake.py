@@ -67,9 +67,6 @@ class DeltaSource:
     def versions(self) -> Mapping[str, str]:
         return {self._uri: self._version}
 
-    def options(self) -> Mapping[str, Any]:
-        return {}
-
     def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
         return until_limit(self._tasks(request), request)
 

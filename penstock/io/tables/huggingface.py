@@ -19,8 +19,7 @@ from penstock.io.commit.output import new_run_id
 from penstock.io.extras import load_extra
 from penstock.io.file_format import FileFormat
 from penstock.io.file_source import FileSource
-from penstock.io.file_versions import UNKNOWN
-from penstock.io.files import find_files
+from penstock.io.files import UNKNOWN, find_files
 from penstock.io.formats.csv import CsvFormat
 from penstock.io.formats.json import JsonFormat
 from penstock.io.formats.parquet import ParquetFormat, parquet_sink
@@ -173,9 +172,6 @@ class DatasetSource:
         if fingerprint is None or self._num_rows is None:
             return {self.name: UNKNOWN}
         return {self.name: f"{self._num_rows} rows, fingerprint {fingerprint}"}
-
-    def options(self) -> Mapping[str, Any]:
-        return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[DatasetTask]:
         selection = Selection.of(request, self._schema)

@@ -75,9 +75,6 @@ class IcebergSource:
         number = self._snapshot_id if self._snapshot_id is not None or now is None else now.snapshot_id
         return {self._label: f"snapshot {number}"}
 
-    def options(self) -> Mapping[str, Any]:
-        return {}
-
     def read_tasks(self, request: ReadRequest) -> Iterator[IcebergTask]:
         return until_limit(self._tasks(request), request)
 

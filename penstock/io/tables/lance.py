@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, WriteError
-from penstock.io.batches import rows_per_batch
+from penstock.io.batches import BATCH_NBYTES, BATCH_ROWS
 from penstock.io.commit.output import new_run_id
 from penstock.io.conform import conform_rows
 from penstock.io.extras import load_extra
@@ -27,7 +26,6 @@ from penstock.types import Schema
 FRAGMENT_COLUMN = "fragment_id"
 NUM_VERSIONS_SEARCHED = 100  # for the commit of a killed run
 FRAGMENT_NBYTES = 64 * 2**20  # of rows that a writer collects before it writes a fragment
-_SAMPLE_ROWS = 100
 
 
 def _lance(feature: str) -> Any:
@@ -69,7 +67,6 @@ class LanceTask:
     table: LanceTable
     fragments: tuple[int, ...]
     selection: Selection
-    batch_rows: int
     num_rows: int | None
     nbytes: int | None = None
 
@@ -89,9 +86,9 @@ class LanceTask:
         columns = [name for name in names if name in dataset.schema.names]
         has_fragment_id = FRAGMENT_COLUMN in names and FRAGMENT_COLUMN not in columns
         predicate = None if has_fragment_id else self.selection.predicate
-        fragments = [dataset.get_fragment(number)]
         # Without any column, row ids count the rows.
-        options = {"batch_size": self.batch_rows, "fragments": fragments, "with_row_id": not columns}
+        options: dict[str, Any] = {"fragments": [dataset.get_fragment(number)], "with_row_id": not columns}
+        options |= {"batch_size": BATCH_ROWS, "batch_size_bytes": BATCH_NBYTES}
         if predicate is None and self.selection.predicate is None:
             options["limit"] = self.selection.limit
         try:
@@ -136,49 +133,30 @@ class LanceSource:
 
     def _tasks(self, request: ReadRequest) -> Iterator[LanceTask]:
         selection = Selection.of(request, self._schema)
-        batch_rows = self._batch_rows(selection)
         numbers, size = list(self._fragments), self.fragment_group_size or 1
         for start in range(0, len(numbers), size):
             group = tuple(numbers[start : start + size])
             num_rows = sum(self._fragments[number] for number in group)
-            yield LanceTask(self.table, group, selection, batch_rows, num_rows)
-
-    def _batch_rows(self, selection: Selection) -> int:
-        """Return the number of rows to read at a time, by the size of the first ones."""
-        dataset = self.table.open()
-        names = [name for name in selection.schema.names if name in dataset.schema.names]
-        if not names:
-            return rows_per_batch(1, 8)
-        sample = dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_table()
-        return rows_per_batch(max(sample.num_rows, 1), sample.nbytes)
+            yield LanceTask(self.table, group, selection, num_rows)
 
 
 def lance_source(
     uri: str | os.PathLike[str],
     *,
     version: int | str | None = None,
-    asof: datetime.datetime | datetime.date | str | None = None,
-    block_size: int | None = None,
-    index_cache_size: int | None = None,
-    metadata_cache_size_bytes: int | None = None,
-    default_scan_options: Mapping[str, Any] | None = None,
     fragment_group_size: int | None = None,
     include_fragment_id: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> LanceSource:
-    """Return the source for the user's arguments."""
+    """Return the source for the user's arguments; ``options`` go to ``lance.dataset``."""
     if fragment_group_size is not None and fragment_group_size < 1:
         raise InvalidArgumentError(f"fragment_group_size={fragment_group_size!r} must be at least 1.")
-    given = {
-        "asof": asof if version is None else None,
-        "block_size": block_size,
-        "index_cache_size": index_cache_size,
-        "metadata_cache_size_bytes": metadata_cache_size_bytes,
-        "default_scan_options": None if default_scan_options is None else dict(default_scan_options),
-        "storage_options": library_options(os.fspath(uri), storage_options),
-    }
-    options = {name: value for name, value in given.items() if value is not None}
-    return LanceSource(LanceTable(os.fspath(uri), version, options), fragment_group_size, include_fragment_id)
+    if version is not None:
+        options.pop("asof", None)
+    given = options | {"storage_options": library_options(os.fspath(uri), storage_options)}
+    known = {name: value for name, value in given.items() if value is not None}
+    return LanceSource(LanceTable(os.fspath(uri), version, known), fragment_group_size, include_fragment_id)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
 from penstock.io.extras import load_extra
-from penstock.io.file_versions import UNKNOWN
+from penstock.io.files import UNKNOWN
 from penstock.io.selection import Selection
 from penstock.protocols import ReadRequest
 from penstock.types import Schema
@@ -56,9 +56,6 @@ class RayDatasetSource:
 
     def versions(self) -> Mapping[str, str]:
         return {self.name: UNKNOWN}
-
-    def options(self) -> Mapping[str, Any]:
-        return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[BlockTask]:
         selection = Selection.of(request, self._schema)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
-from penstock.io.file_versions import UNKNOWN
+from penstock.io.files import UNKNOWN
 from penstock.plan.identity.code_keys import code_identity
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, to_arrow_array
@@ -65,9 +65,6 @@ class TorchSource:
         count = "" if self._num_rows is None else f"{self._num_rows} items, "
         version = UNKNOWN if found.opaque else f"digest {found.digest.hex()}"
         return {type(self._dataset).__name__: f"{count}{version}"}
-
-    def options(self) -> Mapping[str, Any]:
-        return {}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[TorchTask]:
         if self._num_rows is None:

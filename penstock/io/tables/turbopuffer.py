@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, StoreUnavailableError, WriteError
 from penstock.io.formats.json import json_texts
-from penstock.storage.http import retry_after_s
+from penstock.storage.http import retry_after_s, with_retries
 from penstock.storage.loop import wait_for
-from penstock.storage.retry import with_retries
 from penstock.types import Schema
 from penstock.types.plain import arrow_array
 
@@ -158,10 +157,9 @@ class TurbopufferWriter:
             raise WriteError(f"write_turbopuffer: column {self._sink.id_column!r} has nulls; every row needs an id.")
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             if not _is_finite(column):
-                row = next(row for row in range(len(column)) if not _is_finite(column.slice(row, 1)))
                 raise WriteError(
-                    f"write_turbopuffer: column {name!r} of the row with the id {renamed.column('id')[row].as_py()!r} "
-                    "holds NaN or an infinity, which JSON cannot hold; replace it, or leave the row out."
+                    f"write_turbopuffer: column {name!r} holds NaN or an infinity, which JSON cannot hold; "
+                    "replace it, or leave out its row."
                 )
         return list(renamed.to_pylist())
 
@@ -239,25 +237,20 @@ def _pieces(rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
 def _has_bytes(dtype: pa.DataType) -> bool:
     if isinstance(dtype, pa.BaseExtensionType):
         return False  # sent as lists, or as JSON text
-    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
+    if pa.types.is_list(dtype) or pa.types.is_fixed_size_list(dtype):
         return _has_bytes(dtype.value_type)
-    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
+    return bool(pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
 
 
 def _is_finite(column: pa.Array) -> bool:
-    """Return whether all numbers in a column are finite, at any depth."""
+    """Return whether all numbers of a column of numbers or vectors are finite."""
     import pyarrow.compute as pc
 
-    dtype = column.type
-    if isinstance(dtype, pa.BaseExtensionType):
-        return _is_finite(column.storage)
-    if pa.types.is_struct(dtype):
-        return all(map(_is_finite, column.flatten()))
-    if pa.types.is_map(dtype):
-        return _is_finite(column.keys) and _is_finite(column.items)
-    if pa.types.is_nested(dtype):
-        return _is_finite(column.flatten())
-    return not pa.types.is_floating(dtype) or pc.all(pc.is_finite(column)).as_py() is not False
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        column = column.flatten()
+    return not pa.types.is_floating(column.type) or pc.all(pc.is_finite(column)).as_py() is not False
 
 
 def _sendable(column: pa.Array) -> pa.Array:

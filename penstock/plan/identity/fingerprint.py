@@ -96,16 +96,16 @@ def _input(source: Source) -> dict[str, Any]:
     return {
         # Names of our sources contain the first file or the range of numbers, which the versions have as well.
         "name": source.name.partition("(")[0] if is_native else source.name,
-        "options": _options(source),
+        "options": _options(source, is_native),
         "columns": _columns(source.schema()),
         "versions": dict(source.versions()) if isinstance(source, VersionedSource) else _state(source),
     }
 
 
-def _options(source: Source) -> dict[str, Any]:
+def _options(source: Source, is_native: bool) -> dict[str, Any]:
     if isinstance(source, SourceOptions):
         return {name: _readable(value) for name, value in source.options().items() if value not in (None, {}, ())}
-    return {"code": f"digest {code_key(type(source)).hex()}"}
+    return {} if is_native else {"code": f"digest {code_key(type(source)).hex()}"}
 
 
 def _state(source: Source) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
-from penstock.io.file_versions import UNKNOWN
+from penstock.io.files import UNKNOWN
 from penstock.io.selection import Selection
 from penstock.io.tables.sql.database import Connect, Database
 from penstock.io.tables.sql.session import DatabaseKind, ResultColumn, Session, subquery
