@@ -88,7 +88,6 @@ def decoded(image: Part) -> np.ndarray[Any, Any]:
         ([{"role": "lead", "name": "Ada"}], '[{"role":"lead","name":"Ada"}]'),
         (b"plain text", "plain text"),
         ("\ufeffmarked".encode(), "marked"),
-        ("wide".encode("utf-16"), "wide"),
         (b"<html><p>Hi</p></html>", "<html><p>Hi</p></html>"),
         (File(b"a,b\n1,2\n"), "a,b\n1,2\n"),
     ],

@@ -87,14 +87,10 @@ def _office(name: str, claimed: str | None) -> str | None:
 
 
 def _text(data: bytes) -> str | None:
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        encoding = "utf-16"
-    elif b"\0" in data:
+    if b"\0" in data:
         return None
-    else:
-        encoding = "utf-8-sig"
     try:
-        return data.decode(encoding)
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.ai.structured.plain_values import MisfitError, Reader, shortened
+from penstock.ai.structured.plain_values import Reader, shortened
 from penstock.errors import InvalidAnswerError
 
 _FENCE = re.compile(r"```[a-zA-Z]*\s*\n(.*?)\n?\s*```", re.DOTALL)
@@ -40,8 +40,6 @@ class AnswerReader:
             return self._read(self._validate(text))
         except self._invalid as exc:
             return self._repaired(text, exc)
-        except MisfitError as exc:
-            raise _misfit(exc) from None
 
     def _repaired(self, text: str, error: Any) -> Any:
         """Return the value of an answer whose text is not valid as it is, or raise InvalidAnswerError."""
@@ -66,12 +64,6 @@ class AnswerReader:
             return self._read(self._validate(text)), None
         except self._invalid as exc:
             return None, exc
-        except MisfitError as exc:
-            raise _misfit(exc) from None
-
-
-def _misfit(error: Exception) -> InvalidAnswerError:
-    return InvalidAnswerError(f"The answer does not fit: {error}.")
 
 
 def json_within(text: str) -> str | None:

@@ -23,7 +23,6 @@ from penstock.ai.structured.json_schemas import (
 )
 from penstock.ai.structured.plain_values import plain_reader
 from penstock.ai.structured.strict import optional_properties, strict
-from penstock.ai.structured.validator import core_schema_of
 from penstock.errors import InvalidArgumentError
 from penstock.types import DataType
 from penstock.types.hints import dtype_from_hint, is_alias, record_fields
@@ -122,6 +121,8 @@ def _is_hint(value: Any) -> bool:
 
 
 def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
+    from penstock.ai.structured.validator import core_schema_of
+
     name, schema = checked_schema(given)
     dtype = _with_fields(dtype_of_schema(schema))
     schema, is_wrapped = wrapped(schema)
@@ -157,6 +158,8 @@ def _provider_name(name: str) -> str:
 def _validator(output: OutputFormat) -> Any:
     from pydantic_core import SchemaValidator
 
+    from penstock.ai.structured.validator import core_schema_of
+
     if output.source is None:
         return SchemaValidator(core_schema_of(output.schema))
     return _adapter(_value_type(output.source) if output.is_wrapped else output.source).validator
@@ -181,37 +184,12 @@ def _schema_of_hint(hint: Any) -> dict[str, Any]:
     try:
         schema = _adapter(hint).json_schema(schema_generator=schema_generator())
     except (PydanticUserError, PydanticCustomError, SchemaError, NameError, TypeError) as exc:
-        place, culprit = _culprit(hint, "return_format")
         reason = str(exc).splitlines()[0]
         raise InvalidArgumentError(
-            f"{place}: {_shown(culprit)} has no JSON schema ({reason}); "
+            f"return_format: {getattr(hint, '__qualname__', hint)} has no JSON schema ({reason}); "
             "use text, numbers, booleans, enums, dates, lists, or models of these"
         ) from exc
     return _without_root_ref(schema)
-
-
-def _shown(hint: Any) -> str:
-    return getattr(hint, "__qualname__", None) or str(hint)
-
-
-def _culprit(hint: Any, place: str) -> tuple[str, Any]:
-    """Return the innermost field that has no JSON schema, and its hint."""
-    for name, field in (record_fields_of(hint) or {}).items():
-        if not _has_schema(field):
-            prefix = _shown(hint) if place == "return_format" else place
-            return _culprit(field, f"{prefix}.{name}")
-    for part in typing.get_args(hint):
-        if _is_hint(part) and not _has_schema(part):
-            return _culprit(part, place)
-    return place, hint
-
-
-def _has_schema(hint: Any) -> bool:
-    try:
-        _adapter(hint).json_schema(schema_generator=schema_generator())
-    except Exception:  # pydantic raises many classes here
-        return False
-    return True
 
 
 @functools.cache

@@ -19,7 +19,7 @@ _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _REFUSED = ("not", "if", "patternProperties", "prefixItems", "dependentSchemas", "dependentRequired", "contains")
 _KNOWN = {
     *("type", "properties", "items", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "additionalProperties"),
-    *("title", "description", "required", "format", "default", "examples", "$defs", "definitions"),
+    *("title", "description", "required", "format", "default", "examples", "$defs"),
 }
 _SHAPES: dict[str, tuple[Any, str]] = {
     "type": (str | list, "the name of a type, or a list of them"),
@@ -67,18 +67,7 @@ def checked_schema(given: Json) -> tuple[str, dict[str, Any]]:
             f"return_format: a dict must be a JSON schema, and {given!r} is not one; an example is "
             "{'type': 'object', 'properties': {'label': {'type': 'string'}}, 'required': ['label']}"
         )
-    if "definitions" in schema:
-        schema = _with_defs(schema)
     return str(name), schema
-
-
-def _with_defs(schema: dict[str, Any]) -> dict[str, Any]:
-    """Rename ``definitions`` of older drafts to ``$defs``."""
-    import orjson
-
-    text = orjson.dumps({("$defs" if key == "definitions" else key): value for key, value in schema.items()})
-    renamed: dict[str, Any] = orjson.loads(text.replace(b'"$ref":"#/definitions/', b'"$ref":"#/$defs/'))
-    return renamed
 
 
 def wrapped(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -10,6 +10,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
+
+from penstock.errors import InvalidAnswerError
 from penstock.types import DataType
 from penstock.types.hints import is_pydantic_model
 
@@ -24,20 +27,16 @@ def shortened(value: Any) -> str:
     return text if len(text) <= _MAX_INPUT_CHARS else text[: _MAX_INPUT_CHARS - 3] + "..."
 
 
-class MisfitError(ValueError):
-    """A valid value does not fit its column, such as an integer of more than 64 bits."""
-
-
 def plain_reader(dtype: DataType) -> Reader:
     """Return a function that converts a validated value to a plain value of ``dtype``.
 
-    It raises MisfitError for a value that the column cannot hold, so that one answer cannot fail a whole batch.
+    It raises InvalidAnswerError for a value that the column cannot hold, so that one answer cannot fail a whole batch.
     """
     if dtype.is_struct():
         return _struct_reader(dtype)
     if dtype.is_list() or dtype.is_embedding():
         item = plain_reader(dtype.inner)
-        return lambda value: None if value is None else _items(value, item)
+        return lambda value: None if value is None else [item(each) for each in value]
     if dtype.is_map():
         key, item = plain_reader(dtype.key), plain_reader(dtype.value)
         return lambda value: None if value is None else {key(k): item(v) for k, v in _row(value, ()).items()}
@@ -57,38 +56,9 @@ def _struct_reader(dtype: DataType) -> Reader:
         if value is None:
             return None
         get = (value if type(value) is dict else _row(value, names)).get
-        try:
-            return {name: v if type(v := get(name)) is exact else read(v) for name, exact, read in readers}
-        except MisfitError:
-            for name, _, read in readers:
-                _placed(name, read, get(name))
-            raise
+        return {name: v if type(v := get(name)) is exact else read(v) for name, exact, read in readers}
 
     return read_struct
-
-
-def _items(value: Any, read: Reader) -> list[Any]:
-    items = list(value)
-    try:
-        return [read(item) for item in items]
-    except MisfitError:
-        for number, item in enumerate(items):
-            _placed(f"[{number}]", read, item)
-        raise
-
-
-def _placed(place: str, read: Reader, value: Any) -> None:
-    try:
-        read(value)
-    except MisfitError as exc:
-        inner = str(exc)
-        raise MisfitError(
-            f"{place}{'' if inner.startswith('[') else '.' if _has_place(inner) else ': '}{inner}"
-        ) from None
-
-
-def _has_place(message: str) -> bool:
-    return not message.startswith("the ")
 
 
 def _row(value: Any, names: tuple[str, ...]) -> Mapping[str, Any]:
@@ -137,65 +107,46 @@ def _integer_reader(dtype: DataType) -> Reader:
         if isinstance(value, enum.Enum):
             value = value.value
         if not low <= value < high:
-            raise MisfitError(f"the number {shortened(value)} does not fit {dtype}")
+            raise _misfit(value, dtype)
         return value
 
     return read_integer
 
 
-def _decimal_reader(dtype: DataType) -> Reader:
-    scale, whole = dtype.arrow.scale, dtype.arrow.precision - dtype.arrow.scale
+def _checked_reader(dtype: DataType, plain: Reader) -> Reader:
+    """Return a reader that makes a value plain, and lets Arrow check its range."""
 
-    def read_decimal(value: Any) -> Any:
+    def read_checked(value: Any) -> Any:
         if value is None:
             return None
-        exact = value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(getattr(value, "value", value)))
-        if not exact.is_finite() or exact.adjusted() >= whole:
-            raise MisfitError(f"the number {shortened(value)} does not fit {dtype}")
-        if _num_places(exact) > scale:
-            raise MisfitError(f"the number {shortened(value)} has more than {scale} decimal places")
-        return exact
+        try:
+            found = plain(value)
+            pa.scalar(found, dtype.arrow)
+        except (pa.ArrowException, OverflowError):
+            raise _misfit(value, dtype) from None
+        return found
 
-    return read_decimal
+    return read_checked
 
 
-def _num_places(value: decimal.Decimal) -> int:
-    """Return the number of decimal places, without arithmetic: that would round to the context's precision."""
-    _, digits, exponent = value.as_tuple()
-    trailing = next((count for count, digit in enumerate(reversed(digits)) if digit), len(digits))
-    return -(int(exponent) + trailing)
+def _misfit(value: Any, dtype: DataType) -> InvalidAnswerError:
+    return InvalidAnswerError(f"The answer does not match the schema: {shortened(value)} does not fit {dtype}.")
+
+
+def _decimal(value: Any) -> decimal.Decimal:
+    return value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(getattr(value, "value", value)))
 
 
 def _timestamp_reader(dtype: DataType) -> Reader:
-    is_local, is_nanos = dtype.timezone is None, dtype.unit == "ns"
+    timezone = None if dtype.timezone is None else datetime.UTC
 
-    def read_timestamp(value: Any) -> Any:
-        if value is None:
-            return None
+    def plain(value: Any) -> datetime.datetime:
         if not isinstance(value, datetime.datetime):
             value = datetime.datetime.combine(value, datetime.time())
-        if is_nanos and not 1678 <= value.year <= 2261:
-            raise MisfitError(f"the year {value.year} does not fit {dtype}")
-        if value.tzinfo is not None:
-            try:
-                value = value.astimezone(datetime.UTC)
-            except OverflowError:
-                raise MisfitError(f"the time {value} does not fit {dtype}") from None
-            return value.replace(tzinfo=None) if is_local else value
-        return value if is_local else value.replace(tzinfo=datetime.UTC)
+        in_utc: datetime.datetime = value if value.tzinfo is None else value.astimezone(datetime.UTC)
+        return in_utc.replace(tzinfo=timezone)
 
-    return read_timestamp
-
-
-def _duration_reader(dtype: DataType) -> Reader:
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[dtype.unit]
-
-    def read_duration(value: Any) -> Any:
-        if value is not None and abs(value.total_seconds()) * per_second >= 2**63:
-            raise MisfitError(f"the duration {value} does not fit {dtype}")
-        return value
-
-    return read_duration
+    return _checked_reader(dtype, plain)
 
 
 def _scalar_reader(dtype: DataType) -> Reader:
@@ -207,9 +158,9 @@ _EXACT: dict[str, type] = {"string": str, "float64": float, "bool": bool, "date"
 _LEAVES: tuple[tuple[Callable[[DataType], bool], Callable[[DataType], Reader]], ...] = (
     (DataType.is_string, _text_reader),
     (DataType.is_integer, _integer_reader),
-    (DataType.is_decimal, _decimal_reader),
+    (DataType.is_decimal, lambda dtype: _checked_reader(dtype, _decimal)),
     (DataType.is_timestamp, _timestamp_reader),
-    (DataType.is_duration, _duration_reader),
+    (DataType.is_duration, lambda dtype: _checked_reader(dtype, lambda value: value)),
     (DataType.is_time, lambda _: lambda value: value if value is None else value.replace(tzinfo=None)),
     (DataType.is_float, _scalar_reader),
     (DataType.is_boolean, _scalar_reader),

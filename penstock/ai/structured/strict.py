@@ -15,9 +15,7 @@ _KEPT = {
 }
 _FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
 _UNSUPPORTED = {"not", "if", "patternProperties", "prefixItems", "dependentSchemas", "dependentRequired", "contains"}
-_LOOKAROUND = ("(?=", "(?!", "(?<")
 _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-_MAX_DEPTH, _MAX_PROPERTIES, _MAX_ENUM_VALUES = 10, 5000, 1000
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -30,8 +28,8 @@ def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     writer = _Writer(schema.get("$defs", {}))
     try:
-        result = writer.node({key: value for key, value in schema.items() if key != "$defs"}, 1)
-        defs = {name: writer.node(part, 1) for name, part in schema.get("$defs", {}).items()}
+        result = writer.node({key: value for key, value in schema.items() if key != "$defs"})
+        defs = {name: writer.node(part) for name, part in schema.get("$defs", {}).items()}
     except _NotStrictError:
         return None
     return {**result, "$defs": defs} if defs else result
@@ -58,40 +56,33 @@ class _Writer:
     def __init__(self, defs: Mapping[str, Any]) -> None:
         self.defs = defs
         self.inlining: list[str] = []
-        self.num_properties = 0
-        self.num_enum_values = 0
 
-    def node(self, schema: Any, depth: int) -> dict[str, Any]:
-        if not isinstance(schema, Mapping) or _UNSUPPORTED & schema.keys() or depth > _MAX_DEPTH:
+    def node(self, schema: Any) -> dict[str, Any]:
+        if not isinstance(schema, Mapping) or _UNSUPPORTED & schema.keys():
             raise _NotStrictError
         if "$ref" in schema:
-            return self.reference(schema, depth)
+            return self.reference(schema)
         if len(schema.get("allOf", ())) == 1:
             beside = {key: value for key, value in schema.items() if key != "allOf"}
-            return self.node({**schema["allOf"][0], **beside}, depth)
+            return self.node({**schema["allOf"][0], **beside})
         result = {key: value for key, value in schema.items() if key in _KEPT}
         if schema.get("format") in _FORMATS:
             result["format"] = schema["format"]
-        if any(look in result.get("pattern", "") for look in _LOOKAROUND):
-            del result["pattern"]
         if "type" not in result and (values := _choices(schema)):
             result["type"] = _types_of(values)
-        self.num_enum_values += len(schema.get("enum", ()))
         if choices := schema.get("anyOf") or schema.get("oneOf"):
-            result["anyOf"] = [self.node(choice, depth) for choice in choices]
+            result["anyOf"] = [self.node(choice) for choice in choices]
         elif schema.get("nullable") and isinstance(schema.get("type"), str):
             result["type"] = [schema["type"], "null"]
         if "properties" in schema or "object" in _types(schema):
-            result |= self.properties(schema, depth)
+            result |= self.properties(schema)
         if "items" in schema or "array" in _types(schema):
-            result["items"] = self.node(schema.get("items"), depth + 1)
+            result["items"] = self.node(schema.get("items"))
         if "allOf" in schema or not result.keys() & {"type", "enum", "const", "anyOf"}:
-            raise _NotStrictError
-        if self.num_properties > _MAX_PROPERTIES or self.num_enum_values > _MAX_ENUM_VALUES:
             raise _NotStrictError
         return result
 
-    def reference(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def reference(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return a reference, or its target if the schema adds a description: a reference may have no siblings."""
         ref = schema["$ref"]
         name = ref.removeprefix("#/$defs/")
@@ -100,17 +91,16 @@ class _Writer:
         if "description" not in schema or name not in self.defs or name in self.inlining:
             return {"$ref": ref}
         self.inlining.append(name)
-        inlined = self.node({**self.defs[name], "description": schema["description"]}, depth)
+        inlined = self.node({**self.defs[name], "description": schema["description"]})
         self.inlining.pop()
         return inlined
 
-    def properties(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def properties(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         if "properties" not in schema and schema.get("additionalProperties") is not False:
             raise _NotStrictError  # a free map
         given = schema.get("properties", {})
         required = schema.get("required", ())
-        self.num_properties += len(given)
-        parts = {name: self.node(part, depth + 1) for name, part in given.items()}
+        parts = {name: self.node(part) for name, part in given.items()}
         return {
             "type": schema.get("type", "object"),
             "properties": {name: part if name in required else _nullable(part) for name, part in parts.items()},

@@ -1,9 +1,11 @@
-"""Validators of pydantic for JSON schemas."""
+"""Validators of pydantic for JSON schemas. Import this module late: pydantic takes long to load."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema as cs
 
 from penstock.ai.structured.json_schemas import Json, json_types, normalized, resolve_reference
 from penstock.errors import InvalidArgumentError, did_you_mean
@@ -11,11 +13,9 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 
 def core_schema_of(schema: Json) -> Any:
     """Return the pydantic-core schema that validates values of a JSON schema."""
-    from pydantic_core import SchemaError, SchemaValidator, core_schema
-
     builder = _CoreBuilder(schema)
     main = builder.node(schema, "return_format")
-    result = core_schema.definitions_schema(main, list(builder.definitions.values())) if builder.definitions else main
+    result = cs.definitions_schema(main, list(builder.definitions.values())) if builder.definitions else main
     try:
         SchemaValidator(result)
     except SchemaError as exc:
@@ -29,8 +29,6 @@ class _CoreBuilder:
         self.definitions: dict[str, Any] = {}
 
     def node(self, schema: Any, place: str) -> Any:
-        from pydantic_core import core_schema as cs
-
         schema = normalized(schema, place)
         if ref := schema.get("$ref"):
             return self.reference(ref, place)
@@ -46,16 +44,12 @@ class _CoreBuilder:
         return cs.nullable_schema(checked) if "null" in kinds else checked
 
     def reference(self, ref: str, place: str) -> Any:
-        from pydantic_core import core_schema as cs
-
         if ref not in self.definitions:
             self.definitions[ref] = None  # a schema may contain itself
             self.definitions[ref] = {**self.node(resolve_reference(self.root, ref, place), place), "ref": ref}
         return cs.definition_reference_schema(ref)
 
     def choice(self, values: Any, place: str) -> Any:
-        from pydantic_core import core_schema as cs
-
         if not values or any(isinstance(value, dict | list) for value in values):
             raise InvalidArgumentError(f"{place}: an enum lists texts, numbers, booleans or null; got {values!r}")
         present = [value for value in values if value is not None]
@@ -63,8 +57,6 @@ class _CoreBuilder:
         return cs.nullable_schema(checked) if present and len(present) < len(values) else checked
 
     def kind(self, kind: str, schema: Json, place: str) -> Any:
-        from pydantic_core import core_schema as cs
-
         if kind == "object" and "properties" in schema:
             return self.record(schema, place)
         if kind == "object":
@@ -87,8 +79,6 @@ class _CoreBuilder:
         return cs.int_schema(**limits) if kind == "integer" else cs.float_schema(**limits)
 
     def record(self, schema: Json, place: str) -> Any:
-        from pydantic_core import core_schema as cs
-
         required = schema.get("required", ())
         fields = {}
         for name, part in schema["properties"].items():
@@ -108,19 +98,14 @@ class _CoreBuilder:
 
 
 def _core_text(schema: Json) -> Any:
-    from pydantic_core import core_schema as cs
-
-    match schema.get("format"):
-        case "date-time":
-            return cs.datetime_schema()
-        case "date":
-            return cs.date_schema()
-        case "time":
-            return cs.time_schema()
-        case "duration":
-            return cs.timedelta_schema()
-        case "uuid":
-            return cs.uuid_schema()
-        case _:
-            lengths = {"min_length": schema.get("minLength"), "max_length": schema.get("maxLength")}
-            return cs.str_schema(pattern=schema.get("pattern"), regex_engine="python-re", **lengths)
+    formats: dict[str, Any] = {
+        "date-time": cs.datetime_schema,
+        "date": cs.date_schema,
+        "time": cs.time_schema,
+        "duration": cs.timedelta_schema,
+        "uuid": cs.uuid_schema,
+    }
+    if make := formats.get(schema.get("format", "")):
+        return make()
+    lengths = {"min_length": schema.get("minLength"), "max_length": schema.get("maxLength")}
+    return cs.str_schema(pattern=schema.get("pattern"), regex_engine="python-re", **lengths)
