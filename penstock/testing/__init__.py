@@ -1,9 +1,9 @@
 """A server for tests that speaks the APIs of OpenAI, Anthropic and Google, and fails by a script.
 
 model_server.py    the handle for tests                server_runner.py   its thread or process
-script.py          settings                            script_text.py     settings as text
+script.py          settings, as data or as text
 faults.py, fault_picker.py, latency.py, rate_limits.py
-scripted_server.py HTTP, service and log together      http_server.py, request_log.py
+http_server.py, request_log.py
 service.py         request to reply                    answers.py, schema_samples.py   the text of an answer
 apis/              the wire format of each API
 """

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from penstock.testing.http_server import HOST
-from penstock.testing.script import Limits, Script
-from penstock.testing.script_text import parse_fault, parse_latency
+from penstock.testing.script import Limits, Script, parse_fault, parse_latency
 from penstock.testing.server_runner import ServerThread, collect_garbage_rarely
 
 

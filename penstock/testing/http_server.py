@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 from urllib.parse import unquote
 
 from penstock.testing.request_log import RequestLog, SeenRequest
@@ -30,18 +31,11 @@ class InvalidHttpError(Exception):
     """The bytes are not an HTTP/1.1 request."""
 
 
-class RequestHead(NamedTuple):
-    method: str
-    path: str  # unquoted, without the query
-    headers: Mapping[str, str]  # names in lower case
-    body_nbytes: int
-
-
 @dataclass(slots=True)
 class HttpRequest:
     method: str
-    path: str
-    headers: Mapping[str, str]
+    path: str  # unquoted, without the query
+    headers: Mapping[str, str]  # names in lower case
     body: bytes
 
 
@@ -64,7 +58,8 @@ class HttpReply:
 
 
 @lru_cache(maxsize=4096)  # requests of one client differ in the Content-Length only
-def parse_head(data: bytes) -> RequestHead:
+def parse_head(data: bytes) -> tuple[str, str, Mapping[str, str], int]:
+    """Return the method, the path, the headers, and the number of bytes of the body."""
     try:
         first, *lines = data.decode("latin-1").split("\r\n")
         method, target, _ = first.split(" ")
@@ -74,22 +69,21 @@ def parse_head(data: bytes) -> RequestHead:
         raise InvalidHttpError(f"Not an HTTP request: {data[:100]!r}") from exc
     if "transfer-encoding" in headers:
         raise InvalidHttpError("This server needs a Content-Length instead of a Transfer-Encoding.")
-    return RequestHead(method, unquote(target.partition("?")[0]), headers, body_nbytes)
+    return method, unquote(target.partition("?")[0]), headers, body_nbytes
 
 
-class HttpServer:
-    """Listen on loopback. Every method is called on the event loop.
+class HttpServer(ABC):
+    """Listen on loopback. Every method is called on the event loop."""
 
-    ``handle`` returns the reply to a request and, unless the request stays out of the log, its entry there.
-    """
-
-    def __init__(
-        self, handle: Callable[[HttpRequest], tuple[SeenRequest | None, HttpReply]], log: RequestLog, port: int = 0
-    ) -> None:
-        self.handle, self.log, self.port = handle, log, port
+    def __init__(self, log: RequestLog, port: int) -> None:
+        self.log, self.port = log, port
         self.connections: set[HttpConnection] = set()
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Server | None = None
+
+    @abstractmethod
+    def handle(self, request: HttpRequest) -> tuple[SeenRequest | None, HttpReply]:
+        """Return the reply and, unless the request stays out of the log, its entry there."""
 
     async def listen(self) -> None:
         """Accept connections, on the same port as before."""

@@ -1,4 +1,4 @@
-"""Run a server on a thread of this process, or in a process of its own."""
+"""Run the server of a ``ModelServer`` on a thread of this process, or in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,69 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
+import orjson
 
 from penstock.engine.pools.asyncio import fast_loop
-from penstock.testing.script import Script
-from penstock.testing.scripted_server import ScriptedServer
+from penstock.errors import InvalidArgumentError
+from penstock.testing.http_server import HOST, HttpReply, HttpRequest, HttpServer
+from penstock.testing.request_log import RequestLog, SeenRequest
+from penstock.testing.script import Script, change_script
+from penstock.testing.service import ModelService
 
+CONTROL = "/_penstock/"
 COMMAND_TIMEOUT_S = 60.0
 # The server needs the path of this process: the answer function may come from a module that only it finds.
 START = "import sys; sys.path[:] = sys.argv[2:]; from penstock.testing.server_runner import serve; serve(sys.argv[1])"
+
+
+class ScriptedServer(HttpServer):
+    """Answer model requests by a script. Every method is called on the event loop."""
+
+    def __init__(self, script: Script, port: int) -> None:
+        super().__init__(RequestLog(script.keep_requests), port)
+        self._service = ModelService(script, lambda path: f"http://{HOST}:{self.port}{path}")
+
+    async def command(self, verb: str, argument: Any = None) -> Any:
+        """Run a command of the ``ModelServer`` handle."""
+        match verb:
+            case "requests":
+                return list(self.log.requests)
+            case "counts":
+                return self.log.counts
+            case "clear":
+                self.log.clear()
+            case "follow":
+                self._service.follow(argument)
+            case "die":
+                self.die()
+            case "listen":
+                await self.listen()
+        return None
+
+    def handle(self, request: HttpRequest) -> tuple[SeenRequest | None, HttpReply]:
+        if request.path.startswith(CONTROL):
+            return None, self._control(request)
+        seen = self.log.begin(request.method, request.path, request.headers, request.body)
+        return seen, self._service.respond(request, seen.in_flight)
+
+    def _control(self, request: HttpRequest) -> HttpReply:
+        """Answer a request about the server itself, for users who start it from a command line."""
+        body: Any = None
+        try:
+            match request.method, request.path.removeprefix(CONTROL):
+                case "GET", "counts":
+                    body = self.log.counts
+                case "GET", "requests":
+                    body = [seen.as_json() for seen in self.log.requests]
+                case "POST", "clear":
+                    self.log.clear()
+                case "POST", "script":
+                    self._service.follow(change_script(self._service.script, orjson.loads(request.body)))
+                case _:
+                    return HttpReply(404, b"{}", {})
+        except (InvalidArgumentError, orjson.JSONDecodeError) as error:
+            return HttpReply(400, orjson.dumps({"error": str(error)}), {})
+        return HttpReply(200, orjson.dumps(body), {"content-type": "application/json"})
 
 
 class ServerThread:
@@ -62,7 +117,7 @@ class ServerThread:
         await self._server.listen()
         self._is_ready.set()
         await self._stopping.wait()
-        await self._server.command("die")
+        self._server.die()
 
 
 class ServerProcess:

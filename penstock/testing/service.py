@@ -15,20 +15,22 @@ import orjson
 from penstock.testing.answers import answer
 from penstock.testing.apis import embeddings, google
 from penstock.testing.apis.anthropic import Anthropic, Messages
-from penstock.testing.apis.anthropic_batches import AnthropicBatchStore
+from penstock.testing.apis.batches import AnthropicBatch, BatchStore, OpenAIBatch
+from penstock.testing.apis.files import OpenAIFiles, page
 from penstock.testing.apis.model_api import (
     Api,
     BadRequestError,
     ModelAnswer,
     ModelRequest,
+    UnknownUrlError,
     Vendor,
     count_tokens,
     field,
+    json_or,
     new_id,
+    parse_json,
 )
 from penstock.testing.apis.openai import Chat, Completions, OpenAI, Responses
-from penstock.testing.apis.openai_batches import OpenAIBatchStore
-from penstock.testing.apis.openai_files import OpenAIFiles
 from penstock.testing.fault_picker import FaultPicker
 from penstock.testing.faults import (
     MODEL_FAULTS,
@@ -70,16 +72,13 @@ Action = Callable[[], "dict[str, Any] | bytes"]
 
 
 class ModelService:
-    """Answer by a script. ``later(seconds, function)`` schedules a call; ``url`` completes a path."""
+    """Answer by a script. ``url`` completes a path."""
 
-    def __init__(
-        self, script: Script, later: Callable[[float, Callable[[], None]], Any], url: Callable[[str], str] = str
-    ) -> None:
-        self.later = later
+    def __init__(self, script: Script, url: Callable[[str], str] = str) -> None:
         self.follow(script)
         self._files = OpenAIFiles()
-        self._openai_batches = OpenAIBatchStore(self._files, self)
-        self._anthropic_batches = AnthropicBatchStore(self, url)
+        self._openai_batches = BatchStore(lambda body: OpenAIBatch(body, self._files, self))
+        self._anthropic_batches = BatchStore(lambda body: AnthropicBatch(body, self, url))
 
     def follow(self, script: Script) -> None:
         """Use another script from now on, with counts that start at zero."""
@@ -102,10 +101,8 @@ class ModelService:
                     message = f"Rate limit reached. Please try again in {wait_s:.3f}s."
                     return _error_reply(vendor, 429, message, headers, retry_s=retry_s)
             return self._route(vendor, path, request)
-        except BadRequestError as error:
-            return _error_reply(vendor, error.status, error.message, code=error.code)
-        except SHAPE_ERRORS as error:
-            return _error_reply(vendor, 400, f"The request does not fit the API: {error!r}.")
+        except (BadRequestError, *SHAPE_ERRORS) as error:
+            return _refusal(vendor, error)
 
     @property
     def timing(self) -> BatchTiming:
@@ -120,15 +117,12 @@ class ModelService:
         vendor = PROMPT_APIS[path][0] if path in PROMPT_APIS else OPENAI
         try:
             reply = self._post(vendor, path, body)
-            if reply.transfer == "whole":
-                return reply.status, orjson.loads(reply.body)
-        except BadRequestError as error:
-            return error.status, vendor.error(error.status, error.message, error.code)
-        except orjson.JSONDecodeError:
-            pass
-        except SHAPE_ERRORS as error:
-            return 400, vendor.error(400, f"The request does not fit the API: {error!r}.", None)
-        return 500, vendor.error(500, None, None)
+        except (BadRequestError, *SHAPE_ERRORS) as error:
+            reply = _refusal(vendor, error)
+        content = json_or(reply.body, None)
+        if reply.transfer != "whole" or content is None:
+            return 500, vendor.error(500, None, None)
+        return reply.status, content
 
     def _check_key(self, vendor: Vendor, request: HttpRequest) -> None:
         if (expected := self.script.api_key) is not None:
@@ -137,25 +131,32 @@ class ModelService:
                 raise BadRequestError("Incorrect API key provided.", 401)
 
     def _route(self, vendor: Vendor, path: str, request: HttpRequest) -> HttpReply:
-        is_post = request.method == "POST"
-        if is_post and (path in PROMPT_APIS or path == "/embeddings" or vendor is GOOGLE):
+        if request.method == "POST" and (path in PROMPT_APIS or path == "/embeddings" or vendor is GOOGLE):
             return self._post(vendor, path, parse_json(request.body))
-        if request.method == "GET" and (path == "/models" or path.startswith("/models/")):
-            return self._reply(vendor, path, "", lambda: self._models(vendor, path))
-        action = self._files.action(path, request) or (
-            self._openai_batches.action(request.method, path, lambda: parse_json(request.body))
-            or self._anthropic_batches.action(request.method, path, lambda: parse_json(request.body))
-        )
-        if action is None:
-            raise BadRequestError(f"Unknown request URL: {request.method} {request.path}.", 404, "unknown_url")
-        return self._reply(vendor, path, "", action)
+        return self._reply(vendor, path, "", lambda: self._resource(vendor, path, request))
+
+    def _resource(self, vendor: Vendor, path: str, request: HttpRequest) -> dict[str, Any] | bytes:
+        """Answer a request for models, files or batches."""
+        match path.strip("/").split("/"):
+            case ["models"]:
+                names = self.script.models or DEFAULT_MODELS
+                if vendor is GOOGLE:
+                    return {"models": [{"name": f"models/{name}"} for name in names]}
+                return page([{"id": name, "object": "model"} for name in names])
+            case ["files", *rest]:
+                return self._files.respond(request, rest)
+            case ["batches", *rest]:
+                return self._openai_batches.respond(request, rest)
+            case ["messages", "batches", *rest]:
+                return self._anthropic_batches.respond(request, rest)
+        raise UnknownUrlError(request.path)
 
     def _post(self, vendor: Vendor, path: str, body: dict[str, Any]) -> HttpReply:
         endpoint = path[path.rfind(":") :] if vendor is GOOGLE else path
         if endpoint in PROMPT_APIS:
             return self._prompt(vendor, PROMPT_APIS[endpoint][1], path, body)
         if (embed := EMBEDDING_APIS.get(endpoint)) is None:
-            raise BadRequestError(f"Unknown request URL: POST {path}.", 404, "unknown_url")
+            raise UnknownUrlError(path)
         self._check_model(google.model_of(path) if vendor is GOOGLE else field(body, "model", str))
         text = orjson.dumps(body).decode() if self.script.faults else ""
         return self._reply(vendor, path, text, lambda: embed(path, body, self.script))
@@ -231,20 +232,12 @@ class ModelService:
         if self.script.models is not None and model not in self.script.models:
             raise BadRequestError(f"The model `{model}` does not exist or you do not have access to it.", 404)
 
-    def _models(self, vendor: Vendor, path: str) -> dict[str, Any]:
-        names = self.script.models or DEFAULT_MODELS
-        if path == "/models":
-            listed = [_model_json(vendor, name) for name in names]
-            return {"models": listed} if vendor is GOOGLE else {"object": "list", "data": listed}
-        if (name := path.removeprefix("/models/")) not in names:
-            raise BadRequestError(f"The model '{name}' does not exist", 404)
-        return _model_json(vendor, name)
 
-
-def _model_json(vendor: Vendor, name: str) -> dict[str, Any]:
-    if vendor is GOOGLE:
-        return {"name": f"models/{name}", "version": "001", "displayName": name}
-    return {"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "penstock"}
+def _refusal(vendor: Vendor, error: Exception) -> HttpReply:
+    """Return the reply to a request that is wrong."""
+    if isinstance(error, BadRequestError):
+        return _error_reply(vendor, error.status, error.message, code=error.code)
+    return _error_reply(vendor, 400, f"The request does not fit the API: {error!r}.")
 
 
 def _rate_limited_reply(vendor: Vendor, fault: RateLimited) -> HttpReply:
@@ -297,13 +290,3 @@ def vendor_of(path: str, request: HttpRequest) -> Vendor:
     if path.startswith("/messages") or "anthropic-version" in request.headers:
         return ANTHROPIC
     return OPENAI
-
-
-def parse_json(body: bytes) -> dict[str, Any]:
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as exc:
-        raise BadRequestError("We could not parse the JSON body of your request.") from exc
-    if not isinstance(value, dict):
-        raise BadRequestError("The body of the request must be an object.")
-    return value

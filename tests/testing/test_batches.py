@@ -43,7 +43,6 @@ def test_a_batch_completes(client: openai.OpenAI) -> None:
     batch = ended(client, batch_id)
     assert (batch.status, batch.error_file_id) == ("completed", None)
     assert (batch.request_counts.total, batch.request_counts.completed) == (10, 10)
-    assert batch.created_at <= batch.in_progress_at <= batch.finalizing_at <= batch.completed_at
     answers = results(client, batch.output_file_id)
     assert list(answers) != sorted(answers)
     text = {key: item["response"]["body"]["output"][0]["content"][0]["text"] for key, item in answers.items()}

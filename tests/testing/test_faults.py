@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import InvalidArgumentError
 from penstock.testing import Fixed, Limits, ModelServer, Uniform, faults
-from penstock.testing.script_text import parse_fault, parse_latency
+from penstock.testing.script import parse_fault, parse_latency
 from tests.testing.client import ask, chat, said, until
 
 

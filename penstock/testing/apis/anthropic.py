@@ -7,7 +7,16 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.testing.apis.model_api import ModelAnswer, ModelRequest, count_tokens, field, json_or, new_id, text_of
+from penstock.testing.apis.model_api import (
+    ModelAnswer,
+    ModelRequest,
+    count_tokens,
+    field,
+    json_or,
+    new_id,
+    split_at_question,
+    text_of,
+)
 from penstock.testing.apis.openai import forced_tool
 
 ERROR_TYPES = {
@@ -57,8 +66,7 @@ class Messages:
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         messages = field(body, "messages", list)
         max_tokens = field(body, "max_tokens", int)
-        asked = max((index for index, message in enumerate(messages) if _is_from_user(message)), default=-1)
-        since = messages[asked + 1 :]
+        asked, since = split_at_question(messages, _is_from_user)
         tools = {tool["name"]: tool.get("input_schema", {}) for tool in body.get("tools") or ()}
         choice = body.get("tool_choice") or {}
         kind = choice.get("type")
@@ -73,7 +81,7 @@ class Messages:
         return ModelRequest(
             path,
             field(body, "model", str),
-            text_of(messages[asked]["content"]) if asked >= 0 else "",
+            text_of(asked.get("content")),
             body,
             tools[forced] if forced else output.get("schema"),
             forced,
@@ -103,14 +111,7 @@ class Messages:
             "model": request.model,
             "content": content,
             "stop_reason": STOP_REASONS[answer.finish],
-            "stop_sequence": None,
-            "usage": {
-                "input_tokens": input_tokens,
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": 0,
-                "output_tokens": count_tokens(answer.text),
-                "service_tier": "standard",
-            },
+            "usage": {"input_tokens": input_tokens, "output_tokens": count_tokens(answer.text)},
         }
 
 

@@ -37,7 +37,8 @@ def embedding(text: str, dimensions: int) -> Vector:
 def embed(path: str, body: dict[str, Any], script: Script) -> dict[str, Any]:
     """Answer POST /embeddings."""
     model = field(body, "model", str)
-    texts = _texts(field(body, "input", (str, list)))
+    given = field(body, "input", (str, list))
+    texts = [given] if isinstance(given, str) else [as_text(item) for item in given]
     tokens = check_inputs(texts, script.embedding_limits)
     dimensions = num_dimensions(model, body.get("dimensions"), script)
     vectors = [embedding(text, dimensions) for text in texts]
@@ -77,12 +78,3 @@ def num_dimensions(model: str, requested: int | None, script: Script) -> int:
     if requested is not None and not 1 <= requested <= most:
         raise BadRequestError(f"Invalid value for 'dimensions' = {requested}. Must be between 1 and {most}.")
     return requested or most
-
-
-def _texts(given: str | list[Any]) -> list[str]:
-    """Return the inputs as texts; a list of token ids becomes its JSON."""
-    if isinstance(given, str):
-        return [given]
-    if given and isinstance(given[0], int):
-        return [as_text(given)]
-    return [as_text(item) for item in given]

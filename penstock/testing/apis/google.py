@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.testing.apis.embeddings import check_inputs, embedding, num_dimensions
-from penstock.testing.apis.model_api import ModelAnswer, ModelRequest, as_text, count_tokens, field, json_or, new_id
+from penstock.testing.apis.model_api import (
+    ModelAnswer,
+    ModelRequest,
+    as_text,
+    count_tokens,
+    field,
+    json_or,
+    split_at_question,
+)
 from penstock.testing.script import Script
 
 STATUSES = {
@@ -49,10 +57,9 @@ class GenerateContent:
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         contents = field(body, "contents", (list, dict))
         contents = contents if isinstance(contents, list) else [contents]
-        asked = max((index for index, content in enumerate(contents) if _is_from_user(content)), default=-1)
-        since = contents[asked + 1 :]
-        config = body.get("generationConfig") or body.get("generation_config") or {}
-        schema = config.get("responseSchema") or config.get("responseJsonSchema") or config.get("_responseJsonSchema")
+        asked, since = split_at_question(contents, _is_from_user)
+        config = body.get("generationConfig") or {}
+        schema = config.get("responseSchema") or config.get("responseJsonSchema")
         forced, parameters = _forced(body)
         results = [
             as_text(_plain(part["functionResponse"].get("response")))
@@ -63,7 +70,7 @@ class GenerateContent:
         return ModelRequest(
             path,
             model_of(path),
-            _text(contents[asked]) if asked >= 0 else "",
+            _text(asked),
             body,
             parameters if forced else schema,
             forced,
@@ -78,22 +85,15 @@ class GenerateContent:
         contents = contents if isinstance(contents, list) else [contents]
         prompt_tokens = sum(count_tokens(_text(content)) for content in contents)
         tokens = sum(count_tokens(answer.text) for answer in answers)
-        written: dict[str, Any] = {
-            "candidates": [_candidate(index, answer) for index, answer in enumerate(answers)],
-            "usageMetadata": {
-                "promptTokenCount": prompt_tokens,
-                "candidatesTokenCount": tokens,
-                "totalTokenCount": prompt_tokens + tokens,
-                "promptTokensDetails": [{"modality": "TEXT", "tokenCount": prompt_tokens}],
-            },
-            "modelVersion": request.model,
-            "responseId": new_id(""),
-        }
+        usage = {"promptTokenCount": prompt_tokens, "totalTokenCount": prompt_tokens}
         if answers[0].finish == "refusal":
-            del written["candidates"]
-            written["promptFeedback"] = {"blockReason": "SAFETY", "safetyRatings": SAFETY}
-            written["usageMetadata"] = {"promptTokenCount": prompt_tokens, "totalTokenCount": prompt_tokens}
-        return written
+            feedback = {"blockReason": "SAFETY", "safetyRatings": SAFETY}
+            return {"promptFeedback": feedback, "usageMetadata": usage, "modelVersion": request.model}
+        return {
+            "candidates": [_candidate(index, answer) for index, answer in enumerate(answers)],
+            "usageMetadata": {**usage, "candidatesTokenCount": tokens, "totalTokenCount": prompt_tokens + tokens},
+            "modelVersion": request.model,
+        }
 
 
 def _candidate(index: int, answer: ModelAnswer) -> dict[str, Any]:
@@ -106,16 +106,16 @@ def _candidate(index: int, answer: ModelAnswer) -> dict[str, Any]:
             {"functionCall": {"name": name, "args": json_or(text, {"arguments": text})}}
             for name, text in answer.tool_calls
         ]
-    return candidate | {"content": {"role": "model", "parts": parts}, "avgLogprobs": -0.01}
+    return candidate | {"content": {"role": "model", "parts": parts}}
 
 
 def embed_content(path: str, body: dict[str, Any], script: Script) -> dict[str, Any]:
-    """ModelAnswer POST /models/{model}:embedContent."""
+    """Answer POST /models/{model}:embedContent."""
     return {"embedding": {"values": _vectors(path, [body], script)[0]}}
 
 
 def batch_embed_contents(path: str, body: dict[str, Any], script: Script) -> dict[str, Any]:
-    """ModelAnswer POST /models/{model}:batchEmbedContents."""
+    """Answer POST /models/{model}:batchEmbedContents."""
     vectors = _vectors(path, field(body, "requests", list), script)
     return {"embeddings": [{"values": vector} for vector in vectors]}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, Protocol
@@ -76,6 +76,13 @@ class BadRequestError(Exception):
         self.message, self.status, self.code = message, status, code
 
 
+class UnknownUrlError(BadRequestError):
+    """The server has no such resource."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"Unknown request URL: {path}.", 404, "unknown_url")
+
+
 _ids = count(1)
 
 
@@ -101,12 +108,32 @@ def text_of(content: Any) -> str:
     return ""
 
 
-def json_or(arguments: str, default: Any) -> Any:
-    """Return the arguments of a tool as JSON, or ``default`` where they are not valid."""
+def json_or(text: str | bytes, default: Any) -> Any:
+    """Return the value of a JSON text, or ``default`` if it is not valid."""
     try:
-        return orjson.loads(arguments)
+        return orjson.loads(text)
     except orjson.JSONDecodeError:
         return default
+
+
+def split_at_question(
+    messages: list[dict[str, Any]], is_from_user: Callable[[dict[str, Any]], bool]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the last message of the user, and the messages after it."""
+    for index in range(len(messages) - 1, -1, -1):
+        if is_from_user(messages[index]):
+            return messages[index], messages[index + 1 :]
+    return {}, messages
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as exc:
+        raise BadRequestError("We could not parse the JSON body of your request.") from exc
+    if not isinstance(value, dict):
+        raise BadRequestError("The body of the request must be an object.")
+    return value
 
 
 def field(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from penstock.testing.apis.model_api import (
@@ -15,6 +14,7 @@ from penstock.testing.apis.model_api import (
     count_tokens,
     field,
     new_id,
+    split_at_question,
     text_of,
 )
 
@@ -51,20 +51,15 @@ class Chat:
 
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         messages = field(body, "messages", list)
-        asked = last_of(messages, "user")
         check_tool_messages(messages)
-        since = messages[asked + 1 :]
-        schema = forced = None
-        if output := body.get("response_format"):
-            schema = output_schema(output, output.get("json_schema") or {})
-        if offered := body.get("tools"):
-            tools = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in offered}
-            forced = forced_tool(body.get("tool_choice"), list(tools))
-            schema = tools[forced] if forced else schema
+        asked, since = split_at_question(messages, _is_from_user)
+        output = body.get("response_format") or {}
+        functions = [tool["function"] for tool in body.get("tools") or ()]
+        forced, schema = required_output(body, functions, output, output.get("json_schema") or {})
         return ModelRequest(
             path,
             field(body, "model", str),
-            text_of(messages[asked].get("content")) if asked >= 0 else "",
+            text_of(asked.get("content")),
             body,
             schema,
             forced,
@@ -76,23 +71,9 @@ class Chat:
 
     def write(self, request: ModelRequest, answers: list[ModelAnswer]) -> dict[str, Any]:
         prompt_tokens = sum([count_tokens(text_of(message.get("content"))) + 4 for message in request.body["messages"]])
-        completion_tokens = sum([count_tokens(answer.text) for answer in answers])
-        return {
-            "id": new_id("chatcmpl-"),
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": request.model,
-            "choices": [_choice(index, answer) for index, answer in enumerate(answers)],
-            "usage": {
-                "prompt_tokens": prompt_tokens,
-                "completion_tokens": completion_tokens,
-                "total_tokens": prompt_tokens + completion_tokens,
-                "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
-                "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
-            },
-            "service_tier": "default",
-            "system_fingerprint": "fp_penstock",
-        }
+        completion = _completion(request, answers, prompt_tokens)
+        choices = [_choice(index, answer) for index, answer in enumerate(answers)]
+        return {"id": new_id("chatcmpl-"), "object": "chat.completion", "choices": choices, **completion}
 
 
 CHAT_FINISH = {"stop": "stop", "length": "length", "refusal": "stop", "filter": "content_filter", "tools": "tool_calls"}
@@ -103,14 +84,13 @@ def _choice(index: int, answer: ModelAnswer) -> dict[str, Any]:
         "role": "assistant",
         "content": None if answer.tool_calls or answer.refusal else answer.text,
         "refusal": answer.refusal,
-        "annotations": [],
     }
     if answer.tool_calls:
         message["tool_calls"] = [
             {"id": new_id("call_"), "type": "function", "function": {"name": name, "arguments": arguments}}
             for name, arguments in answer.tool_calls
         ]
-    return {"index": index, "message": message, "logprobs": None, "finish_reason": CHAT_FINISH[answer.finish]}
+    return {"index": index, "message": message, "finish_reason": CHAT_FINISH[answer.finish]}
 
 
 class Completions:
@@ -123,23 +103,23 @@ class Completions:
         )
 
     def write(self, request: ModelRequest, answers: list[ModelAnswer]) -> dict[str, Any]:
-        prompt_tokens = count_tokens(request.text)
-        completion_tokens = sum([count_tokens(answer.text) for answer in answers])
-        return {
-            "id": new_id("cmpl-"),
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": request.model,
-            "choices": [
-                {"index": index, "text": answer.text, "logprobs": None, "finish_reason": CHAT_FINISH[answer.finish]}
-                for index, answer in enumerate(answers)
-            ],
-            "usage": {
-                "prompt_tokens": prompt_tokens,
-                "completion_tokens": completion_tokens,
-                "total_tokens": prompt_tokens + completion_tokens,
-            },
-        }
+        completion = _completion(request, answers, count_tokens(request.text))
+        choices = [
+            {"index": index, "text": answer.text, "finish_reason": CHAT_FINISH[answer.finish]}
+            for index, answer in enumerate(answers)
+        ]
+        return {"id": new_id("cmpl-"), "object": "text_completion", "choices": choices, **completion}
+
+
+def _completion(request: ModelRequest, answers: list[ModelAnswer], prompt_tokens: int) -> dict[str, Any]:
+    """Return the fields that both kinds of completions have."""
+    completion_tokens = sum([count_tokens(answer.text) for answer in answers])
+    usage = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }
+    return {"created": int(time.time()), "model": request.model, "usage": usage}
 
 
 class Responses:
@@ -148,21 +128,16 @@ class Responses:
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         given = field(body, "input", (str, list))
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        asked = last_of(items, "user")
         check_call_outputs(items, has_history="previous_response_id" in body or "conversation" in body)
-        since = items[asked + 1 :]
+        asked, since = split_at_question(items, _is_from_user)
         results = tuple(as_text(item["output"]) for item in since if item.get("type") == "function_call_output")
         is_call = [item.get("type") == "function_call" for item in since]
         output = (body.get("text") or {}).get("format") or {}
-        schema, forced = output_schema(output, output), None
-        if offered := body.get("tools"):
-            tools = {tool["name"]: tool.get("parameters") or {} for tool in offered if "name" in tool}
-            forced = forced_tool(body.get("tool_choice"), list(tools))
-            schema = tools[forced] if forced else schema
+        forced, schema = required_output(body, body.get("tools") or [], output, output)
         return ModelRequest(
             path,
             field(body, "model", str),
-            text_of(items[asked].get("content")) if asked >= 0 else "",
+            text_of(asked.get("content")),
             body,
             schema,
             forced,
@@ -188,33 +163,14 @@ class Responses:
             "object": "response",
             "created_at": int(time.time()),
             "status": "incomplete" if reason else "completed",
-            "background": False,
-            "error": None,
             "incomplete_details": {"reason": reason} if reason else None,
-            "instructions": body.get("instructions"),
-            "max_output_tokens": request.max_tokens,
             "model": request.model,
             "output": _output(answer),
-            "parallel_tool_calls": True,
-            "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None},
-            "service_tier": "default",
-            "store": body.get("store", True),
-            "temperature": body.get("temperature", 1.0),
-            "text": body.get("text") or {"format": {"type": "text"}},
-            "tool_choice": body.get("tool_choice", "auto"),
-            "tools": body.get("tools") or [],
-            "top_p": 1.0,
-            "truncation": "disabled",
             "usage": {
                 "input_tokens": input_tokens,
-                "input_tokens_details": {"cached_tokens": 0},
                 "output_tokens": output_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": input_tokens + output_tokens,
             },
-            "user": None,
-            "metadata": body.get("metadata") or {},
         }
 
 
@@ -239,14 +195,8 @@ def _output(answer: ModelAnswer) -> list[dict[str, Any]]:
     return [{"id": new_id("msg_"), "type": "message", "status": status, "role": "assistant", "content": [part]}]
 
 
-def last_of(messages: list[Any], role: str) -> int:
-    """Return the index of the last message of a role, or -1."""
-    for index in range(len(messages) - 1, -1, -1):
-        if not isinstance(messages[index], dict):
-            raise BadRequestError(f"Invalid type for 'messages[{index}]': expected an object.", code="invalid_type")
-        if messages[index].get("role") == role:
-            return index
-    return -1
+def _is_from_user(message: dict[str, Any]) -> bool:
+    return message.get("role") == "user"
 
 
 def check_tool_messages(messages: list[Any]) -> None:
@@ -279,15 +229,19 @@ def check_call_outputs(items: list[Any], *, has_history: bool) -> None:
             raise BadRequestError(f"No tool call found for function call output with call_id {item['call_id']}.")
 
 
-def output_schema(output: Mapping[str, Any], holder: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the schema of a structured output, None for plain text."""
+def required_output(
+    body: dict[str, Any], functions: list[dict[str, Any]], output: dict[str, Any], holder: dict[str, Any]
+) -> tuple[str | None, dict[str, Any] | None]:
+    """Return the tool that the request requires, if any, and the schema of its arguments or of the answer."""
+    tools = {function["name"]: function.get("parameters") or {} for function in functions if "name" in function}
+    if forced := forced_tool(body.get("tool_choice"), list(tools)):
+        return forced, tools[forced]
     match output.get("type"):
         case "json_schema":
-            schema: dict[str, Any] = field(holder, "schema", dict)
-            return schema
+            return None, field(holder, "schema", dict)
         case "json_object":
-            return {"type": "object", "properties": {"answer": {"type": "string"}}}
-    return None
+            return None, {"type": "object", "properties": {"answer": {"type": "string"}}}
+    return None, None
 
 
 def forced_tool(choice: Any, names: list[str]) -> str | None:
