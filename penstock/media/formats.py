@@ -14,12 +14,12 @@ from penstock.io.batches import BATCH_NBYTES
 from penstock.io.file_format import FilePart, reading
 from penstock.io.files import DataFile
 from penstock.media.audio import DECODED, decode
-from penstock.media.video import Frame, FrameChoice, chosen_frames, frame_fields
+from penstock.media.video import FrameChoice, chosen_frames, frame_fields
 from penstock.types import DataType, Schema, to_arrow_array
 from penstock.types.plain import arrow_array
 
 PATH = "path"
-MAX_BATCH_FRAMES = 1024  # if no pixels are read
+MAX_BATCH_FRAMES = 1024
 
 
 @dataclass(frozen=True)
@@ -68,59 +68,24 @@ class VideoFramesFormat:
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         has_pixels = "data" in schema.names
         with reading(file), chosen_frames(file, self.choice) as frames:
-            batch = _FrameBatch(self.choice, has_pixels, file.url)
+            facts: list[dict[str, Any]] = []
+            images: list[np.ndarray[Any, Any]] = []
             for frame in frames:
-                batch.add(frame)
-                if batch.is_full:
-                    yield batch.take()
-            if batch.num_rows:
-                yield batch.take()
+                facts.append(frame.facts())
+                if has_pixels:
+                    images.append(frame.pixels(self.choice))
+                if len(facts) == MAX_BATCH_FRAMES or (images and len(images) * images[0].nbytes >= BATCH_NBYTES):
+                    yield self._batch(file.url, facts, images)
+                    facts, images = [], []
+            if facts:
+                yield self._batch(file.url, facts, images)
 
-
-class _FrameBatch:
-    """The frames of one batch. Pixels of a fixed shape are written directly into the memory of the column."""
-
-    def __init__(self, choice: FrameChoice, has_pixels: bool, path: str) -> None:
-        self._choice = choice
-        self._has_pixels = has_pixels
-        self._path = path
-        self._clear()
-
-    def _clear(self) -> None:
-        self._facts: list[dict[str, Any]] = []
-        self._images: list[np.ndarray[Any, Any]] = []
-        self._column: np.ndarray[Any, Any] | None = None
-        self._nbytes = 0
-        if self._has_pixels and (shape := self._choice.dtype.shape) is not None:
-            self._column = np.empty((max(1, BATCH_NBYTES // int(np.prod(shape))), *shape), np.uint8)
-
-    @property
-    def num_rows(self) -> int:
-        return len(self._facts)
-
-    @property
-    def is_full(self) -> bool:
-        if self._column is not None:
-            return self.num_rows == len(self._column)
-        return self._nbytes >= BATCH_NBYTES or self.num_rows == MAX_BATCH_FRAMES
-
-    def add(self, frame: Frame) -> None:
-        if self._column is not None:
-            frame.pixels(self._choice, out=self._column[self.num_rows])
-        elif self._has_pixels:
-            self._images.append(frame.pixels(self._choice))
-            self._nbytes += self._images[-1].nbytes
-        self._facts.append(frame.facts())
-
-    def take(self) -> pa.RecordBatch:
-        """Return the batch and start the next one."""
-        fields = frame_fields(self._choice)
+    def _batch(self, path: str, facts: list[dict[str, Any]], images: list[np.ndarray[Any, Any]]) -> pa.RecordBatch:
+        fields = frame_fields(self.choice)
         data = fields.pop("data")
-        columns = {PATH: pa.repeat(pa.scalar(self._path), self.num_rows)}
+        columns = {PATH: pa.repeat(pa.scalar(path), len(facts))}
         for name, dtype in fields.items():
-            columns[name] = arrow_array([facts[name] for facts in self._facts], dtype.arrow)
-        if self._has_pixels:
-            images = self._images if self._column is None else self._column[: self.num_rows]
-            columns["data"] = to_arrow_array(images, data, what=f"frames of {self._path!r}")
-        self._clear()
+            columns[name] = arrow_array([fact[name] for fact in facts], dtype.arrow)
+        if images:
+            columns["data"] = to_arrow_array(images, data, what=f"frames of {path!r}")
         return pa.record_batch(columns)

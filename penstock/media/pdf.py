@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -101,24 +101,13 @@ def _refusal(name: str, reason: str, password: str | None) -> str:
 
 
 def _page(document: Any, number: int, dpi: float | None, name: str) -> dict[str, Any]:
-    page = document[number - 1]
-    try:
-        found: dict[str, Any] = {"page_number": number, "text": _text(page)}
+    with closing(document[number - 1]) as page, closing(page.get_textpage()) as text_page:
+        # PDFium ends lines with CRLF, and marks a hyphen at the end of a line with a noncharacter.
+        text = text_page.get_text_range().replace("\r\n", "\n").replace("\ufffe", "")
+        found: dict[str, Any] = {"page_number": number, "text": text}
         if dpi is not None:
             found["image"] = _image(page, dpi, f"page {number} of {name}")
         return found
-    finally:
-        page.close()
-
-
-def _text(page: Any) -> str:
-    text_page = page.get_textpage()
-    try:
-        text: str = text_page.get_text_range()
-    finally:
-        text_page.close()
-    # PDFium ends lines with CRLF, and marks a hyphen at the end of a line with a noncharacter.
-    return text.replace("\r\n", "\n").replace("\ufffe", "")
 
 
 def _image(page: Any, dpi: float, where: str) -> NDArray:
@@ -126,9 +115,6 @@ def _image(page: Any, dpi: float, where: str) -> NDArray:
     width, height = page.get_size()
     if width * scale * height * scale > MAX_PAGE_PIXELS:
         raise CorruptFileError(f"{where} would be {width * scale:.0f} by {height * scale:.0f} pixels; set a lower dpi.")
-    bitmap = page.render(scale=scale, rev_byteorder=True)
-    try:
+    with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
         pixels: NDArray = bitmap.to_numpy()
         return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3].copy()
-    finally:
-        bitmap.close()

@@ -102,16 +102,9 @@ class Frame:
             "is_key_frame": bool(frame.key_frame),
         }
 
-    def pixels(self, choice: FrameChoice, out: NDArray | None = None) -> NDArray:
-        """Return the pixels as RGB of shape ``(height, width, 3)``, scaled and converted in one pass, into ``out``."""
-        scaled = self.decoded.reformat(width=choice.width, height=choice.height, format="rgb24")
-        plane = scaled.planes[0]
-        # FFmpeg pads each row.
-        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[:, : scaled.width * 3]
-        if out is None:
-            out = np.empty((scaled.height, scaled.width, 3), np.uint8)
-        out.reshape(scaled.height, -1)[:] = rows[: scaled.height]
-        return out
+    def pixels(self, choice: FrameChoice) -> NDArray:
+        """Return the pixels as RGB of shape ``(height, width, 3)``, scaled and converted in one pass."""
+        return self.decoded.reformat(width=choice.width, height=choice.height, format="rgb24").to_ndarray()
 
 
 def metadata(source: Any, access: SourceAccess = CONFIGURED_ACCESS) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.errors import ComputeError
-from penstock.media.images.orientation import is_sideways, jpeg_orientation, png_exif, upright
+from penstock.media.images.orientation import is_sideways, jpeg_orientation, orientation_in, upright
 from penstock.media.images.packages import pillow, simplejpeg
 from penstock.media.images.pixels import resize_into
 from penstock.types.arrays import NDArray
@@ -29,9 +29,7 @@ SIGNATURES = {
     **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "TIFF"),
 }
 _JPEG_COLOURS = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}  # simplejpeg's names of our modes
-SMALL = 32  # pixels; below this blur is visible, so twice the size is decoded, at little cost
-_ORIENTATION = 0x0112
-_BITS_PER_SAMPLE = 258
+SMALL = 32  # pixels; below this blur is visible, so the whole image is decoded
 _ALREADY_UPRIGHT = ("GIF", "BMP", "TIFF")  # the first two have no orientation, and Pillow applies that of the third
 
 
@@ -120,11 +118,11 @@ class _JpegImage:
         if is_sideways(self._orientation):
             own, wanted = own[::-1], wanted[::-1]
         memory = scratch.at_least(math.prod(own) * IMAGE_CHANNELS[mode])
-        times = 0 if not is_scaled else 2 if min(wanted) < SMALL else 1
-        decoded = self._decoded(mode, times * wanted[0], times * wanted[1], memory)
-        # Rotate after resizing, when the image is small and its partial last pixels are gone.
+        height, width = wanted if is_scaled and min(wanted) >= SMALL else (0, 0)
+        decoded = self._decoded(mode, height, width, memory)
+        # Rotate after resizing, when the image is small.
         target = out if self._orientation == 1 else np.empty((*wanted, out.shape[2]), np.uint8)
-        resize_into(decoded, target, decoded.shape[:2] != own, _covered(decoded.shape[:2], own))
+        resize_into(decoded, target, decoded.shape[:2] != own)
         if target is not out:
             out[:] = upright(target, self._orientation)
 
@@ -151,21 +149,6 @@ class _JpegImage:
         return decoded
 
 
-def _covered(scaled: tuple[int, ...], own: tuple[int, int]) -> tuple[float, float]:
-    """Return the exact size of an image that was decoded at some eighths of its size.
-
-    libjpeg-turbo rounds the sides up, so the last pixels may be partly outside.
-
-    >>> _covered((17, 17), (131, 136))
-    (16.375, 17.0)
-    """
-    for eighths in range(1, 8) if scaled != own else ():
-        height, width = own[0] * eighths / 8, own[1] * eighths / 8
-        if scaled == (math.ceil(height), math.ceil(width)):
-            return height, width
-    return own
-
-
 class _PillowImage:
     """An image of another format, decoded with Pillow. Only the first frame of an animation is used."""
 
@@ -179,7 +162,9 @@ class _PillowImage:
         width, height = self._image.size
         if max_pixels is not None:
             _check_size(kind, width, height, max_pixels)
-        self._orientation = _orientation(self._image, kind, data) if is_turned else 1
+        # The method of the base class: that of PNG decodes all pixels to find EXIF.
+        is_turned = is_turned and kind not in _ALREADY_UPRIGHT
+        self._orientation = orientation_in(pillow().Image.getexif(self._image)) if is_turned else 1
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
         self.mode = _natural_mode(self._image)
 
@@ -197,20 +182,6 @@ class _PillowImage:
             raise _damaged(self._kind, exc) from exc
         self._image = None  # it holds the pixels a second time
         return pixels[:, :, np.newaxis] if pixels.ndim == 2 else pixels
-
-
-def _orientation(image: Any, kind: str, data: memoryview) -> int:
-    """Return the EXIF orientation of an image without decoding pixels."""
-    if kind in _ALREADY_UPRIGHT:
-        return 1
-    try:
-        if kind == "PNG" and "exif" not in image.info and (exif := png_exif(data)) is not None:
-            image.info["exif"] = exif
-        # The method of the base class: that of PNG decodes all pixels to find EXIF.
-        noted = pillow().Image.getexif(image).get(_ORIENTATION, 1)
-    except Exception:  # invalid EXIF does not make the image invalid
-        return 1
-    return noted if isinstance(noted, int) and 1 <= noted <= 8 else 1
 
 
 def _file_class(kind: str) -> Any:
@@ -231,33 +202,10 @@ def _natural_mode(image: Any) -> str:
 
 
 def _in_mode(image: Any, mode: str) -> Any:
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        image = pillow().fromarray(_to_bytes(np.asarray(image), _has_16_bits(image)))
+    if image.mode.startswith("I;16"):
+        image = pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode == mode:
         return image
     natural = _natural_mode(image)
     # Via the natural mode: Pillow would treat the transparency of a palette as a colour.
     return image.convert(natural).convert(mode) if natural != mode else image.convert(mode)
-
-
-def _has_16_bits(image: Any) -> bool:
-    """Return whether the integers of an image have 16 bits in its file; Pillow may widen them to 32."""
-    if image.mode != "I":
-        return bool(image.mode != "F")
-    bits = image.tag_v2.get(_BITS_PER_SAMPLE, (32,)) if image.format == "TIFF" else (16,)  # PNG has at most 16
-    return bool(bits[0] == 16)
-
-
-def _to_bytes(values: NDArray, has_16_bits: bool) -> NDArray:
-    """Convert grey values to 8 bits: the upper half of 16 bits, or fractions from 0 to 1 times 255.
-
-    Other values, such as heights in metres and 32-bit counts, are clipped to 0 to 255.
-    """
-    bounded: NDArray
-    if values.dtype.kind == "f":
-        finite = np.nan_to_num(values)
-        is_fraction = finite.size > 0 and finite.min() >= 0 and finite.max() <= 1
-        bounded = np.rint(finite * 255 if is_fraction else finite)
-    else:
-        bounded = np.clip(values, 0, 65535) >> 8 if has_16_bits else values
-    return np.clip(bounded, 0, 255).astype(np.uint8)

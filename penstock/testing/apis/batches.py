@@ -136,7 +136,8 @@ class OpenAIBatch(Batch):
                 raise BadRequestError(fault.message, code=fault.code)
             lines = read_lines(content, body["endpoint"])
         except BadRequestError as error:
-            self._error = {"code": error.code, "message": error.message, "line": None, "param": None}
+            line = 1 if isinstance(fault, BatchFails) else None
+            self._error = {"code": error.code, "message": error.message, "line": line, "param": None}
         super().__init__("batch_", lines, host, fault)
 
     def as_json(self) -> dict[str, Any]:
