@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -220,10 +219,8 @@ def _jsonable(value: Any) -> Any:
 
 
 def _parse(array: pa.Array, dtype: DataType) -> pa.Array:
-    if dtype.is_timestamp():
-        return _parse_times(array, _to_local if dtype.timezone is None else _to_zone(dtype.timezone), dtype)
-    if dtype.is_date():
-        return _parse_times(array, lambda text: text.cast(pa.timestamp("us")).cast(pa.date32()), dtype)
+    if dtype.is_timestamp() or dtype.is_date():
+        return _parse_times(array, dtype)
     if dtype.is_time():
         full = pc.binary_join_element_wise("1970-01-01 ", pc.utf8_trim_whitespace(array), "")
         options = pc.CastOptions(dtype.arrow, allow_time_truncate=True)
@@ -240,25 +237,14 @@ def _parse(array: pa.Array, dtype: DataType) -> pa.Array:
         return _convert_plain(bare.cast(wide), DataType(wide), dtype)
 
 
-def _to_local(text: pa.Array) -> pa.Array:
-    return text.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
-
-
-def _to_zone(timezone: str) -> Callable[[pa.Array], pa.Array]:
-    return lambda text: pc.assume_timezone(text.cast(pa.timestamp("us")), timezone, ambiguous="earliest")
-
-
-def _parse_times(text: pa.Array, alternative: Callable[[pa.Array], pa.Array], dtype: DataType) -> pa.Array:
-    """Parse a column as Arrow does, or by ``alternative``, or else value by value."""
-    options = pc.CastOptions(dtype.arrow, allow_time_truncate=True)
-    attempts: tuple[Callable[[pa.Array], pa.Array], ...] = (lambda text: text, alternative)
-    for parse in attempts:
-        try:
-            return pc.cast(parse(text), options=options)
-        except pa.ArrowInvalid:
-            continue
-    values = [None if value is None else _from_iso(value.strip(), dtype) for value in text.to_pylist()]
-    return pa.array(values, pa.date32() if dtype.is_date() else pa.timestamp("us", dtype.timezone)).cast(dtype.arrow)
+def _parse_times(text: pa.Array, dtype: DataType) -> pa.Array:
+    """Parse a column as Arrow does, or else value by value."""
+    try:
+        return pc.cast(text, options=pc.CastOptions(dtype.arrow, allow_time_truncate=True))
+    except pa.ArrowInvalid:
+        values = [None if value is None else _from_iso(value.strip(), dtype) for value in text.to_pylist()]
+    unit = pa.date32() if dtype.is_date() else pa.timestamp("us", dtype.timezone)
+    return pc.cast(pa.array(values, unit), options=pc.CastOptions(dtype.arrow, allow_time_truncate=True))
 
 
 def _from_iso(text: str, dtype: DataType) -> datetime.datetime | datetime.date:

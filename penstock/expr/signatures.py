@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -88,23 +89,28 @@ def strict(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
     return register
 
 
-def text_kernel(
-    name: str, *parameters: Kind, returns: DataType, whole: Callable[..., pa.Array], row: Callable[..., Any]
-) -> None:
-    """Register a kernel of text whose parameters are mostly constants.
+def text_kernel(name: str, *parameters: Kind, returns: DataType, compute: Callable[..., pa.Array]) -> None:
+    """Register a kernel of text: ``compute(texts, *constants)`` for a column of text and parameters of one value.
 
-    ``whole(texts, *constants)`` computes a column at once. Where a parameter is a column itself, ``row(text, *values)``
-    computes each row, and a null among its values makes it null.
+    Where a parameter is a column itself, compute the rows of each combination of parameters at once.
     """
 
     @strict(name, takes(TEXT, *parameters, returns=returns))
-    def compute(texts: Value, *values: Value, **options: Any) -> Any:
+    def compute_all(texts: Value, *values: Value, **options: Any) -> Any:
         if all(isinstance(value, pa.Scalar) for value in values):
             constants = [value.as_py() for value in values]
-            return on_arrays(lambda array: whole(array, *constants, **options))(texts)
-        rows = zip(*(array.to_pylist() for array in broadcast(texts, *values)), strict=True)
-        results = [None if None in items else row(*items, **options) for items in rows]
-        return pa.array(results, returns.arrow)
+            return on_arrays(lambda array: compute(array, *constants, **options))(texts)
+        texts, *columns = broadcast(texts, *values)
+        rows_by_constants: dict[tuple[Any, ...], list[int]] = {}
+        for row, each in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
+            rows_by_constants.setdefault(each, []).append(row)
+        parts, order = [pa.nulls(0, returns.arrow)], list[int]()
+        for each, rows in rows_by_constants.items():
+            has_null = None in each
+            chosen = texts.take(pa.array(rows))
+            parts.append(pa.nulls(len(rows), returns.arrow) if has_null else compute(chosen, *each, **options))
+            order += rows
+        return pa.concat_arrays(parts).take(pa.array(np.argsort(order)))
 
 
 def dtypes_of(*values: Value) -> list[DataType]:

@@ -13,7 +13,7 @@ from penstock.functions.families import generated
 
 _MODULES = (
     *("ai", "calendar", "chunks", "core", "files", "hashing", "image", "json", "lists", "media", "nested", "numeric"),
-    *("patterns", "real", "temporal", "text", "tokens", "url", "vector"),
+    *("patterns", "real", "temporal", "text", "vector"),
 )
 
 

@@ -8,7 +8,11 @@ from penstock.functions.ai import (
     embed_text as embed_text,
     prompt as prompt,
 )
-from penstock.functions.chunks import chunk_text as chunk_text
+from penstock.functions.chunks import (
+    chunk_text as chunk_text,
+    tokenize_decode as tokenize_decode,
+    tokenize_encode as tokenize_encode,
+)
 from penstock.functions.core import (
     between as between,
     cast as cast,
@@ -23,12 +27,14 @@ from penstock.functions.core import (
 )
 from penstock.functions.files import (
     audio_file as audio_file,
+    download as download,
     file as file,
     file_exists as file_exists,
     file_path as file_path,
     file_size as file_size,
     guess_mime_type as guess_mime_type,
     image_file as image_file,
+    upload as upload,
     video_file as video_file,
 )
 from penstock.functions.hashing import hash as hash, minhash as minhash
@@ -149,8 +155,6 @@ from penstock.functions.text import (
     rpad as rpad,
     substr as substr,
 )
-from penstock.functions.tokens import tokenize_decode as tokenize_decode, tokenize_encode as tokenize_encode
-from penstock.functions.url import download as download, upload as upload
 from penstock.functions.vector import (
     cosine_distance as cosine_distance,
     cosine_similarity as cosine_similarity,

@@ -1,16 +1,18 @@
-"""Split long texts into chunks that fit a model."""
+"""Text for models: chunks that fit one, and its tokens, with Hugging Face ``tokenizers``."""
 
 from __future__ import annotations
 
-from typing import Literal
+import functools
+import os
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidArgumentError, MissingExtraError, did_you_mean
 from penstock.expr.arrays import on_arrays, to_lists
 from penstock.expr.column import Expression, call, method
-from penstock.expr.kinds import STRING, TEXT
+from penstock.expr.kinds import STRING, TEXT, UINT32, Kind
 from penstock.expr.signatures import strict, takes
 from penstock.types import DataType
 from penstock.types.plain import arrow_array
@@ -18,6 +20,8 @@ from penstock.udf.options import check_whole
 
 UNITS = ("characters", "words")
 CHUNKS = DataType.list(STRING)
+TOKENS = DataType.list(UINT32)
+_NUMBERS = Kind("a list of integers", lambda d: d.is_list() and (d.inner.is_integer() or d.inner.is_null()))
 
 
 @method
@@ -76,3 +80,50 @@ def _word_chunks(text: str, size: int, overlap: int) -> list[str]:
 def _starts(length: int, size: int, overlap: int) -> range:
     """Return the starts of the chunks; the last chunk is the first that reaches the end."""
     return range(0, max(length - overlap, min(length, 1)), size - overlap)
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+@method
+def tokenize_encode(expr: Expression, tokens_path: str, *, use_special_tokens: bool = False) -> Expression:
+    """Convert text to token numbers.
+
+    ``tokens_path`` is a ``tokenizer.json`` file, or the name of a model on the Hugging Face hub.
+    """
+    return call("tokenize_encode", expr, tokens_path=os.fspath(tokens_path), use_special_tokens=use_special_tokens)
+
+
+@method
+def tokenize_decode(expr: Expression, tokens_path: str) -> Expression:
+    """Convert token numbers to text; ``tokens_path`` as for ``tokenize_encode``."""
+    return call("tokenize_decode", expr, tokens_path=os.fspath(tokens_path))
+
+
+@functools.lru_cache(maxsize=8)
+def _tokenizer(path: str) -> Any:
+    try:
+        from tokenizers import Tokenizer  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise MissingExtraError("tokenizers", "transformers", "tokenize_encode and tokenize_decode") from None
+    return Tokenizer.from_file(path) if os.path.exists(path) else Tokenizer.from_pretrained(path)
+
+
+@strict("tokenize_encode", takes(TEXT, returns=TOKENS))
+@on_arrays
+def _tokenize_encode(texts: pa.Array, *, tokens_path: str, use_special_tokens: bool) -> pa.Array:
+    rows = texts.to_pylist()
+    encoded = iter(
+        _tokenizer(tokens_path).encode_batch_fast(
+            [row for row in rows if row is not None], add_special_tokens=use_special_tokens
+        )
+    )
+    return pa.array([None if row is None else next(encoded).ids for row in rows], TOKENS.arrow)
+
+
+@strict("tokenize_decode", takes(_NUMBERS, returns=STRING))
+@on_arrays
+def _tokenize_decode(tokens: pa.Array, *, tokens_path: str) -> pa.Array:
+    rows = tokens.to_pylist()
+    texts = iter(_tokenizer(tokens_path).decode_batch([row for row in rows if row is not None]))
+    return pa.array([None if row is None else next(texts) for row in rows], pa.string())

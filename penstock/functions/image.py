@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from penstock import types
 from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
 from penstock.expr.arrays import broadcast, on_arrays
 from penstock.expr.column import Expression, call, method, to_expr
@@ -26,10 +27,9 @@ from penstock.media.images.hashes import METHODS, image_hash as hash_of, num_has
 from penstock.media.images.packages import require_images
 from penstock.media.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
-from penstock.types.arrays import ragged_rows
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
 from penstock.types.images import ImageBuffer, image_column, image_shapes, image_views
-from penstock.types.plain import arrow_array, arrow_flags, arrow_numbers
+from penstock.types.plain import arrow_array
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
 ENCODED = Kind(
@@ -255,15 +255,7 @@ def _image_to_tensor(images: pa.Array) -> pa.Array:
     dtype = _tensor_type(DataType(images.type))
     if dtype.shape is not None:
         return pa.ExtensionArray.from_storage(dtype.arrow, images.storage)
-    views = image_views(images)
-    flat = np.concatenate([np.empty(0, np.uint8), *(view.reshape(-1) for view in views if view is not None)])
-    shapes = [(0, 0, 0) if view is None else view.shape for view in views]
-    return ragged_rows(
-        arrow_numbers(flat),
-        shapes,
-        dtype,
-        arrow_flags(np.fromiter((view is None for view in views), np.bool_, len(views))),
-    )
+    return types.cast(images, dtype)
 
 
 @method

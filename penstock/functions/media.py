@@ -8,7 +8,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, method
 from penstock.functions.calls import MediaOnError, media_call
 from penstock.media import audio, pdf, video
-from penstock.media.sources import SourceAccess, require
+from penstock.media.sources import require
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -221,55 +221,20 @@ def pdf_pages(
 
 
 def pages_call(
-    file_expr: Expression,
-    *,
-    images: bool,
-    dpi: float,
-    password: str | None,
-    on_error: MediaOnError,
-    use_process: bool,
-    access: SourceAccess | None = None,
-    first: int | Expression | None = None,
-    last: int | Expression | None = None,
+    file_expr: Expression, *, images: bool, dpi: float, on_error: MediaOnError, use_process: bool, **options: Any
 ) -> Expression:
-    """Return the call behind ``pdf_pages``; ``access`` says which files the paths of the column may name."""
+    """Return the call behind ``pdf_pages``; ``options`` are ``first``, ``last`` and those of ``media_call``."""
     if images and not 1 <= dpi <= MAX_DPI:
         raise InvalidArgumentError(f"pdf_pages: dpi={dpi!r} must lie between 1 and {MAX_DPI}")
-    return media_call(
-        "pdf_pages",
-        pdf.pages,
-        DataType.list(DataType.struct(pdf.PAGE_WITH_IMAGE if images else pdf.PAGE)),
-        file_expr,
-        on_error,
-        batch_size=1 if images else PDFS_PER_TASK,
-        use_process=use_process or None,
-        access=access,
-        password=password,
-        first=first,
-        last=last,
-        dpi=dpi if images else None,
-    )
+    dtype = DataType.list(DataType.struct(pdf.PAGE_WITH_IMAGE if images else pdf.PAGE))
+    options |= {"use_process": use_process or None, "dpi": dpi if images else None}
+    return media_call("pdf_pages", pdf.pages, dtype, file_expr, on_error, 1 if images else PDFS_PER_TASK, **options)
 
 
 def page_ranges(
-    file_expr: Expression,
-    size: int,
-    *,
-    password: str | None,
-    on_error: MediaOnError,
-    use_process: bool,
-    access: SourceAccess,
+    file_expr: Expression, size: int, *, on_error: MediaOnError, use_process: bool, **options: Any
 ) -> Expression:
     """Return the pages of PDFs as lists of structs ``first`` and ``last``: ranges of at most ``size`` pages."""
-    return media_call(
-        "page_ranges",
-        pdf.page_ranges,
-        DataType.list(DataType.struct({"first": DataType.int64(), "last": DataType.int64()})),
-        file_expr,
-        on_error,
-        PDFS_PER_TASK,
-        use_process=use_process or None,
-        access=access,
-        password=password,
-        size=size,
-    )
+    dtype = DataType.list(DataType.struct({"first": DataType.int64(), "last": DataType.int64()}))
+    options |= {"use_process": use_process or None, "size": size}
+    return media_call("page_ranges", pdf.page_ranges, dtype, file_expr, on_error, PDFS_PER_TASK, **options)

@@ -1,7 +1,6 @@
 """Searches in text: plain substrings, SQL's LIKE, and regular expressions.
 
-RE2 matches a constant pattern. It takes linear time, but has no look-around and no back-references. Python's ``re``
-matches patterns that come from a column.
+RE2 matches regular expressions. It takes linear time, but has no look-around and no back-references.
 """
 
 from __future__ import annotations
@@ -66,12 +65,9 @@ def endswith(expr: Expression, suffix: str | Expression) -> Expression:
     return call("endswith", expr, suffix)
 
 
-for _name, _whole, _row in (
-    ("contains", pc.match_substring, lambda text, pattern: pattern in text),
-    ("startswith", pc.starts_with, str.startswith),
-    ("endswith", pc.ends_with, str.endswith),
-):
-    text_kernel(_name, TEXT, returns=BOOL, whole=_whole, row=_row)
+text_kernel("contains", TEXT, returns=BOOL, compute=pc.match_substring)
+text_kernel("startswith", TEXT, returns=BOOL, compute=pc.starts_with)
+text_kernel("endswith", TEXT, returns=BOOL, compute=pc.ends_with)
 
 
 @method
@@ -84,7 +80,7 @@ def replace(expr: Expression, search: str | Expression, replacement: str | Expre
     return call("replace", expr, search, replacement)
 
 
-text_kernel("replace", TEXT, TEXT, returns=STRING, whole=pc.replace_substring, row=str.replace)
+text_kernel("replace", TEXT, TEXT, returns=STRING, compute=pc.replace_substring)
 
 
 @method
@@ -99,7 +95,7 @@ def split(expr: Expression, split_on: str | Expression) -> Expression:
     return call("split", expr, split_on)
 
 
-text_kernel("split", TEXT, returns=STRINGS, whole=pc.split_pattern, row=str.split)
+text_kernel("split", TEXT, returns=STRINGS, compute=pc.split_pattern)
 
 
 @method
@@ -183,13 +179,7 @@ def ilike(expr: Expression, pattern: str | Expression) -> Expression:
     return call("like", expr, pattern, ignore_case=True)
 
 
-def _like_row(text: str, pattern: str, *, ignore_case: bool) -> bool:
-    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
-    regexp = "".join({"%": ".*", "_": "."}.get(part) or re.escape(part.removeprefix("\\") or part) for part in parts)
-    return re.fullmatch(regexp, text, re.DOTALL | (re.IGNORECASE if ignore_case else 0)) is not None
-
-
-text_kernel("like", TEXT, returns=BOOL, whole=pc.match_like, row=_like_row)
+text_kernel("like", TEXT, returns=BOOL, compute=pc.match_like)
 
 
 # --- regular expressions ----------------------------------------------------------------------------------------------
@@ -215,11 +205,7 @@ def regexp_match(expr: Expression, pattern: str | Expression) -> Expression:
     return _regexp("regexp_match", expr, pattern)
 
 
-def _match_row(text: str, pattern: str) -> bool:
-    return re.search(pattern, text) is not None
-
-
-text_kernel("regexp_match", TEXT, returns=BOOL, whole=pc.match_substring_regex, row=_match_row)
+text_kernel("regexp_match", TEXT, returns=BOOL, compute=pc.match_substring_regex)
 
 
 @method
@@ -236,8 +222,7 @@ text_kernel(
     "regexp_count",
     TEXT,
     returns=INT64,
-    whole=lambda text, pattern: pc.cast(pc.count_substring_regex(text, pattern=pattern), pa.int64()),
-    row=lambda text, pattern: sum(1 for _ in re.finditer(pattern, text)),
+    compute=lambda text, pattern: pc.cast(pc.count_substring_regex(text, pattern=pattern), pa.int64()),
 )
 
 
@@ -251,14 +236,7 @@ def regexp_split(expr: Expression, pattern: str | Expression) -> Expression:
     return _regexp("regexp_split", expr, pattern)
 
 
-def _split_row(text: str, pattern: str) -> list[str]:
-    """Split like Arrow: ``re.split`` would add the groups of the pattern."""
-    ends = [0, *(match.end() for match in re.finditer(pattern, text))]
-    starts = [*(match.start() for match in re.finditer(pattern, text)), len(text)]
-    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
-
-
-text_kernel("regexp_split", TEXT, returns=STRINGS, whole=pc.split_pattern_regex, row=_split_row)
+text_kernel("regexp_split", TEXT, returns=STRINGS, compute=pc.split_pattern_regex)
 
 
 @method
@@ -285,11 +263,6 @@ def _with_group(function: str, pattern: str | Expression, index: int) -> str | E
     return pattern
 
 
-def _extract_row(text: str, pattern: str, *, index: int) -> str | None:
-    match = re.search(pattern, text)
-    return match.group(index) if match is not None else None
-
-
 def _extract(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
     """Replace the whole text by the group: ``extract_regex`` of Arrow needs a name for every group."""
     body = f"(?:{pattern})" if index else f"({pattern})"
@@ -300,12 +273,13 @@ def _extract(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
     is_empty = pc.fill_null(pc.equal(group, ""), False)
     if index and is_empty.true_count:
         # An empty group may be null: a group that took no part in the match. Only ``re`` distinguishes the two.
-        exact = [_extract_row(row, pattern, index=index) for row in text.filter(is_empty).to_pylist()]
+        matched = (re.search(pattern, row) for row in text.filter(is_empty).to_pylist())
+        exact = [match and match.group(index) for match in matched]
         group = pc.replace_with_mask(group, is_empty, pa.array(exact, pa.string()))
     return group
 
 
-text_kernel("regexp_extract", TEXT, returns=STRING, whole=_extract, row=_extract_row)
+text_kernel("regexp_extract", TEXT, returns=STRING, compute=_extract)
 
 
 @method
@@ -318,16 +292,13 @@ def regexp_extract_all(expr: Expression, pattern: str | Expression, index: int =
     return _regexp("regexp_extract_all", expr, _with_group("regexp_extract_all", pattern, index), index=index)
 
 
-def _extract_all_row(text: str, pattern: str, *, index: int) -> list[str | None]:
-    return [match.group(index) for match in re.finditer(pattern, text)]
-
-
 def _extract_all(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
-    rows = [None if row is None else _extract_all_row(row, pattern, index=index) for row in text.to_pylist()]
+    find = re.compile(pattern).finditer
+    rows = [None if row is None else [match.group(index) for match in find(row)] for row in text.to_pylist()]
     return pa.array(rows, STRINGS.arrow)
 
 
-text_kernel("regexp_extract_all", TEXT, returns=STRINGS, whole=_extract_all, row=_extract_all_row)
+text_kernel("regexp_extract_all", TEXT, returns=STRINGS, compute=_extract_all)
 
 
 @method
@@ -340,36 +311,17 @@ def regexp_replace(expr: Expression, pattern: str | Expression, replacement: str
     return _regexp("regexp_replace", expr, pattern, replacement)
 
 
-_REFERENCE = re.compile(
-    r"\\(?P<back>[0-9\\])|\$(?:\{?(?P<number>[0-9]+)\}?|\{?(?P<name>[A-Za-z_]\w*)\}?|(?P<dollar>\$))|(?P<lone>\\)"
-)
+def _replace_all(text: pa.Array, pattern: str, replacement: str) -> pa.Array:
+    return pc.replace_substring_regex(text, pattern=pattern, replacement=_rewrite(replacement))
 
 
-def _rewrite(replacement: str, pattern: str) -> str:
+def _rewrite(replacement: str) -> str:
     r"""Return a replacement in the syntax of RE2: groups as ``\1``, every other backslash doubled."""
-    names = re.compile(pattern).groupindex if "$" in replacement and "(?P<" in pattern else {}
 
     def change(match: re.Match[str]) -> str:
-        if match["back"]:
-            return match[0]
-        if match["dollar"]:
-            return "$"
-        if match["lone"]:
-            return r"\\"
-        if match["number"]:
-            return f"\\{match['number']}"
-        return f"\\{names[match['name']]}" if match["name"] in names else match[0]
+        return r"\\" if match[0] == "\\" else match[0].replace("$", "\\")
 
-    return _REFERENCE.sub(change, replacement)
+    return re.sub(r"\\[0-9\\]|\\|\$[0-9]", change, replacement)
 
 
-def _replace_all(text: pa.Array, pattern: str, replacement: str) -> pa.Array:
-    return pc.replace_substring_regex(text, pattern=pattern, replacement=_rewrite(replacement, pattern))
-
-
-def _replace_row(text: str, pattern: str, replacement: str) -> str:
-    template = re.sub(r"\\([0-9])", r"\\g<\1>", _rewrite(replacement, pattern))
-    return re.sub(pattern, template, text)
-
-
-text_kernel("regexp_replace", TEXT, TEXT, returns=STRING, whole=_replace_all, row=_replace_row)
+text_kernel("regexp_replace", TEXT, TEXT, returns=STRING, compute=_replace_all)

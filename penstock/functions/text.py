@@ -76,11 +76,6 @@ def substr(expr: Expression, start: int | Expression, length: int | Expression |
     return call("substr", expr, start) if length is None else call("substr", expr, start, length)
 
 
-def _substr_row(text: str, start: int, length: int | None = None) -> str:
-    first = max(start + len(text), 0) if start < 0 else start
-    return text[first:] if length is None else text[first : first + max(length, 0)]
-
-
 def _substr_all(text: pa.Array, start: int, length: int | None = None) -> pa.Array:
     if start >= 0:
         stop = None if length is None else start + max(length, 0)
@@ -89,7 +84,7 @@ def _substr_all(text: pa.Array, start: int, length: int | None = None) -> pa.Arr
     return tail if length is None else pc.utf8_slice_codeunits(tail, start=0, stop=max(length, 0))
 
 
-text_kernel("substr", INTEGER, INTEGER, returns=STRING, whole=_substr_all, row=_substr_row)
+text_kernel("substr", INTEGER, INTEGER, returns=STRING, compute=_substr_all)
 
 
 @method
@@ -116,8 +111,7 @@ text_kernel(
     "right",
     INTEGER,
     returns=STRING,
-    whole=lambda text, n: pc.utf8_slice_codeunits(text, *((-n,) if n > 0 else (0, 0))),
-    row=lambda text, n: text[-n:] if n > 0 else "",
+    compute=lambda text, n: pc.utf8_slice_codeunits(text, *((-n,) if n > 0 else (0, 0))),
 )
 
 
@@ -140,7 +134,7 @@ def _find_all(text: pa.Array, substr: str) -> pa.Array:
     return masked(np.where(position < 0, -1, characters), validity(text))
 
 
-text_kernel("find", TEXT, returns=INT64, whole=_find_all, row=str.find)
+text_kernel("find", TEXT, returns=INT64, compute=_find_all)
 
 
 # --- padding and repetition -------------------------------------------------------------------------------------------
@@ -166,22 +160,21 @@ def rpad(expr: Expression, length: int | Expression, pad: str | Expression) -> E
     return call("rpad", expr, length, pad)
 
 
-def _padding(text: str, length: int, pad: str) -> str:
-    missing = max(length - len(text), 0)
-    return (pad * (missing // len(pad) + 1))[:missing] if pad else ""
-
-
-def _register_padding(name: str, compute: Any, row: Callable[[str, int, str], str]) -> None:
-    def whole(text: pa.Array, length: int, pad: str) -> pa.Array:
+def _register_padding(name: str, pad_by: Callable[..., pa.Array], join: Callable[[str, str], str]) -> None:
+    def compute(text: pa.Array, length: int, pad: str) -> pa.Array:
+        length = max(length, 0)
         if len(pad) == 1:
-            return pc.utf8_slice_codeunits(compute(text, width=max(length, 0), padding=pad), 0, max(length, 0))
-        return pa.array([None if value is None else row(value, length, pad) for value in text.to_pylist()], pa.string())
+            return pc.utf8_slice_codeunits(pad_by(text, width=length, padding=pad), 0, length)
+        padding = pad * length
+        rows = text.to_pylist()
+        padded = [None if row is None else join(padding[: max(length - len(row), 0)], row[:length]) for row in rows]
+        return pa.array(padded, pa.string())
 
-    text_kernel(name, INTEGER, TEXT, returns=STRING, whole=whole, row=row)
+    text_kernel(name, INTEGER, TEXT, returns=STRING, compute=compute)
 
 
-_register_padding("lpad", pc.utf8_lpad, lambda text, n, pad: _padding(text, n, pad) + text[: max(n, 0)])
-_register_padding("rpad", pc.utf8_rpad, lambda text, n, pad: text[: max(n, 0)] + _padding(text, n, pad))
+_register_padding("lpad", pc.utf8_lpad, lambda padding, text: padding + text)
+_register_padding("rpad", pc.utf8_rpad, lambda padding, text: text + padding)
 
 
 @method

@@ -116,27 +116,22 @@ def _udf_details(spec: UdfSpec | BatchSpec) -> list[str]:
         details.insert(0, "async")
     return (
         details
-        + _limit_details(spec.limits)
+        + _differences(spec.limits, BatchLimits())
         + _differences(spec.resources, Resources())
         + _differences(spec.policy, Policy())
     )
 
 
-def _limit_details(limits: BatchLimits) -> list[str]:
-    details = [f"max_batch_bytes {limits.max_batch_bytes}"] if limits.max_batch_bytes is not None else []
-    if limits.max_batch_tokens is not None:
-        by = "" if limits.batch_weight is None else " by batch_weight"
-        details.append(f"max_batch_tokens {limits.max_batch_tokens}{by}")
-    names = ", ".join(each.__name__ for each in limits.split_on)
-    return [*details, f"split_on {names}"] if names else details
-
-
 def _differences(given: Any, default: Any) -> list[str]:
     return [
-        f"{name} {getattr(given, name)}"
+        f"{name} {_shown(getattr(given, name))}"
         for name in type(given).__dataclass_fields__
         if getattr(given, name) != getattr(default, name)
     ]
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(_shown, value)) if isinstance(value, tuple) else getattr(value, "__name__", str(value))
 
 
 def _stage_details(stage: Stage) -> list[str]:

@@ -35,7 +35,9 @@ def normal_type(arrow_type: pa.DataType) -> pa.DataType:
     if arrow_type.id in _NORMAL_IDS or isinstance(arrow_type, EXTENSION_TYPES):
         return arrow_type
     if isinstance(arrow_type, pa.FixedShapeTensorType):
-        return TensorType(arrow_type.value_type, _logical_shape(arrow_type))
+        if arrow_type.permutation:
+            raise TypeMismatchError(f"Permuted tensors are not supported, got {arrow_type}; make it row-major first.")
+        return TensorType(arrow_type.value_type, arrow_type.shape)
     if isinstance(arrow_type, pa.BaseExtensionType):
         return normal_type(arrow_type.storage_type)
     if pt.is_large_string(arrow_type) or pt.is_string_view(arrow_type):
@@ -84,21 +86,12 @@ def normalize_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([normalize(column) for column in batch.columns], schema=normal)
 
 
-def _logical_shape(tensor: pa.FixedShapeTensorType) -> tuple[int, ...]:
-    return tuple(tensor.shape[i] for i in tensor.permutation) if tensor.permutation else tuple(tensor.shape)
-
-
 def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Return one array as ``target``, its normalized type."""
     if array.type == target:
         return array
     if isinstance(array.type, pa.FixedShapeTensorType):
-        storage = array.storage
-        if array.type.permutation:
-            permuted = array.to_numpy_ndarray().reshape(-1)
-            mask = array.is_null() if array.null_count else None
-            storage = pa.FixedSizeListArray.from_arrays(pa.array(permuted), target.storage_type.list_size, mask=mask)
-        return pa.ExtensionArray.from_storage(target, storage)
+        return pa.ExtensionArray.from_storage(target, array.storage)
     if isinstance(array.type, pa.BaseExtensionType):
         return _translate(array.storage, target)
     if pt.is_dictionary(array.type):

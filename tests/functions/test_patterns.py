@@ -46,7 +46,7 @@ TEXTS = ["a1b22", "", None, "A.b\nc é"]
         (f.regexp_extract(t, "c.*$"), [None, None, None, "c é"]),
         (f.regexp_extract_all(t, "[a-z]([0-9]+)", 1), [["1", "22"], [], None, []]),
         (f.regexp_replace(t, "([a-z])([0-9])", r"\2\1"), ["1a2b2", "", None, "A.b\nc é"]),
-        (f.regexp_replace(t, "([a-z])(?P<d>[0-9])", "<$2${1}$d$$>"), ["<1a1$><2b2$>2", "", None, "A.b\nc é"]),
+        (f.regexp_replace(t, "([a-z])([0-9])", "<$2$1\\2$>"), ["<1a1$><2b2$>2", "", None, "A.b\nc é"]),
         (f.regexp_replace(t, "[0-9]", r"\n\\"), ["a\\n\\b\\n\\\\n\\", "", None, "A.b\nc é"]),
     ],
 )

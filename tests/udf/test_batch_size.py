@@ -516,5 +516,5 @@ def test_explain_shows_limits() -> None:
         .map_batches(lambda b: b, max_batch_bytes="1MB", max_batch_tokens=9, batch_weight=len, split_on=TooMuchError)
         .explain()
     )
-    assert "max_batch_bytes 1000000; max_batch_tokens 9 by batch_weight; split_on TooMuchError" in text
+    assert "max_batch_bytes 1000000; max_batch_tokens 9; batch_weight len; split_on TooMuchError" in text
     assert "batches by throughput" in text

@@ -1,4 +1,7 @@
-"""One value as text. Only the part that is shown is read, so a value of a gigabyte costs no more than a short one."""
+"""Values as text, and the part of a table that is shown.
+
+Only the part of a value that is shown is read, so a value of a gigabyte costs no more than a short one.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ import json
 import pickle
 import re
 import reprlib
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.observe.text import ELLIPSIS, format_bytes, visible_text
+from penstock.errors import InvalidArgumentError
+from penstock.observe.text import ELLIPSIS, format_bytes, format_count, visible_text
 from penstock.types import DataType, EmbeddingType, FileType, ImageType, PythonType, TensorType
 from penstock.types.extension import IMAGE_MODES
 
@@ -115,14 +118,10 @@ def _moment(value: pa.Scalar) -> str:
 
 
 def _duration(value: pa.Scalar) -> str:
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[value.type.unit]
-    seconds, rest = divmod(value.value, per_second)
     try:
-        if rest * 10**6 % per_second == 0:
-            return str(timedelta(seconds=seconds, microseconds=rest * 10**6 // per_second))
-    except OverflowError:
-        pass
-    return f"{value.value} {value.type.unit}"
+        return str(value.cast(pa.duration("us")).as_py())
+    except (pa.ArrowInvalid, OverflowError):  # nanoseconds, or more than Python's timedelta holds
+        return f"{value.value} {value.type.unit}"
 
 
 def _extension(value: pa.ExtensionScalar, limit: int) -> str | None:
@@ -176,3 +175,37 @@ def _python(pickled: pa.Buffer, limit: int) -> str:
 
 def clipped(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + ELLIPSIS
+
+
+# --- the shown part of a table ----------------------------------------------------------------------------------------
+
+
+def format_footer(num_rows: int, total_rows: int | None, num_columns: int) -> str:
+    """Return a line with the number of rows shown and the total.
+
+    >>> format_footer(8, 1000, 3), format_footer(8, None, 3), format_footer(8, 8, 3)
+    ('(showing first 8 of 1,000 rows)', '(showing first 8 rows)', '(8 rows)')
+    """
+    if num_columns == 0:
+        return "(no columns)"
+    if total_rows is None:
+        return f"(showing first {format_count(num_rows, 'row')})" if num_rows else "(no rows)"
+    if num_rows >= total_rows:
+        return f"({format_count(num_rows, 'row')})" if num_rows else "(no rows)"
+    return f"(showing first {num_rows:,} of {format_count(total_rows, 'row')})"
+
+
+def require_positive(what: str, value: int) -> None:
+    if value < 1:
+        raise InvalidArgumentError(f"{what}={value!r} must be at least 1.")
+
+
+def ends(positions: Sequence[int], keep: int) -> list[int]:
+    """Return the first and the last positions, ``keep`` in all.
+
+    >>> ends(range(10), 5)
+    [0, 1, 2, 8, 9]
+    """
+    if keep >= len(positions):
+        return list(positions)
+    return [*positions[: (keep + 1) // 2], *positions[len(positions) - keep // 2 :]]

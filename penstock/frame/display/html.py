@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from penstock.frame.display.cells import cell_text, clipped
-from penstock.frame.display.extent import ends, format_footer, require_positive
-from penstock.frame.display.thumbnails import thumbnail_html
+from penstock.errors import MissingExtraError
+from penstock.frame.display.cells import cell_text, clipped, ends, format_footer, require_positive
+from penstock.media.images.encode import encoded, holds
+from penstock.media.images.pixels import resize_into
 from penstock.observe.text import ELLIPSIS, format_count, visible_text
 from penstock.types import DataType, Schema
 
 MAX_HTML_COLUMNS = 50
 MAX_TITLE_LENGTH = 2_000
+MAX_SIDE = 100  # pixels
+MIN_SIDE = 32  # smaller images are enlarged, with visible pixels
+QUALITY = 85
 
 # Colours are transparent shades of the page's own, so that they suit light and dark notebooks.
 _TABLE = "border-collapse:collapse;border:0;margin:0;font-size:13px;line-height:1.45"
@@ -98,3 +105,31 @@ def cell_html(value: pa.Scalar, dtype: DataType, max_width: int = 100) -> str:
         return html.escape(text) if len(text) <= 30 else f'<div style="{_WRAPPED}">{html.escape(text)}</div>'
     title = html.escape(clipped(cell_text(value, MAX_TITLE_LENGTH, newline="\n"), MAX_TITLE_LENGTH))
     return f'<div style="{_WRAPPED}" title="{title}">{html.escape(clipped(text, max_width))}</div>'
+
+
+def thumbnail_html(pixels: np.ndarray[Any, Any], title: str) -> str | None:
+    """Return an ``<img>`` with embedded data, None if the image packages are not installed. ``title`` is HTML."""
+    try:
+        small = _scaled_down(pixels)
+        is_photo = max(small.shape[:2]) > MIN_SIDE and holds("JPEG", small.shape[2])
+        encoding = "JPEG" if is_photo else "PNG"
+        content = base64.b64encode(encoded(small, encoding, QUALITY)).decode()
+    except MissingExtraError:
+        return None
+    height, width = small.shape[:2]
+    factor = max(1, MIN_SIDE // max(height, width))
+    look = "display:block;max-width:none;margin:0;border-radius:3px" + ";image-rendering:pixelated" * (factor > 1)
+    return (
+        f'<img src="data:image/{encoding.lower()};base64,{content}" width="{factor * width}" '
+        f'height="{factor * height}" alt="{title}" title="{title}" style="{look}">'
+    )
+
+
+def _scaled_down(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    height, width, channels = pixels.shape
+    scale = MAX_SIDE / max(height, width)
+    if scale >= 1:
+        return pixels
+    small = np.empty((max(1, round(height * scale)), max(1, round(width * scale)), channels), np.uint8)
+    resize_into(pixels, small)
+    return small

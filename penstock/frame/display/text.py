@@ -13,8 +13,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.frame.display.cells import cell_text
-from penstock.frame.display.extent import ends, format_footer, require_positive
+from penstock.frame.display.cells import cell_text, ends, format_footer, require_positive
 from penstock.frame.display.html import render_html
 from penstock.observe.text import ELLIPSIS, cell_width, fit, format_count, visible_text
 from penstock.types import Schema
@@ -53,27 +52,15 @@ ALIGNMENTS: dict[str, Callable[[str, int], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
-    """The abilities of a stream; ``width`` is None if lines may have any length, as in a file."""
-
-    width: int | None
-    has_color: bool
-
-
-def terminal_of(stream: TextIO) -> Terminal:
-    """Return the abilities of ``stream``, honouring ``COLUMNS``, ``NO_COLOR`` and ``TERM=dumb``."""
-    if not stream.isatty():
-        return Terminal(None, False)
-    is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
-    return Terminal(shutil.get_terminal_size().columns, not is_plain)
-
-
 def print_table(table: pa.Table, schema: Schema, *, file: TextIO | None = None, **options: Any) -> None:
-    """Print a table with the width and colours of ``file`` (standard output); options as in ``render_text``."""
+    """Print a table to ``file`` (standard output); options as in ``render_text``.
+
+    On a terminal, fit its width and use colours, honouring ``COLUMNS``, ``NO_COLOR`` and ``TERM=dumb``.
+    """
     stream = file or sys.stdout
-    terminal = terminal_of(stream)
-    options = {"terminal_width": terminal.width, "color": terminal.has_color} | options
+    if stream.isatty():
+        is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
+        options = {"terminal_width": shutil.get_terminal_size().columns, "color": not is_plain} | options
     encoding = getattr(stream, "encoding", None) or "utf-8"
     text = render_text(table, schema, **options) + "\n"
     stream.write(text.encode(encoding, "replace").decode(encoding))

@@ -264,7 +264,7 @@ def read_binary_files(
     >>> ps.read_binary_files(folder).to_pydict()
     {'bytes': [b'hello']}
     """
-    from penstock.functions.url import download
+    from penstock.functions.files import download
     from penstock.io.files import find_files
 
     name = file_path_column or "path"
