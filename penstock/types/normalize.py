@@ -35,7 +35,8 @@ def normal_type(arrow_type: pa.DataType) -> pa.DataType:
     if arrow_type.id in _NORMAL_IDS or isinstance(arrow_type, EXTENSION_TYPES):
         return arrow_type
     if isinstance(arrow_type, pa.FixedShapeTensorType):
-        if arrow_type.permutation:
+        order = arrow_type.permutation or []
+        if order != sorted(order):
             raise TypeMismatchError(f"Permuted tensors are not supported, got {arrow_type}; make it row-major first.")
         return TensorType(arrow_type.value_type, arrow_type.shape)
     if isinstance(arrow_type, pa.BaseExtensionType):
