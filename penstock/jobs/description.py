@@ -14,7 +14,7 @@ from penstock.plan.identity.differences import changed_inputs, differences
 from penstock.plan.identity.fingerprint import fingerprint
 from penstock.plan.nodes import Plan
 
-FORMAT = 2  # of the content of a job's folder
+FORMAT = 3  # of the content of a job's folder
 
 
 class Description:

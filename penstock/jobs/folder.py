@@ -2,7 +2,7 @@
 
 <root>/_penstock_job/lock             the lock: a file, or numbered leases on an object store (see ``lock``)
 <root>/_penstock_job/job.json         the description of the job (see ``description``)
-<root>/_penstock_job/journal          an entry for each part that is done (see ``state``)
+<root>/_penstock_job/journal/         an entry for each part that is done (see ``state``)
 <root>/_penstock_job/ledger/          the answers of calls
 <root>/_penstock_job/data/...         staged files, and the steps of the commit (see ``io.commit``)
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.io.commit.output import JobOutput
 from penstock.io.commit.place import LocalPlace, StorePlace
-from penstock.jobs.journal import Journal, LocalJournal, StoreJournal
+from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import JobLedger, LocalLedger, StoreLedger
 from penstock.jobs.lock import JobLock, LocalLock, StoreLock
 from penstock.jobs.notes import Notes
@@ -59,8 +59,8 @@ class JobFolder:
 def open_job_folder(root: str, options: StorageOptions) -> JobFolder:
     """Return the folder of the job that writes to ``root``. Creates nothing."""
     output = JobOutput(root, options)
-    place, notes = output.place, Notes(output.place)
+    place, notes, journal = output.place, Notes(output.place), Journal(output.place)
     if isinstance(place, LocalPlace):
-        return JobFolder(LocalLock(place), notes, LocalJournal(place), LocalLedger(place), output)
+        return JobFolder(LocalLock(place), notes, journal, LocalLedger(place), output)
     assert isinstance(place, StorePlace)
-    return JobFolder(StoreLock(place), notes, StoreJournal(place), StoreLedger(place, output), output)
+    return JobFolder(StoreLock(place), notes, journal, StoreLedger(place, output), output)

@@ -118,8 +118,8 @@ def moment(dice: random.Random, job: Path) -> Callable[[float], bool]:
             after_s = dice.uniform(0.0, 1.1)
             return lambda elapsed_s: elapsed_s >= after_s
         case "journal":
-            size = _size(journal)
-            return _delayed(lambda: _size(journal) > size, jitter)
+            known = _names(journal)
+            return _delayed(lambda: bool(_names(journal) - known), jitter)
         case "staged":
             known = _names(staged)
             return _delayed(lambda: bool(_names(staged) - known), jitter)
@@ -136,13 +136,6 @@ def _delayed(is_so: Callable[[], bool], delay_s: float) -> Callable[[float], boo
         return bool(seen_at_s) and elapsed_s >= seen_at_s[0] + delay_s
 
     return is_now
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _names(folder: Path) -> set[str]:

@@ -16,7 +16,7 @@ from tests.faults.killed_jobs import KINDS
 
 
 def small_files(folder: Path, out: str) -> None:
-    """The journal becomes larger than any file."""
+    """An entry of the journal is larger than any file of rows."""
     ps.read_parquet(str(folder)).write_parquet(out, resume=True, rows_per_file=1)
 
 

@@ -184,7 +184,7 @@ def test_a_second_run_is_refused_and_the_first_is_unharmed(tmp_path: Path, serve
 
 
 @pytest.mark.parametrize(
-    ("kind", "max_file_nbytes"), [("large_file", 250_000), ("small_files", 20_000)], ids=["output", "journal"]
+    ("kind", "max_file_nbytes"), [("large_file", 250_000), ("small_files", 4_000)], ids=["output", "journal"]
 )
 def test_a_full_disk_ends_a_job_that_goes_on_when_there_is_room(
     tmp_path: Path, server: ModelServer, kind: str, max_file_nbytes: int

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock.io.commit.place import LocalPlace
-from penstock.jobs.journal import LocalJournal
+from penstock.jobs.journal import Journal
 from penstock.jobs.state import JobState
 
 
@@ -61,7 +61,7 @@ def breaking(
 
 def num_safe(out: Path) -> int:
     """Return how many rows of a job will not be made again."""
-    return JobState.of(LocalJournal(LocalPlace(str(out))).read()).num_rows
+    return JobState.of(Journal(LocalPlace(str(out))).read()).num_rows
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:

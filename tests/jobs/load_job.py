@@ -14,7 +14,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock.io.tables.lance import LanceSink
 from penstock.io.tables.sql.sink import SqlSink, SqlWriter
-from penstock.jobs.journal import LocalJournal
+from penstock.jobs.journal import Journal
 from penstock.jobs.notes import Notes
 from tests.jobs.remote_job import job, part_by_part
 
@@ -81,7 +81,7 @@ def killed_load(target: str, job_dir: str, calls: str, moment: str, mode: str) -
     """Run the job in a process that dies at ``moment``."""
     ps.set_config(progress=False)
     if moment == "staging":
-        part_by_part(LocalJournal, calls, after=lambda num_parts: die() if num_parts == 1 else None)
+        part_by_part(Journal, calls, after=lambda num_parts: die() if num_parts == 1 else None)
     if moment == "loading":
         SqlWriter.finish = die  # type: ignore[method-assign]
     if moment == "committing":

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock import DataType, col
-from penstock.jobs.journal import StoreJournal
+from penstock.jobs.journal import Journal
 from penstock.storage.objects import ObjectStore
 
 NUM_ROWS = 60
@@ -68,7 +68,7 @@ def killing(method: Callable[..., Any], fatal: str) -> Callable[..., Any]:
 def killed_job(root: str, options: dict[str, Any], calls: str, method: str, fatal: str) -> None:
     """Run the job in a process that dies before the store's method is called with a key that contains ``fatal``."""
     if "journal" in fatal:
-        part_by_part(StoreJournal, calls)
+        part_by_part(Journal, calls)
     setattr(ObjectStore, method, killing(getattr(ObjectStore, method), fatal))
     ps.set_config(checkpoint_interval=0.001, progress=False)
     job(calls).write_parquet(root, resume=True, storage_options=options)

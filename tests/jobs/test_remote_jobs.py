@@ -21,7 +21,7 @@ from penstock.io.commit import lease
 from penstock.io.commit.output import JobOutput
 from penstock.io.commit.place import StorePlace
 from penstock.jobs.folder import open_job_folder
-from penstock.jobs.journal import StoreJournal
+from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import StoreLedger
 from penstock.jobs.lock import StoreLock
 from penstock.jobs.state import JobState
@@ -87,7 +87,7 @@ def ledger_of(bucket: Bucket) -> StoreLedger:
 
 
 def num_safe(bucket: Bucket) -> int:
-    return JobState.of(StoreJournal(place(bucket)).read()).num_rows
+    return JobState.of(Journal(place(bucket)).read()).num_rows
 
 
 def killed(bucket: Bucket, calls: Path, method: str, key: str) -> None:

@@ -19,7 +19,7 @@ import ray
 import penstock as ps
 from penstock import DataType, col
 from penstock.io.commit.place import LocalPlace
-from penstock.jobs.journal import LocalJournal
+from penstock.jobs.journal import Journal
 from penstock.jobs.state import JobState
 
 pytestmark = pytest.mark.ray
@@ -62,7 +62,7 @@ def evens(source: str, calls: str) -> ps.DataFrame:
 
 
 def num_safe(out: Path) -> int:
-    return JobState.of(LocalJournal(LocalPlace(str(out))).read()).num_rows
+    return JobState.of(Journal(LocalPlace(str(out))).read()).num_rows
 
 
 @pytest.mark.timeout(180)  # two drivers, each of which starts its actors
