@@ -18,7 +18,6 @@ from penstock.io.commit.output import JOB_FOLDER, JOB_LEDGER, STAGING_FOLDER, Ou
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.hive import check_partition_column, split_by_partition
 from penstock.io.modes import check_mode
-from penstock.storage.durable import begin_writeback
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
@@ -26,7 +25,6 @@ from penstock.types.plain import arrow_array
 from penstock.types.row_ranges import rows_within
 
 FILE_NBYTES = 512 * 2**20  # maximum data of a file, in memory; on disk it is smaller
-WRITEBACK_NBYTES = 16 * 2**20  # data that is written to a file between two requests to put it on disk
 HELD_NBYTES = 64 * 2**20  # maximum data that the open files of one writer buffer together
 MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
 REWRITE_THREADS = 4  # for files that need wider types before the commit
@@ -274,16 +272,12 @@ class StagedFile:
         self._schema = schema
         self._staged = sink.output.files
         self._path = self._staged.path_for(name)
-        self._nbytes_requested = 0
         self.encoder = sink.encoding.open(str(self._path), schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.encoder.write(batch)
         self.num_rows += batch.num_rows
         self.nbytes += batch.nbytes
-        if self._staged.is_in_place and self.nbytes - self._nbytes_requested >= WRITEBACK_NBYTES:
-            self._nbytes_requested = self.nbytes
-            begin_writeback(self._path)
 
     def finish(self) -> dict[str, Any]:
         self.encoder.flush()

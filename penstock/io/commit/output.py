@@ -135,10 +135,9 @@ class Output:
 
     def abandon(self) -> None:
         """Remove everything, unless the commit has begun."""
-        is_undone = self.place.read(self.manifest) is None
-        if is_undone:
+        if self.place.read(self.manifest) is None:
             self._remove()
-        self._end(is_undone)
+        self._end()
 
     def _carry_out(self, steps: dict[str, list[str]]) -> None:
         """Carry out a manifest and remove it. May be repeated after an interruption."""
@@ -156,9 +155,9 @@ class Output:
         self.place.delete([f"{self.folder}/"])
         self._lock.remove()
 
-    def _end(self, is_undone: bool = False) -> None:
+    def _end(self) -> None:
         self.moves, self.deletes = [], []
-        self._lock.release(is_undone)
+        self._lock.release()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 

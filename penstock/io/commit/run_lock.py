@@ -13,7 +13,6 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Protocol
 
 from penstock.io.commit.lease import StoreLease
@@ -28,8 +27,7 @@ class RunLock(Protocol):
     def hold(self) -> None:
         """Hold the lock until ``release``, or the end of the process."""
 
-    def release(self, is_undone: bool = False) -> None:
-        """Release the lock; with ``is_undone``, also remove the empty folders that ``hold`` made."""
+    def release(self) -> None: ...
 
     def seized(self) -> AbstractContextManager[bool]:
         """Say whether the run is dead; if so, it stays dead within the context."""
@@ -42,21 +40,13 @@ class LocalRunLock:
     """Implements ``RunLock`` by a file ``<run>.<host>.lock``; ``name`` is without the suffix."""
 
     def __init__(self, place: LocalPlace, folder: str, name: str) -> None:
-        self._place = place
         run_id, _, host = name.partition(".")
         self._is_ours = host in ("", _HOST)
         self._path = place.path(folder, f"{run_id}.{host or _HOST}.lock")
         self._descriptor: int | None = None
-        self._new_folders: list[Path] = []
 
     def hold(self) -> None:
-        root = self._place.path()
-        self._new_folders = [folder for folder in (root, *root.parents) if not folder.exists()]
-        try:
-            self._descriptor = self._locked()
-        except OSError:
-            _remove_empty([self._path.parent, *self._new_folders])
-            raise
+        self._descriptor = self._locked()
 
     def _locked(self) -> int:
         """Lock the file, and return the descriptor that holds the lock."""
@@ -73,9 +63,7 @@ class LocalRunLock:
                     return descriptor
             os.close(descriptor)  # another run removed the file before it was locked
 
-    def release(self, is_undone: bool = False) -> None:
-        if is_undone:
-            _remove_empty(self._new_folders)
+    def release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -96,14 +84,8 @@ class LocalRunLock:
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
-        _remove_empty([self._path.parent])
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    """Remove those of the folders that are empty, the innermost first."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+        with contextlib.suppress(OSError):  # other runs have their locks there
+            self._path.parent.rmdir()
 
 
 class StoreRunLock:
@@ -117,7 +99,7 @@ class StoreRunLock:
         self._lease.write()
         self._lease.keep_alive()
 
-    def release(self, is_undone: bool = False) -> None:
+    def release(self) -> None:
         self._lease.end()
 
     @contextlib.contextmanager

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from penstock.io.commit.place import LocalPlace, StorePlace
 from penstock.storage.durable import sync_folder
@@ -19,13 +19,7 @@ from penstock.storage.loop import wait_for
 
 
 class StagedFiles(Protocol):
-    """The staged files of one run. Picklable: workers make and store them. Names are relative to the target.
-
-    ``is_in_place`` is true if files are made where they are stored, so that they can be written to disk early.
-    """
-
-    @property
-    def is_in_place(self) -> bool: ...
+    """The staged files of one run. Picklable: workers make and store them. Names are relative to the target."""
 
     def path_for(self, name: str) -> Path:
         """Return the local path where a worker makes a file; its folder exists."""
@@ -49,7 +43,6 @@ class LocalFiles:
 
     place: LocalPlace
     folder: str
-    is_in_place: ClassVar[bool] = True
 
     def _path(self, name: str) -> Path:
         return self.place.path(self.folder, name)
@@ -85,7 +78,6 @@ class StoreFiles:
     place: StorePlace
     folder: str
     scratch: Path
-    is_in_place: ClassVar[bool] = False
 
     def _key(self, name: str) -> str:
         return self.place.key(self.folder, name)
