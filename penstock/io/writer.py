@@ -13,7 +13,6 @@ from typing import Any, Protocol, cast, runtime_checkable
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
-from penstock.io.commit.error_files import error_files, stage_errors
 from penstock.io.commit.output import JOB_FOLDER, JOB_LEDGER, STAGING_FOLDER, Output, writing
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.hive import check_partition_column, split_by_partition
@@ -161,7 +160,7 @@ class FileSink:
 
     def keep_errors(self, errors: pa.RecordBatchReader) -> None:
         with writing(self.root):
-            stage_errors(self.output, errors)
+            self.output.stage_errors(errors)
 
     def completed(self, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the records of the files to commit: at least one if the schema is known, all of the same types."""
@@ -179,7 +178,7 @@ class FileSink:
             output.moves.extend(file["path"] for file in files)
             if self.mode == "overwrite":
                 output.deletes.extend(name for name in output.files_below() if name.endswith(self.encoding.replaces))
-                output.deletes.extend(error_files(output))
+                output.deletes.extend(output.error_files())
             output.deletes = sorted(set(output.deletes) - set(output.moves))
             output.commit()
         return file_table(self.root, files)

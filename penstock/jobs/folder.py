@@ -10,17 +10,44 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.io.commit.output import JobOutput
-from penstock.io.commit.place import LocalPlace, StorePlace
+from penstock.io.commit.output import JOB_FOLDER, JobOutput, writing
+from penstock.io.commit.place import LocalPlace, Place, StorePlace
 from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import JobLedger, LocalLedger, StoreLedger
 from penstock.jobs.lock import JobLock, LocalLock, StoreLock
-from penstock.jobs.notes import Notes
 from penstock.storage.options import StorageOptions
+
+Note = dict[str, Any]
+
+
+class Notes:
+    """The JSON documents of a job, by name."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def read(self, name: str) -> Note | None:
+        """Return a note, None if it does not exist."""
+        content = self._place.read(f"{JOB_FOLDER}/{name}.json")
+        try:
+            found: Note | None = None if content is None else json.loads(content)
+        except ValueError:  # a torn note belongs to a job that had not begun
+            return None
+        return found
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Replace a note; returns when it is durable."""
+        with writing(self._place.root):
+            self._place.write(f"{JOB_FOLDER}/{name}.json", json.dumps(content, indent=1).encode())
+
+    def delete(self, name: str) -> None:
+        with writing(self._place.root):
+            self._place.delete([f"{JOB_FOLDER}/{name}.json"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from penstock.errors import (
     OutputExistsError,
     TypeMismatchError,
 )
-from penstock.io.commit.error_files import error_files
 from penstock.io.commit.output import writing
 from penstock.io.writer import FileSink, file_table
 from penstock.jobs.description import Description
@@ -185,7 +184,7 @@ class Job:
             self._state = valid.state(old, stale, self._cut)
             gone = [file["path"] for file in valid.gone if file["path"] in found]
             self._state.retired += [name for name in gone if found[name].visible_nbytes is not None]
-            self._state.retired += error_files(self._output)
+            self._state.retired += self._output.error_files()
             self._folder.rewrite_journal(self._state.entry())
             self._state = JobState.of([self._state.entry()])
             self._output.keep_only({file["path"] for file in self._state.files})

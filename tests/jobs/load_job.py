@@ -14,8 +14,8 @@ import pyarrow as pa
 import penstock as ps
 from penstock.io.tables.lance import LanceSink
 from penstock.io.tables.sql.sink import SqlSink, SqlWriter
+from penstock.jobs.folder import Notes
 from penstock.jobs.journal import Journal
-from penstock.jobs.notes import Notes
 from tests.jobs.remote_job import job, part_by_part
 
 

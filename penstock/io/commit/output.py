@@ -37,15 +37,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from penstock.errors import PenstockError, ReadError, WriteError
-from penstock.io.commit.place import LocalPlace, Place, StorePlace
+from penstock.io.commit.place import LocalFiles, LocalPlace, Place, StagedFiles, StoreFiles, StorePlace
 from penstock.io.commit.run_lock import LocalRunLock, RunLock, StoreRunLock
-from penstock.io.commit.staged_files import LocalFiles, StagedFiles, StoreFiles
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import scheme_of
 
 STAGING_FOLDER = "_penstock_staging"
 JOB_FOLDER = "_penstock_job"  # of a write that can be resumed
 JOB_LEDGER = "ledger"
+ERRORS_FOLDER = "_errors"  # of the rows that failed
 
 
 class Output:
@@ -117,6 +117,21 @@ class Output:
     def begin(self) -> None:
         """Show other runs that this one is alive, until ``commit`` or ``abandon``."""
         self._lock.hold()
+
+    def stage_errors(self, errors: pa.RecordBatchReader) -> None:
+        """Stage the rows that failed in a hidden file, which is committed with the others."""
+        import pyarrow.parquet as pq
+
+        name = f"{ERRORS_FOLDER}/{self.run_id}.parquet"
+        with pq.ParquetWriter(self.files.path_for(name), errors.schema) as file:
+            for batch in errors:
+                file.write_batch(batch)
+        self.files.store(name)
+        self.moves.append(name)
+
+    def error_files(self) -> Iterator[str]:
+        """Yield the files of errors that earlier runs have committed."""
+        return (name for name in self.files_below(ERRORS_FOLDER) if name.endswith(".parquet"))
 
     def commit(self) -> None:
         """Make ``moves`` visible, then delete ``deletes``. Once the commit has begun, the next run completes it."""

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.plan.identity.code_objects import (
@@ -47,10 +46,6 @@ _ATOMS = (int, str, float, bytes, bool, complex, type(None), type(Ellipsis), typ
 _PLAIN = frozenset((int, str, float, bytes, bool, type(None)))
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _CACHED = type(functools.cache(len))
-_DESCRIPTORS = (
-    *(types.MemberDescriptorType, types.GetSetDescriptorType),
-    *(types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
-)
 _NOT_OF_CLASS = frozenset(
     [
         *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__slotnames__"),
@@ -148,8 +143,6 @@ class _Walk:
                 return self._function(value)
             case type():
                 return self._class(value)
-            case types.CodeType():
-                return self._code(value, {}, "")
             case types.ModuleType():
                 name = value.__name__
                 return hashed("module", name.encode(), version_of(name).encode(), users_source(name))
@@ -162,7 +155,7 @@ class _Walk:
             case _ if isinstance(value, _BUILTIN):
                 owner = None if isinstance(value.__self__, types.ModuleType) else value.__self__
                 return self._all("builtin", value.__qualname__, getattr(value, "__module__", None), owner)
-            case _ if isinstance(value, _DESCRIPTORS):
+            case types.GetSetDescriptorType():
                 return self._all("descriptor", value.__name__)
             case staticmethod() | classmethod():
                 return self._all(type(value).__name__, value.__func__)
@@ -186,12 +179,8 @@ class _Walk:
             return self._mapping("dict", value.items())
         if kind is set or kind is frozenset:
             return hashed(kind.__name__, *sorted(map(self.digest, value)))
-        if kind is bytearray or kind is memoryview:
-            return hashed(kind.__name__, bytes(value))
         if isinstance(value, enum.Enum):
             return self._all("enum", kind.__qualname__, value.name, value.value)
-        if isinstance(value, np.ndarray | np.generic):
-            return self._numbers(np.asarray(value))
         if isinstance(value, DataType | Schema | pa.DataType | pa.Field | pa.Schema):
             return self._all(kind.__name__, repr(value))
         if isinstance(value, pa.Array | pa.ChunkedArray | pa.Scalar | pa.RecordBatch | pa.Table):
@@ -203,12 +192,6 @@ class _Walk:
         if (tensor := tensor_bytes(value)) is not None:
             return self._all("tensor", kind, str(value.dtype), tensor)
         return self._object(value)
-
-    def _numbers(self, array: np.ndarray[Any, Any]) -> bytes:
-        if array.dtype.hasobject:
-            return self._all("objects", array.shape, array.tolist())
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return hashed("array", str(array.dtype.descr).encode(), str(array.shape).encode(), data.data)
 
     def _object(self, value: Any) -> bytes:
         """Return the digest of what pickle stores of an object; of its type if pickle refuses it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,8 +17,8 @@ _DIGEST = re.compile(r",? ?\bdigest [0-9a-f]+")
 def differences(then: Any, now: Any) -> list[str]:
     """Return a sentence for each difference; no sentence for equal trees.
 
-    Objects are compared entry by entry, and lists of objects after the equal ones are matched: the first entry of an
-    object is its name. Digests are not shown. Entries ``constants`` and ``digest`` count only where no other differs.
+    Objects are compared entry by entry, and lists of objects by name: the first entry of an object is its name. Digests
+    are not shown. Entries ``constants`` and ``digest`` count only where no other differs.
 
     >>> then = {"steps": [{"step": "limit", "num_rows": 5}], "columns": {"a": "int64"}}
     >>> now = {"steps": [{"step": "limit", "num_rows": 9}], "columns": {"a": "int64", "b": "string"}}
@@ -75,14 +74,7 @@ def _entries(path: tuple[str, ...], then: Mapping[str, Any], now: Mapping[str, A
 
 
 def _items(path: tuple[str, ...], then: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
-    old, new = ([json.dumps(item, sort_keys=True) for item in items] for items in (then, now))
-    for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind != "equal":
-            yield from _replaced_items(path, then[i1:i2], now[j1:j2])
-
-
-def _replaced_items(path: tuple[str, ...], then: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
-    """Compare the items between two pairs of equal ones: first those of the same name."""
+    """Compare the items of the same name, in order; the others are gone or new."""
     old, new = ([_name(item) for item in items] for items in (then, now))
     for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
