@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable
@@ -54,9 +53,9 @@ ALIASES = {
 Builder: TypeAlias = Callable[..., pa.DataType]
 
 _SHOWN = {arrow_type: name for name, arrow_type in SIMPLE.items()}
-_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[\w./+?-]+')
+_TYPE = re.compile(r"\s*([\w./+?-]+)\s*(?:[\[(<](.*)[\])>])?\s*", re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|.', re.DOTALL)
 _PLAIN_NAME = re.compile(r"[\w./+-]+")
-_PUNCTUATION = str.maketrans("(<)>;", "[[]],")
 
 
 def format_type(arrow_type: pa.DataType) -> str:
@@ -110,101 +109,61 @@ def _quote(name: str) -> str:
 def parse_type(text: str) -> pa.DataType:
     """Return the type that ``text`` names, in the form it is shown or in the words of Python or SQL.
 
+    Round and angle brackets serve as square ones, and a semicolon as a comma.
+
     >>> format_type(parse_type("embedding[float; 384]")), format_type(parse_type("decimal(10, 2)"))
     ('embedding[float64; 384]', 'decimal128[10, 2]')
     """
-    return _Parser(text).parse()
+    match = _TYPE.fullmatch(text)
+    if match is None:
+        raise InvalidArgumentError(f"Cannot read the type {text!r}: it is not written like 'list[int64]'.")
+    word, inside = match[1], (match[2] or "").strip()
+    name = ALIASES.get(word.lower(), word.lower())
+    if name in SIMPLE and (not inside or inside.isdecimal()):  # varchar(20): types have no length
+        return SIMPLE[name]
+    if name not in PARAMETRIC:
+        known = [*SIMPLE, *PARAMETRIC]
+        hint = did_you_mean(word.lower(), [*known, *ALIASES])
+        raise InvalidArgumentError(f"Unknown type {word!r}; known: {', '.join(known)}.{hint}")
+    example, build = PARAMETRIC[name]
+    try:
+        return build(*(_split(inside, ",;") if inside else ()))
+    except InvalidArgumentError:
+        raise
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"Cannot read the type {text!r}: write {name!r} like {example!r}.") from None
 
 
-class _Parser:
-    """Parse a type as a Python expression such as ``struct[a: list[int64]]``.
-
-    Each word becomes a variable first, because time zones, shapes and field names are no Python names. Round and angle
-    brackets serve as square ones, and a semicolon as a comma.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.words: list[str] = []
-
-    def parse(self) -> pa.DataType:
-        source = _WORD.sub(self._variable, self.text).translate(_PUNCTUATION)
-        try:
-            tree = ast.parse(re.sub(r"\[\s*\]", "[()]", source).strip(), mode="eval")
-        except SyntaxError:
-            raise self._error("it is not written like 'list[int64]'") from None
-        return self.type(tree.body)
-
-    def type(self, node: ast.expr) -> pa.DataType:
-        """Return the type that a part of the text names."""
-        arguments: list[ast.expr] = []
-        if isinstance(node, ast.Subscript):
-            arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-            node = node.value
-        word = self.word(node)
-        name = ALIASES.get(word.lower(), word.lower())
-        if name in SIMPLE and len(arguments) <= 1:
-            _ = [self.number(argument) for argument in arguments]  # varchar(20): types have no length
-            return SIMPLE[name]
-        if name not in PARAMETRIC:
-            known = [*SIMPLE, *PARAMETRIC]
-            hint = did_you_mean(word.lower(), [*known, *ALIASES])
-            raise InvalidArgumentError(f"Unknown type {word!r} in {self.text!r}; known: {', '.join(known)}.{hint}")
-        example, build = PARAMETRIC[name]
-        try:
-            return build(self, *arguments)
-        except InvalidArgumentError:
-            raise
-        except (TypeError, ValueError):
-            raise self._error(f"write {name!r} like {example!r}") from None
-
-    def word(self, node: ast.expr) -> str:
-        """Return a word; a time zone such as ``+05:30`` is a slice of two."""
-        match node:
-            case ast.Name(id=variable):
-                word = self.words[int(variable.removeprefix("_"))]
-                return str(json.loads(word)) if word.startswith('"') else word
-            case ast.Slice(lower=ast.expr() as lower, upper=ast.expr() as upper):
-                return f"{self.word(lower)}:{self.word(upper)}"
-        raise self._error("a name is missing")
-
-    def number(self, node: ast.expr) -> int:
-        return int(self.word(node))
-
-    def pair(self, node: ast.expr) -> tuple[ast.expr, ast.expr]:
-        """Return both sides of ``name: type``."""
-        if not isinstance(node, ast.Slice) or node.lower is None or node.upper is None:
-            raise ValueError(self.text)
-        return node.lower, node.upper
-
-    def _variable(self, match: re.Match[str]) -> str:
-        self.words.append(match[0])
-        return f"_{len(self.words) - 1}"
-
-    def _error(self, reason: str) -> InvalidArgumentError:
-        return InvalidArgumentError(f"Cannot read the type {self.text!r}: {reason}.")
+def _split(text: str, separators: str) -> list[str]:
+    """Split at the separators outside brackets and quotes."""
+    parts, depth = [""], 0
+    for token in _TOKEN.findall(text):
+        depth += (token in "[(<") - (token in "])>")
+        if token in separators and not depth:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [part.strip() for part in parts]
 
 
-def _struct(parser: _Parser, *fields: ast.expr) -> pa.DataType:
-    pairs = [parser.pair(field) for field in fields]
-    return pa.struct({parser.word(name): parser.type(dtype) for name, dtype in pairs})
+def _struct(*fields: str) -> pa.DataType:
+    pairs = [_split(field, ":") for field in fields]
+    return pa.struct([(json.loads(name) if name.startswith('"') else name, parse_type(dtype)) for name, dtype in pairs])
 
 
-def _map(parser: _Parser, *arguments: ast.expr) -> pa.DataType:
-    key, value = parser.pair(arguments[0]) if len(arguments) == 1 else arguments
-    return pa.map_(parser.type(key), parser.type(value))
+def _map(*arguments: str) -> pa.DataType:
+    key, value = _split(arguments[0], ":") if len(arguments) == 1 else arguments
+    return pa.map_(parse_type(key), parse_type(value))
 
 
-def _tensor(parser: _Parser, inner: ast.expr, shape: ast.expr | None = None) -> pa.DataType:
-    if shape is None:
-        return TensorType(parser.type(inner))
-    text = parser.word(shape)
-    return TensorType(parser.type(inner), () if text == "scalar" else [int(length) for length in text.split("x")])
+def _tensor(inner: str, shape: str | None = None) -> pa.DataType:
+    lengths = None if shape is None else () if shape == "scalar" else [int(length) for length in shape.split("x")]
+    return TensorType(parse_type(inner), lengths)
 
 
-def _image(parser: _Parser, *arguments: ast.expr) -> pa.DataType:
+def _image(*arguments: str) -> pa.DataType:
     mode, height, width = None, None, None
-    for word in map(parser.word, arguments):
+    for word in arguments:
         if size := re.fullmatch(r"(\d+|\?)x(\d+|\?)", word):
             height, width = (None if length == "?" else int(length) for length in size.groups())
         else:
@@ -212,44 +171,30 @@ def _image(parser: _Parser, *arguments: ast.expr) -> pa.DataType:
     return ImageType(mode, height, width)
 
 
-def _plain(make: Callable[..., pa.DataType], convert: type[int] | type[str], *defaults: int | str) -> Builder:
-    """Return the builder of a type whose arguments are numbers or words."""
-
-    def build(parser: _Parser, *arguments: ast.expr) -> pa.DataType:
-        return make(*([convert(parser.word(argument)) for argument in arguments] or defaults))
-
-    return build
+def _file(media: str | None) -> Builder:
+    return lambda: FileType(media)
 
 
-def time_type(unit: str) -> pa.DataType:
+def time_type(unit: str = "us") -> pa.DataType:
     """Return the Arrow type of times of day in ``unit``, which has 32 or 64 bits."""
     return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
 
 
-# The types with parameters: how each is written, and how to build it from its arguments.
+# The types with parameters: how each is written, and how to build it from the texts of its arguments.
 PARAMETRIC: dict[str, tuple[str, Builder]] = {
-    "fixed_size_binary": ("fixed_size_binary[16]", _plain(lambda size: pa.binary(size), int)),
-    "timestamp": ("timestamp[us, UTC]", _plain(pa.timestamp, str, "us")),
-    "time": ("time[us]", _plain(time_type, str, "us")),
-    "duration": ("duration[us]", _plain(pa.duration, str, "us")),
-    "decimal128": ("decimal128[10, 2]", _plain(pa.decimal128, int, 38, 18)),
-    "decimal256": ("decimal256[50, 2]", _plain(pa.decimal256, int, 38, 18)),
-    "list": ("list[int64]", lambda parser, inner: pa.list_(parser.type(inner))),
-    "fixed_size_list": (
-        "fixed_size_list[float32; 3]",
-        lambda parser, inner, size: pa.list_(parser.type(inner), parser.number(size)),
-    ),
+    "fixed_size_binary": ("fixed_size_binary[16]", lambda size: pa.binary(int(size))),
+    "timestamp": ("timestamp[us, UTC]", lambda unit="us", timezone=None: pa.timestamp(unit, timezone)),
+    "time": ("time[us]", time_type),
+    "duration": ("duration[us]", lambda unit="us": pa.duration(unit)),
+    "decimal128": ("decimal128[10, 2]", lambda digits=38, scale=18: pa.decimal128(int(digits), int(scale))),
+    "decimal256": ("decimal256[50, 2]", lambda digits=38, scale=18: pa.decimal256(int(digits), int(scale))),
+    "list": ("list[int64]", lambda inner: pa.list_(parse_type(inner))),
+    "fixed_size_list": ("fixed_size_list[float32; 3]", lambda inner, size: pa.list_(parse_type(inner), int(size))),
     "struct": ("struct[a: int64]", _struct),
     "map": ("map[string: int64]", _map),
-    "embedding": (
-        "embedding[float32; 384]",
-        lambda parser, inner, size: EmbeddingType(parser.type(inner), parser.number(size)),
-    ),
+    "embedding": ("embedding[float32; 384]", lambda inner, size: EmbeddingType(parse_type(inner), int(size))),
     "tensor": ("tensor[float32; 2x3]", _tensor),
     "image": ("image[RGB; 224x224]", _image),
-    **{
-        "file" if media is None else f"{media}_file": ("file", lambda parser, media=media: FileType(media))
-        for media in FILE_CLASSES
-    },
-    "python": ("python", lambda parser: PythonType()),
+    **{"file" if media is None else f"{media}_file": ("file", _file(media)) for media in FILE_CLASSES},
+    "python": ("python", PythonType),
 }
