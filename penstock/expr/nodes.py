@@ -275,21 +275,21 @@ _INFIX = {
 
 MAX_TEXT = 200  # characters of an expression
 MAX_CONSTANT = 40
-_RESERVED = 8  # characters that the left operand leaves for the right one
+_MAX_DEPTH = 12  # a shared part may be on very many paths
 
 
 def describe(expr: Expr) -> str:
-    """Return the expression as users write it, shortened if it is very long.
+    """Return the expression as users write it, shortened if it is very long or deep.
 
     >>> describe(Call("add", (ColumnRef("a"), Literal(pa.scalar(1)))))
     'col(a) + 1'
     """
-    return shortened(_text(expr, MAX_TEXT), MAX_TEXT)
+    return shortened(_text(expr, _MAX_DEPTH), MAX_TEXT)
 
 
-def _text(expr: Expr, room: int) -> str:
-    """Return the expression in about ``room`` characters; every level uses some, which bounds the recursion."""
-    if room <= 0:
+def _text(expr: Expr, depth: int) -> str:
+    """Return the text of an expression, with ``...`` for parts more than ``depth`` levels below."""
+    if depth < 0:
         return "..."
     match expr:
         case ColumnRef(column):
@@ -299,41 +299,29 @@ def _text(expr: Expr, room: int) -> str:
         case PythonValue(value):
             return f"<{type(value).__name__}>"
         case Alias(child, alias):
-            return f"{_text(child, room - 4)} as {alias}"
+            return f"{_text(child, depth - 1)} as {alias}"
         case Cast(child, dtype, is_strict):
-            return f"{_operand(child, room - 8)}.{'cast' if is_strict else 'try_cast'}({dtype})"
+            return f"{_operand(child, depth - 1)}.{'cast' if is_strict else 'try_cast'}({dtype})"
         case Call("not", (child,)):
-            return f"~{_operand(child, room - 1)}"
+            return f"~{_operand(child, depth - 1)}"
         case Call(function, (left, right)) if function in _INFIX:
-            first = _operand(left, room - _RESERVED)
-            return f"{first} {_INFIX[function]} {_operand(right, room - len(first))}"
+            return f"{_operand(left, depth - 1)} {_INFIX[function]} {_operand(right, depth - 1)}"
         case Call(function, args, options):
             given = [f"{k}={shortened(repr(v), MAX_CONSTANT)}" for k, v in options]
-            return f"{function}({', '.join([*_texts(args, room - len(function)), *given])})"
+            return f"{function}({', '.join([*(_text(arg, depth - 1) for arg in args), *given])})"
         case ListApply(child, body, verb):
-            return f"list_{verb}({', '.join(_texts((child, body), room - 10))})"
+            return f"list_{verb}({_text(child, depth - 1)}, {_text(body, depth - 1)})"
         case UdfCall(udf, args, kwargs):
-            texts = _texts(expr.children, room - len(udf.name) - 2)
-            names = [*("" for _ in args), *(f"{name}=" for name, _ in kwargs)]
-            return f"{udf.name}({', '.join(map(''.join, zip(names, texts, strict=False)))})"
+            given = [f"{name}={_text(value, depth - 1)}" for name, value in kwargs]
+            return f"{udf.name}({', '.join([*(_text(arg, depth - 1) for arg in args), *given])})"
         case Unnest(child):
-            return f"unnest({_text(child, room - 8)})"
+            return f"unnest({_text(child, depth - 1)})"
         case Star(exclude):
             return f"* except {', '.join(exclude)}" if exclude else "*"
     raise AssertionError(f"no text for {type(expr).__name__}")
 
 
-def _texts(exprs: tuple[Expr, ...], room: int) -> list[str]:
-    texts: list[str] = []
-    for expr in exprs:
-        texts.append(_text(expr, room))
-        room -= len(texts[-1]) + 2
-        if room <= 0:
-            break
-    return texts if len(texts) == len(exprs) else [*texts, "..."]
-
-
-def _operand(expr: Expr, room: int) -> str:
-    text = _text(expr, room - 2)
+def _operand(expr: Expr, depth: int) -> str:
+    text = _text(expr, depth)
     is_infix = isinstance(expr, Call) and expr.function in _INFIX
     return f"({text})" if (is_infix or isinstance(expr, Alias)) and text != "..." else text

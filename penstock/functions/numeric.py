@@ -253,7 +253,7 @@ def bitwise_and(left: Expression, right: Any) -> Expression:
     >>> ps.from_pydict({"x": [6]}).select(bitwise_and(ps.col("x"), 3)).to_pydict()
     {'x': [2]}
     """
-    return call("bitwise_and", left, right)
+    return call("and", left, right)
 
 
 @method
@@ -263,7 +263,7 @@ def bitwise_or(left: Expression, right: Any) -> Expression:
     >>> ps.from_pydict({"x": [6]}).select(bitwise_or(ps.col("x"), 3)).to_pydict()
     {'x': [7]}
     """
-    return call("bitwise_or", left, right)
+    return call("or", left, right)
 
 
 @method
@@ -273,7 +273,7 @@ def bitwise_xor(left: Expression, right: Any) -> Expression:
     >>> ps.from_pydict({"x": [6]}).select(bitwise_xor(ps.col("x"), 3)).to_pydict()
     {'x': [5]}
     """
-    return call("bitwise_xor", left, right)
+    return call("xor", left, right)
 
 
 @method
@@ -296,19 +296,9 @@ def shift_right(expr: Expression, num_bits: Any) -> Expression:
     return call("shift_right", expr, num_bits)
 
 
-def _of_integers(compute: Callable[..., Value]) -> Callable[..., Value]:
-    def combined(left: Value, right: Value) -> Value:
-        dtype = number_type(*dtypes_of(left, right)).arrow
-        return compute(pc.cast(left, dtype), pc.cast(right, dtype))
-
-    return combined
-
-
 def _by_bits(compute: Callable[..., Value]) -> Callable[..., Value]:
     return lambda value, num_bits: compute(value, pc.cast(num_bits, value.type))
 
 
-for _name, _compute in {"and": pc.bit_wise_and, "or": pc.bit_wise_or, "xor": pc.bit_wise_xor}.items():
-    strict(f"bitwise_{_name}", takes(INTEGER, INTEGER, returns=number_type))(_of_integers(_compute))
-for _name, _compute in {"shift_left": pc.shift_left, "shift_right": pc.shift_right}.items():
-    strict(_name, takes(INTEGER, INTEGER, returns=same_type))(_by_bits(_compute))
+strict("shift_left", takes(INTEGER, INTEGER, returns=same_type))(_by_bits(pc.shift_left))
+strict("shift_right", takes(INTEGER, INTEGER, returns=same_type))(_by_bits(pc.shift_right))

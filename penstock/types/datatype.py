@@ -190,10 +190,6 @@ class DataType:
         """
         if isinstance(source, DataType):
             return source
-        if isinstance(source, str):
-            return DataType.parse(source)
-        if isinstance(source, pa.DataType):
-            return DataType(source)
         if isinstance(source, bool | int | float | bytes | list | dict):
             raise TypeMismatchError(
                 f"{source!r} is not a type; give a DataType, its name such as 'int64', or a Python type"

@@ -63,8 +63,6 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
         builder = pa.lib.StringBuilder()
         builder.append_values(values)
         return builder.finish()
-    if kind is bytes and not has_null:
-        return _bytes(values)
     if kind not in _NUMBERS:
         return None
     is_null = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_null else None
@@ -73,11 +71,3 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
         return arrow_numbers(np.array(filled, _NUMBERS[kind]), is_null)
     except OverflowError:  # an int beyond int64
         return None
-
-
-def _bytes(values: Sequence[bytes]) -> pa.Array:
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(value) for value in values], out=offsets[1:])
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
-    )

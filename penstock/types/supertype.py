@@ -67,7 +67,12 @@ def _numeric(a: DataType, b: DataType) -> DataType | None:
         return DataType.float64()
     if a.is_boolean() or b.is_boolean():
         return b if a.is_boolean() else a
-    return _by_arrow(a, b)
+    return _by_arrow(*(_as_decimal(dtype) if dtype.is_integer() else dtype for dtype in (a, b)))
+
+
+def _as_decimal(integer: DataType) -> DataType:
+    """Return the decimal type that a cast of these integers needs."""
+    return DataType.decimal128({8: 3, 16: 5, 32: 10, 64: 20}[integer.arrow.bit_width], 0)
 
 
 def _temporal(a: DataType, b: DataType) -> DataType | None:

@@ -147,7 +147,7 @@ def test_bad_arguments() -> None:
         f.log(x, 1)
     with pytest.raises(InvalidArgumentError, match="whole number of decimals"):
         f.round(x, 1.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeMismatchError, match="expected an integer, got float64"):
+    with pytest.raises(TypeMismatchError, match="take two bools or two integers, got float64"):
         resolved(f.bitwise_and(x, 1), x=[1.0])
     with pytest.raises(TypeMismatchError, match="expected a number, got string"):
         resolved(f.clip(x, 1), x=["a"])
