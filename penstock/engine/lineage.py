@@ -1,9 +1,9 @@
 """Track which rows of its sources each output row of a query was made from, for output that is committed in parts.
 
-A stage that makes one row of each, such as a select or a UDF, is tracked row by row. A stage that does not, such as a
-filter, an explode or a ``map_batches``, makes a *lot* of each task: all rows made from the rows of the task. A lot is
-done once everything made from it is written. So for each row of a source it is known whether all its results are
-written, however they were cut and joined with others. Used by the driver's thread alone.
+A stage that makes one row of each, such as a select or a UDF, is tracked row by row. A stage that may not, such as a
+filter, an explode, a ``map`` or a ``map_batches``, makes a *lot* of each task: all rows made from the rows of the task.
+A lot is done once everything made from it is written. So for each row of a source it is known whether all its results
+are written, however they were cut and joined with others. Used by the driver's thread alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from penstock.observe.events import RowError
 from penstock.plan.stages import (
-    CallBatch,
     CallUdf,
     CombineSets,
     Cut,
@@ -39,7 +38,7 @@ MIN_LOT_ROWS, MAX_LOT_ROWS = 64, 2**16
 """A lot is committed as a whole, and lost as a whole in a crash. So if a stage makes lots, reads are cut into as many
 rows as take about a second, by the measured time of rows so far."""
 
-Kind = Literal["read", "rows", "kept rows", "lot", "write"]
+Kind = Literal["read", "rows", "lot", "write"]
 
 
 class ReadSelection(Protocol):
@@ -69,8 +68,6 @@ def kind_of(work: Work | None) -> Kind:
             return "rows"
         case CallUdf(call) if not call.udf.target.is_generator:
             return "rows"
-        case CallBatch(spec, steps) if spec.verb == "map" and all(isinstance(step, Select) for step in steps):
-            return "kept rows"
         case WriteOut():
             return "write"
         case _:
@@ -107,11 +104,10 @@ class LineageUpdate:
 
     ends: dict[int, int] = field(default_factory=dict)  # by read, its number of rows
     done_lots: list[Lot] = field(default_factory=list)
-    dropped: list[Origin] = field(default_factory=list)  # rows of reads without a result, because their function failed
     failed: list[tuple[Origin, RowError]] = field(default_factory=list)  # the row or lot that failed
 
     def __bool__(self) -> bool:
-        return bool(self.ends or self.done_lots or self.dropped or self.failed)
+        return bool(self.ends or self.done_lots or self.failed)
 
 
 @dataclass(slots=True)
@@ -121,25 +117,6 @@ class _TaskOutput:
     origins: tuple[Origin, ...]
     num_rows: int = 0
     lot: Lot | None = None
-    failed: list[int] = field(default_factory=list)  # input rows without output
-    position: int = 0  # the input row after the last one with output
-
-    def cut(self, offset: int, num_rows: int) -> tuple[Origin, ...]:
-        return cut_origins(self.origins, offset, num_rows)
-
-    def next_origins(self, num_rows: int) -> Iterator[Origin]:
-        """Yield the origins of the next rows that did not fail."""
-        if not self.failed:
-            yield from self.cut(self.position, num_rows)
-            self.position += num_rows
-            return
-        for row in (*sorted(row for row in self.failed if row >= self.position), sys.maxsize):
-            length = min(row - self.position, num_rows)
-            yield from self.cut(self.position, length)
-            num_rows -= length
-            self.position = row + 1 if num_rows else self.position + length
-            if not num_rows:
-                return
 
 
 class Lineage:
@@ -171,7 +148,9 @@ class Lineage:
             self._s_per_row[kind] = task.busy_s / task.num_rows
         so_far = self._outputs.setdefault(task, _TaskOutput(origins_of(task)))
         for error in report.errors:
-            self._record_failure(kind, so_far, task, error)
+            row = None if error.row is None else error.row - task.first_row
+            failed = so_far.origins if row is None else cut_origins(so_far.origins, row, 1)
+            self._update.failed += [(origin, error) for origin in failed]
         output = report.output
         if output is not None:
             output = replace(output, origins=self._origins(kind, so_far, output))
@@ -203,12 +182,6 @@ class Lineage:
         update, self._update = self._update, LineageUpdate()
         return update
 
-    def _record_failure(self, kind: Kind, so_far: _TaskOutput, task: Task, error: RowError) -> None:
-        row = None if error.row is None else error.row - task.first_row
-        self._update.failed += [(each, error) for each in (so_far.origins if row is None else so_far.cut(row, 1))]
-        if kind == "kept rows" and row is not None:
-            so_far.failed.append(row)
-
     def _origins(self, kind: Kind, so_far: _TaskOutput, output: Bundle) -> tuple[Origin, ...]:
         match kind:
             case "lot":
@@ -218,7 +191,7 @@ class Lineage:
             case "write":
                 return so_far.origins
             case _:
-                return tuple(so_far.next_origins(output.num_rows))
+                return cut_origins(so_far.origins, so_far.num_rows, output.num_rows)
 
     def _lot_of(self, so_far: _TaskOutput) -> Lot:
         if so_far.lot is None:
@@ -227,10 +200,6 @@ class Lineage:
         return so_far.lot
 
     def _record_done(self, kind: Kind, so_far: _TaskOutput, task: Task) -> None:
-        for row in so_far.failed:
-            left_out = so_far.cut(row, 1)
-            self._update.dropped += [origin for origin in left_out if origin.start is not None]
-            self._release_all(left_out)
         if kind == "read":
             assert isinstance(task.item, TrackedRead)
             self._record_end(task.item, so_far.num_rows)

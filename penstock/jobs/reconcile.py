@@ -34,7 +34,6 @@ class Reconciled:
     gone: list[File] = field(default_factory=list)
     done: dict[int, list[RowRange]] = field(default_factory=dict)
     done_lots: dict[int, tuple[Origin, ...]] = field(default_factory=dict)
-    dropped: list[Origin] = field(default_factory=list)
 
     def state(self, old: JobState, stale_reads: Collection[int], cut: Callable[[CutFile], File]) -> JobState:
         """Return the valid part of ``old`` as a state; ``cut`` makes a file without the rows that are not valid."""
@@ -46,7 +45,6 @@ class Reconciled:
                 for files, origins in self.parts
             ],
             done_lots=self.done_lots,
-            dropped=self.dropped,
             failures=[each for each in old.failures if each.origin is not None and self._is_done(each.origin)],
             retired=list(old.retired),
         )
@@ -98,20 +96,14 @@ class _Reconciliation:
         self._invalid |= unfinished - set(self._lots)
         num_invalid = -1
         while num_invalid != (num_invalid := len(self._invalid)):
-            self._invalidate_dependent_lots()
-            for part in self._state.parts:
-                self._invalid |= _lots_of(self._lost_origins(part))
-        return self._reconciled()
-
-    def _invalidate_dependent_lots(self) -> None:
-        """Invalidate every lot with a row to redo, and the lots that an invalid lot was made from."""
-        num_invalid = -1
-        while num_invalid != (num_invalid := len(self._invalid)):
             for number, origins in self._lots.items():
                 if number in self._invalid:
                     self._invalid |= _lots_of(origins)
                 elif any(self._has_row_to_redo(origin) for origin in origins):
                     self._invalid.add(number)
+            for part in self._state.parts:
+                self._invalid |= _lots_of(self._lost_origins(part))
+        return self._reconciled()
 
     def _has_row_to_redo(self, origin: Origin) -> bool:
         if origin.start is None:
@@ -139,8 +131,7 @@ class _Reconciliation:
                 found.parts.append((files, tuple(origins)))
             written += origins
         found.done_lots = {number: origins for number, origins in self._lots.items() if number not in self._invalid}
-        found.dropped = [kept for origin in self._state.dropped for kept in self._valid_rows(origin)]
-        found.done = as_ranges([*written, *itertools.chain.from_iterable(found.done_lots.values()), *found.dropped])
+        found.done = as_ranges([*written, *itertools.chain.from_iterable(found.done_lots.values())])
         return found
 
     def _valid_files(self, part: JobPart, gone: list[File]) -> tuple[list[File | CutFile], list[Origin]]:

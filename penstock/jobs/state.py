@@ -45,7 +45,6 @@ class JobState:
     ends: dict[int, int] = field(default_factory=dict)  # by read, its number of rows
     parts: list[JobPart] = field(default_factory=list)
     done_lots: dict[int, tuple[Origin, ...]] = field(default_factory=dict)  # with the rows they were made from
-    dropped: list[Origin] = field(default_factory=list)  # rows of reads without a result
     failures: list[Failure] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)  # visible files that the next commit deletes
     _journalled_reads: set[int] = field(default_factory=set, repr=False)
@@ -65,14 +64,13 @@ class JobState:
             "ends": list(self.ends.items()),
             "parts": [_packed_part(part) for part in self.parts],
             "lots": [[number, merged(origins)] for number, origins in self.done_lots.items()],
-            "dropped": merged(self.dropped),
             "failures": [[failure.origin, *astuple(failure.error)] for failure in self.failures],
             "retired": self.retired,
         }
 
     @property
     def is_empty(self) -> bool:
-        return not (self.parts or self.done_lots or self.dropped or self.failures)
+        return not (self.parts or self.done_lots or self.failures)
 
     @property
     def num_rows(self) -> int:
@@ -96,7 +94,6 @@ class JobState:
             ends=update.ends,
             parts=[] if part is None else [part],
             done_lots={lot.number: lot.origins for lot in update.done_lots},
-            dropped=update.dropped,
             failures=[Failure(origin, error) for origin, error in update.failed],
         ).entry()
         self._apply(entry)
@@ -109,7 +106,6 @@ class JobState:
         self.ends.update((number, length) for number, length in entry.get("ends", ()))
         self.parts += [_unpacked_part(part) for part in entry.get("parts", ())]
         self.done_lots.update((number, _origins(origins)) for number, origins in entry.get("lots", ()))
-        self.dropped += _origins(entry.get("dropped", ()))
         for origin, *values in entry.get("failures", ()):
             self.failures.append(Failure(None if origin is None else Origin(*origin), RowError(*values)))
         self.retired += entry.get("retired", ())

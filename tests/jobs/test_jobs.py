@@ -518,34 +518,15 @@ def test_rows_that_failed_are_tried_again(out: Path, calls: Calls, broken: Path,
     assert not calls.take()
 
 
-def test_rows_that_failed_and_were_left_out_are_tried_again(out: Path, calls: Calls, broken: Path) -> None:
-    def write(resume: Any) -> None:
-        fails = breaking(calls, broken, at=7)
-        frame = numbers(20).map(lambda row: {"b": fails(row["a"])}, on_error="log")
-        frame.write_parquet(str(out), resume=resume)
-
-    write(True)
-    assert column(out, "b") == [a * 10 for a in range(20) if a != 7]
-    assert len(errors(out)) == 1
-    calls.take()
-    write("errors")
-    assert calls.take() == {"7": 1}
-    assert column(out, "b") == [a * 10 for a in range(20) if a != 7]
-    assert len(errors(out)) == 1
-    broken.unlink()
-    write("errors")
-    assert calls.take() == {"7": 1}
-    assert column(out, "b") == [a * 10 for a in range(20)]
-    assert errors(out) == []
-
-
-@pytest.mark.parametrize("verb", ["flat_map", "map_batches", "limit"])
+@pytest.mark.parametrize("verb", ["map", "flat_map", "map_batches", "limit"])
 def test_lots_that_failed_are_tried_again(out: Path, tmp_path: Path, calls: Calls, broken: Path, verb: str) -> None:
     source = write_numbers(tmp_path / "in", range(10), range(10, 20))
 
     def write(resume: Any) -> None:
         fails, frame = breaking(calls, broken, at=7), ps.read_parquet(str(source))
         match verb:
+            case "map":
+                frame = frame.map(lambda row: {"b": fails(row["a"])}, on_error="log")
             case "flat_map":
                 frame = frame.flat_map(lambda row: [{"b": fails(row["a"])}] * 2, on_error="log")
             case "map_batches":

@@ -246,7 +246,7 @@ def test_a_run_that_lost_the_job_commits_nothing(bucket: Bucket, calls: Path, mo
     folder.lock.take()
     monkeypatch.setattr(StoreLock, "confirm", late)
     with pytest.raises(JobRunningError, match="has taken over"):
-        folder.rewrite_journal({"dropped": [[0, 0, 5]]})
+        folder.rewrite_journal({"ends": [[0, 5]]})
     assert tens(bucket) == TENS
     assert num_safe(bucket) == NUM_ROWS
 

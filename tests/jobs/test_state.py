@@ -25,7 +25,7 @@ def told() -> tuple[JobState, list[bytes]]:
     """Return an state, and the lines of the journal that it was told in."""
     state, lines = JobState(), []
     state.reads[ReadKey(0, "a.parquet", "row group 0")] = 0
-    update = LineageUpdate(failed=[(Origin(0, 3, 1), ERROR)], dropped=[Origin(0, 4, 1)])
+    update = LineageUpdate(failed=[(Origin(0, 3, 1), ERROR)])
     lines.append(packed(state.add(update, JobPart((FILE,), (Origin(0, 0, 3), Origin(0, 3, 1), Origin(0, 5, 1))))))
     state.reads[ReadKey(0, "b.parquet", "")] = 1
     update = LineageUpdate(ends={0: 6}, done_lots=[Lot(7, (Origin(1, 0, 2), Origin(1, 2, 3)))])
@@ -125,17 +125,7 @@ def test_rows_are_tracked_over_several_outputs() -> None:
     assert given_by(tracked, "rows", task, 5, 4) == (Origin(0, 13, 1), Origin(1, 0, 4))
     update = tracked.take_update()
     assert [origin for origin, _ in update.failed] == [Origin(1, 0, 1)]
-    assert not update.dropped
     assert not tracked.take_update()
-
-
-def test_rows_that_failed_are_left_out() -> None:
-    tracked, task = lineage(), task_of(Origin(0, 10, 8), first_row=100)
-    assert given_by(tracked, "kept rows", task, 2, 0, 2, is_done=False) == (Origin(0, 11, 1), Origin(0, 13, 1))
-    assert given_by(tracked, "kept rows", task, 3, 7) == (Origin(0, 14, 3),)
-    update = tracked.take_update()
-    assert update.dropped == [Origin(0, 10, 1), Origin(0, 12, 1), Origin(0, 17, 1)]
-    assert [origin for origin, _ in update.failed] == update.dropped
 
 
 def test_a_lot_is_done_when_all_its_rows_are_written() -> None:
