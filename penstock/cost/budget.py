@@ -34,9 +34,6 @@ SCOUTS = 8
 NUM_SURE = 20
 """The number of answers after which their usual cost is known well enough."""
 
-LEAST_SHARE = 0.1
-"""The least share of the first guess that a call by batch reserves while few answers are known."""
-
 
 @contextmanager
 def spending(budget: float | None = None) -> Iterator[Account]:
@@ -291,17 +288,14 @@ class Billing:
 
         ``is_alone`` means that no call is under way to wait for.
         """
+        usual = self._usual.estimate(charge.input_cost)
         if self._num_known >= NUM_SURE or (is_alone and self._num_known):
-            return self._usual.estimate(charge.input_cost)
-        limit = charge.max_output
-        guess = charge.input_cost + self.cost(Usage(0, FIRST_OUTPUT_TOKENS if limit is None else limit))
-        is_in_batch = charge.on_wait is not None
-        if is_in_batch and self._num_known:  # a few answers that happen to be short must not empty the budget
-            known = self._usual.estimate(charge.input_cost) * (1 + NUM_SURE / self._num_known)
-            guess = min(guess, math.ceil(max(known, LEAST_SHARE * guess)))
-        elif not is_in_batch and limit is None and self.num_under_way >= SCOUTS:
+            return usual
+        if charge.max_output is not None:
+            return charge.input_cost + self.cost(Usage(0, charge.max_output))
+        if charge.on_wait is None and self.num_under_way >= SCOUTS:  # calls by batch do not wait for others
             return None
-        return guess if limit is not None else max(guess, self._usual.estimate(charge.input_cost))
+        return max(usual, charge.input_cost + self.cost(Usage(0, FIRST_OUTPUT_TOKENS)))
 
     def learn(self, charge: Charge, cost: int) -> None:
         self._num_known += 1

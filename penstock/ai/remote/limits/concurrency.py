@@ -30,12 +30,6 @@ class Concurrency:
     def _step(self) -> float:
         return STEP if self.limit < LATER else LATER_STEP
 
-    def set_ceiling(self, ceiling: int) -> None:
-        """Allow at most ``ceiling`` concurrent requests from now on."""
-        self.ceiling = ceiling
-        self._round_at = None
-        self.limit = min(max(self.limit, START), ceiling)
-
     def hold(self, until: float) -> None:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)

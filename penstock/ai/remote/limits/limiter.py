@@ -1,4 +1,4 @@
-"""The limiter: one queue of requests for each provider, base URL and model.
+"""The limiter: one queue of requests for each provider, base URL, model and caps of the user.
 
 ``Pace`` (pacing.py) decides; this module holds the queue. A request that may be sent at once costs a lock and two small
 objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run.
@@ -11,7 +11,6 @@ import logging
 import resource
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -64,10 +63,10 @@ class LimiterState:
 class Permit:
     """Permission to send one request. The holder must settle it exactly once."""
 
-    __slots__ = ("_queue", "_sent")
+    __slots__ = ("_limiter", "_sent")
 
-    def __init__(self, queue: _Queue, sent: Sent) -> None:
-        self._queue: _Queue | None = queue
+    def __init__(self, limiter: Limiter, sent: Sent) -> None:
+        self._limiter: Limiter | None = limiter
         self._sent = sent
 
     def settle(
@@ -78,10 +77,10 @@ class Permit:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Report the outcome of the request. ``headers`` are those of the answer, with lower-case names."""
-        queue, self._queue = self._queue, None
-        if queue is None:
+        limiter, self._limiter = self._limiter, None
+        if limiter is None:
             raise RuntimeError("The permit is already settled; ask the limiter for another one")
-        queue.settle(self._sent, outcome, used_tokens, headers)
+        limiter.settle(self._sent, outcome, used_tokens, headers)
 
 
 class ClientLoad:
@@ -114,48 +113,37 @@ class _QueuedRequest:
         self.permit: Permit | None = None  # set under the lock: from then on the request owns it
 
 
-class _Queue:
-    """The requests that wait for one model. One lock guards everything, and nothing blocks while it is held."""
+class Limiter:
+    """Gives permits for requests to one model, first come, first served. Safe for several event loops and threads.
 
-    def __init__(self, ceiling: int, clock: Clock, name: str = "the server") -> None:
+    One lock guards everything, and nothing blocks while it is held.
+    """
+
+    def __init__(self, caps: Caps = NO_CAPS, *, clock: Clock = time.monotonic, name: str = "the server") -> None:
         self._name = name
         self._clock = clock
         self._lock = threading.Lock()
-        self._pace = Pace(ceiling=ceiling)
+        self._pace = Pace(caps, _ceiling())
         self._waiting: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._timer: tuple[asyncio.AbstractEventLoop, float] | None = None
-        self._users: weakref.WeakSet[Limiter] = weakref.WeakSet()
-        self._are_caps_stale = False
         self._client = ClientLoad()
 
-    def add_user(self, limiter: Limiter) -> None:
-        with self._lock:
-            self._users.add(limiter)
-            # The garbage collector calls this on any thread, perhaps under this very lock: it only sets a flag.
-            weakref.finalize(limiter, self._note_caps_changed).atexit = False
-            self._apply_caps()
+    async def admit(self, tokens: int = 0) -> Permit:
+        """Wait until a request may be sent. ``tokens`` is the estimated size of its input.
 
-    def _note_caps_changed(self) -> None:
-        self._are_caps_stale = True
+        Raises ``WaitTooLongError`` if the server asks to wait longer than ``MAX_WAIT_S``.
+        """
+        return self._try_admit(tokens) or await self._wait(tokens)
 
-    def _apply_caps(self) -> None:
-        self._are_caps_stale = False
-        caps = NO_CAPS
-        for user in list(self._users):
-            caps = caps.tightened(user.caps)
-        self._pace.set_caps(caps)
-
-    def try_admit(self, tokens: int) -> Permit | None:
+    def _try_admit(self, tokens: int) -> Permit | None:
         """Return a permit if a request may be sent now and none waits."""
         with self._lock:
-            if self._are_caps_stale:
-                self._apply_caps()
             if self._waiting:
                 return None
             sent = self._pace.try_send(self._clock(), tokens)
             return Permit(self, sent) if isinstance(sent, Sent) else None
 
-    async def wait(self, tokens: int) -> Permit:
+    async def _wait(self, tokens: int) -> Permit:
         request = _QueuedRequest(asyncio.get_running_loop(), tokens, self._clock())
         with self._lock:
             self._waiting[request] = None
@@ -179,6 +167,7 @@ class _Queue:
             permit.settle("other")
 
     def settle(self, sent: Sent, outcome: Outcome, used_tokens: int | None, headers: Mapping[str, str] | None) -> None:
+        """Take the outcome of a request; see ``Permit.settle``."""
         hints = read_hints(headers, time.time())
         with self._lock:
             now = self._clock()
@@ -203,8 +192,6 @@ class _Queue:
 
     def _pump(self) -> None:
         """Give permits to waiting requests until the limits are reached; set a timer if time will make room."""
-        if self._are_caps_stale:
-            self._apply_caps()
         while self._waiting:
             request = next(iter(self._waiting))
             now = self._clock()
@@ -234,8 +221,6 @@ class _Queue:
 
     def state(self) -> LimiterState:
         with self._lock:
-            if self._are_caps_stale:
-                self._apply_caps()
             pace = self._pace
             return LimiterState(pace.limit, pace.in_flight, len(self._waiting), pace.num_refused, pace.rate)
 
@@ -291,50 +276,21 @@ def wait_too_long(name: str, wait_s: float) -> WaitTooLongError:
     return error
 
 
-class Limiter:
-    """Gives permits for requests to one model. Safe to use from several event loops and threads."""
-
-    def __init__(self, caps: Caps = NO_CAPS, *, clock: Clock = time.monotonic, queue: _Queue | None = None) -> None:
-        self.caps = caps
-        self._queue = queue if queue is not None else _Queue(_ceiling(), clock)
-        self._queue.add_user(self)
-
-    async def admit(self, tokens: int = 0) -> Permit:
-        """Wait until a request may be sent. ``tokens`` is the estimated size of its input.
-
-        Raises ``WaitTooLongError`` if the server asks to wait longer than ``MAX_WAIT_S``.
-        """
-        return self._queue.try_admit(tokens) or await self._queue.wait(tokens)
-
-    def state(self) -> LimiterState:
-        """Return the state, which the limiters of one model share."""
-        return self._queue.state()
-
-
-_queues: dict[LimiterKey, _Queue] = {}
-_limiters: weakref.WeakValueDictionary[tuple[LimiterKey, Caps], Limiter] = weakref.WeakValueDictionary()
+_limiters: dict[tuple[LimiterKey, Caps], Limiter] = {}
 _lock = threading.Lock()
 
 
 def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
-    """Return the limiter of a model. The process remembers what it learned for the next query.
-
-    Limiters of one model with different caps share everything but the caps. The tightest caps in use apply to all of
-    them: two concurrent queries stay within the caps of each.
-    """
+    """Return the limiter of a model. The process remembers what it learned for the next query with the same caps."""
     with _lock:
-        limiter = _limiters.get((key, caps))
-        if limiter is None:
-            if key not in _queues:
-                _queues[key] = _Queue(_ceiling(), time.monotonic, f"{key.provider} ({key.model})")
-            limiter = _limiters[key, caps] = Limiter(caps, queue=_queues[key])
-        return limiter
+        if (key, caps) not in _limiters:
+            _limiters[key, caps] = Limiter(caps, name=f"{key.provider} ({key.model})")
+        return _limiters[key, caps]
 
 
 def forget_limits() -> None:
     """Forget everything learned about all models."""
     with _lock:
-        _queues.clear()
         _limiters.clear()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from penstock.ai.remote.limits.concurrency import Concurrency
 from penstock.ai.remote.limits.quota import Meter, Quota
@@ -41,19 +41,6 @@ class Caps:
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be more than 0, not {value!r}; leave it out for no cap")
 
-    def tightened(self, other: Caps) -> Caps:
-        """Return the smaller of each cap.
-
-        >>> Caps(max_concurrency=8).tightened(Caps(max_concurrency=4, requests_per_minute=60))
-        Caps(max_concurrency=4, requests_per_minute=60, tokens_per_minute=None)
-        """
-
-        def least(name: str) -> Any:
-            given = [value for caps in (self, other) if (value := getattr(caps, name)) is not None]
-            return min(given, default=None)
-
-        return Caps(*map(least, self.__slots__))
-
 
 NO_CAPS = Caps()
 
@@ -74,30 +61,18 @@ class Pace:
     """The state of the limits of one model. The caller passes the time, which never goes back."""
 
     def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024) -> None:
-        self._ceiling = ceiling
-        self._concurrency = Concurrency(ceiling)
+        self._concurrency = Concurrency(min(ceiling, caps.max_concurrency or ceiling))
         self._rate = SendRate()
         self._estimate = UsageEstimate()
         self._quotas: dict[Unit, Quota] = {}
-        self._meters: dict[Unit, Meter] = {}
+        per_minute: dict[Unit, float | None] = {"requests": caps.requests_per_minute, "tokens": caps.tokens_per_minute}
+        self._meters = {unit: Meter(cap / 60) for unit, cap in per_minute.items() if cap is not None}
         self._is_shut = False
         self.blocked_until = -math.inf
         self.accepted_at = -math.inf
         self._seq = 0
         self._reserved_total = 0
         self.num_refused = 0
-        self.set_caps(caps)
-
-    def set_caps(self, caps: Caps) -> None:
-        self._concurrency.set_ceiling(min(self._ceiling, caps.max_concurrency or self._ceiling))
-        self._set_meter("requests", caps.requests_per_minute)
-        self._set_meter("tokens", caps.tokens_per_minute)
-
-    def _set_meter(self, unit: Unit, per_minute: float | None) -> None:
-        if per_minute is None:
-            self._meters.pop(unit, None)
-        else:
-            self._meters.setdefault(unit, Meter()).per_s = per_minute / 60
 
     def hold_growth(self, until: float) -> None:
         """Do not allow more concurrent requests before ``until``."""

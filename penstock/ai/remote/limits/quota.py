@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from penstock.ai.remote.limits.rate_headers import Window
 
 SLACK_S = 0.03
@@ -16,8 +14,8 @@ class Meter:
 
     __slots__ = ("paid_at", "per_s")
 
-    def __init__(self) -> None:
-        self.per_s = math.inf
+    def __init__(self, per_s: float) -> None:
+        self.per_s = per_s
         self.paid_at = 0.0
 
     def spend(self, now: float, units: float) -> None:
