@@ -111,7 +111,7 @@ def test_rows_that_become_more_are_said_to(server: ModelServer) -> None:
     lists = ps.from_pydict({"id": list(range(50)), "q": [["a", "b", "c"]] * 50})
     same = ps.func(lambda texts: texts, return_dtype=ps.DataType.list(ps.DataType.string()))
     cost = lists.with_column("q", same(ps.col("q"))).explode("q").with_column("a", asking()).plan_cost(sample=10)
-    assert (cost.calls, "Each row makes about 3 calls" in str(cost)) == (150, True)
+    assert cost.calls == 150
     before = lists.explode("q").with_column("a", asking()).plan_cost(sample=10)  # is counted, as it asks nothing
     assert (before.total_rows, before.calls) == (150, 150)
 

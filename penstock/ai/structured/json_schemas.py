@@ -5,7 +5,8 @@ Unsupported keywords are refused when the plan is built: ignoring one would acce
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
@@ -79,11 +80,10 @@ def wrapped(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         if _is_record(target):
             beside = {key: value for key, value in schema.items() if key != "$ref"}
             return {"type": "object", **target, **beside}, False
-    for found in _references(schema):
-        if not found.startswith("#/$defs/"):
-            raise InvalidArgumentError(
-                f"return_format: $ref {found!r} points to a schema that is not an object; put its target under '$defs'"
-            )
+    if '"$ref": "#"' in json.dumps(schema):  # the object around it would be its target
+        raise InvalidArgumentError(
+            "return_format: $ref '#' points to a schema that is not an object; put its target under '$defs'"
+        )
     inner = {key: value for key, value in schema.items() if key != "$defs"}
     definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     return {
@@ -97,16 +97,6 @@ def wrapped(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
 def _is_record(schema: Json) -> bool:
     return "properties" in schema and schema.get("type", "object") == "object"
-
-
-def _references(schema: Any) -> Iterator[str]:
-    if isinstance(schema, Mapping):
-        if isinstance(schema.get("$ref"), str):
-            yield schema["$ref"]
-        schema = list(schema.values())
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _references(part)
 
 
 def resolve_reference(root: Json, ref: Any, place: str) -> Json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import shutil
 import threading
@@ -138,7 +137,7 @@ class Committer:
         error: Exception | None = None
         try:
             if items:
-                self._commit_with_space(items)
+                self._commit(items)
         except Exception as exc:
             error = exc
         with self._changed:
@@ -156,17 +155,6 @@ class Committer:
             self._changed.notify_all()
         if is_new:
             log.warning("%s", self._failure())
-
-    def _commit_with_space(self, items: dict[bytes, bytes]) -> None:
-        """Commit values. If the disk is full, remove the tails to make space for the values that they hold."""
-        try:
-            self._commit(items)
-        except OSError as exc:
-            if exc.errno != errno.ENOSPC:
-                raise
-            with self._lock:
-                self._tail.remove()
-            self._commit(items)
 
     def _failure(self) -> LedgerError:
         try:

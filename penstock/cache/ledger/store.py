@@ -61,7 +61,6 @@ class FileLedger:
         self._next_number = itertools.count()
         self._mine: int | None = None
         self._orphans: list[Segment] = []  # deleted by another process while this one wrote them
-        self._abandoned: dict[bytes, bytes] = {}  # by killed processes, if the folder cannot be written
         self.is_closed = False
         try:
             if not path.is_dir():
@@ -88,10 +87,7 @@ class FileLedger:
                     self._commit(left.values)
                 left.remove()
             except (LedgerError, OSError) as exc:  # the next process that can write here commits them
-                self._abandoned = left.values
-                log.info(
-                    "Values that a killed process left in %s are used, but cannot be committed: %s", self.path, exc
-                )
+                log.info("Values that a killed process left in %s cannot be committed: %s", self.path, exc)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of the given keys that any process has put."""
@@ -99,8 +95,6 @@ class FileLedger:
             raise InvalidArgumentError(f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of)")
         # In this order: a value enters the index before it stops waiting.
         found = self._committer.waiting(keys)
-        if self._abandoned:
-            found |= {key: self._abandoned[key] for key in keys if key in self._abandoned}
         with self._lock:
             if self.is_closed:
                 raise LedgerError(f"The ledger {str(self.path)!r} is closed")

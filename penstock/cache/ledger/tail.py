@@ -61,16 +61,9 @@ class Tail:
     def close(self, is_committed: bool) -> None:
         """Close the files; those with values that are not committed stay for the next process."""
         if is_committed:
-            self.remove()
+            for file in self._files:
+                file.path.unlink(missing_ok=True)
         self.abandon()
-
-    def remove(self) -> None:
-        """Remove the files. The next value creates new ones."""
-        for file in self._files:
-            file.path.unlink(missing_ok=True)
-            file.close()
-        self._files.clear()
-        self.write = self._write_first
 
     def abandon(self) -> None:
         """Close the files and leave them as they are."""
@@ -134,8 +127,6 @@ class _TailFile:
         self._end = end
 
     def clear(self) -> None:
-        if self._nbytes > _FIRST_NBYTES:
-            self._shrink()
         self._end = _NUMBER.size
         self._number = (self._number + 1) % 2**32
         _NUMBER.pack_into(self._map, 0, self._number)
@@ -150,11 +141,6 @@ class _TailFile:
             return False
         self._nbytes = wanted
         return True
-
-    def _shrink(self) -> None:
-        with contextlib.suppress(OSError, ValueError, SystemError):
-            self._map.resize(_FIRST_NBYTES)  # also truncates the file
-            self._nbytes = _FIRST_NBYTES
 
     def close(self) -> None:
         self._map.close()

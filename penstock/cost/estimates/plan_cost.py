@@ -15,7 +15,7 @@ from penstock.cost.prices import prices_date
 from penstock.engine.runners import run
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.plan.nodes import Plan, SetOperation, called_functions, has_async_call, walk_plan
+from penstock.plan.nodes import Plan, called_functions, has_async_call
 from penstock.protocols import Priced
 
 
@@ -59,25 +59,18 @@ def _longest(times: Iterable[Interval | None]) -> Interval | None:
 def _notes(part: RowSample, account: Account, models: Sequence[ModelEstimate], unseen: float) -> tuple[str, ...]:
     """Return the notes that a reader of the figures needs."""
     unpriced = [model.model for model in models if model.dollars is None]
-    per_row = max((model.calls.middle for model in models), default=0.0) / max(part.total_rows or PER_ROWS, 1)
     is_first_rows = part.num_rows and not part.is_spread and part.total_rows is None
     has_other_async = any(spec.target.is_async and not _is_model_call(spec) for spec in called_functions(part.plan))
-    has_set_operation = any(isinstance(node, SetOperation) for node in walk_plan(part.plan))
     notes = (
         (not part.num_rows, "There are no rows: no call was made."),
         (is_first_rows, "The sample is the first rows, which may differ from the others."),
         (unseen, f"Up to {unseen:,.0f} calls may be made all the same: take a larger sample=."),
         (has_other_async, "Async functions and downloads are not in the time, nor in the dollars."),
         (part.num_rows == 1, "One row does not show how rows differ: there is no interval."),
-        (part.has_late_limit, "A limit after the calls may end the query before all rows are read: this is the most."),
-        (has_set_operation, "Equal rows are merged on the way, and a sample shows few of them: this is the most."),
+        (part.has_fewer_rows, "A limit or a set operation after the calls may need fewer rows: this is the most."),
         (
             account.num_cached,
             f"{account.num_cached:,} answers of the sample came from the cache; they count as if paid again.",
-        ),
-        (
-            per_row > 1.5,
-            f"Each row makes about {per_row:.3g} calls; how much that differs is not in the intervals.",
         ),
         (
             unpriced,
