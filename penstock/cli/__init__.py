@@ -106,19 +106,16 @@ def _cache_path(args: argparse.Namespace) -> Path:
 
 
 def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:
-    """Print named values: as JSON, or as a table with units."""
+    """Print named values: as JSON, or as lines with units."""
     if as_json:
         import orjson
 
         print(orjson.dumps(values).decode())
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", show_header=False, box=None)
+    print(title)
     for name, value in values.items():
-        table.add_row(*_readable(name, value))
-    Console().print(table)
+        words, shown = _readable(name, value)
+        print(f"{words:<16}{shown}")
 
 
 def _readable(name: str, value: Any) -> tuple[str, str]:

@@ -247,7 +247,7 @@ def _with_described(hint: Any) -> Any:
 
 
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns?|Yields?|Raises|Examples?|Notes?):\s*$", re.MULTILINE)
-_PARAMETER = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
+_PARAMETER = re.compile(r"^(\w+)[ \t]*(?:\([^)]*\))?:(.*(?:\n[ \t]+.*)*)", re.MULTILINE)
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
@@ -258,19 +258,6 @@ def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     described: dict[str, str] = {}
     for title, body in zip(sections[1::2], sections[2::2], strict=True):
         if title in ("Args", "Arguments", "Parameters"):
-            described |= _described_parameters(inspect.cleandoc(body))
+            found = _PARAMETER.findall(inspect.cleandoc(body))
+            described |= {name: " ".join(text.split()) for name, text in found}
     return first, described
-
-
-def _described_parameters(body: str) -> dict[str, str]:
-    described: dict[str, str] = {}
-    name = None
-    for line in body.splitlines():
-        if match := _PARAMETER.match(line):
-            name = match[1]
-            described[name] = match[2].strip()
-        elif name is not None and line.startswith(" "):
-            described[name] = f"{described[name]} {line.strip()}".strip()
-        else:
-            name = None
-    return described

@@ -19,7 +19,6 @@ import mmap
 import os
 import secrets
 import struct
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,6 @@ from zlib import crc32
 _NUMBER = struct.Struct("<Q")
 _HEAD = struct.Struct("<16sII")  # key, length of the value, checksum
 _FIRST_NBYTES = 2**20
-_NEW_FOR_S = 60.0  # an unnamed file older than this is abandoned
 
 
 class Tail:
@@ -97,16 +95,16 @@ class _TailFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._end, self._number, self._nbytes = _NUMBER.size, 0, _FIRST_NBYTES
-        hidden = path.with_suffix(".tail-new")  # no other process sees it before it is locked
-        self._fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.fstat(self._fd).st_nlink:
+                raise OSError(f"Another process removed {str(path)!r} before it was locked")
             _allocate(self._fd, _FIRST_NBYTES)
             self._map = mmap.mmap(self._fd, _FIRST_NBYTES)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            hidden.rename(path)
         except BaseException:
             os.close(self._fd)
-            hidden.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             raise
 
     def __enter__(self) -> _TailFile:
@@ -174,13 +172,10 @@ def abandoned_values(folder: Path) -> Iterator[AbandonedValues]:
     """Lock and read the abandoned tails in a folder."""
     left = AbandonedValues({}, [])
     with contextlib.ExitStack() as stack:
-        for path in sorted([*folder.glob("*.tail"), *folder.glob("*.tail-new")]):
+        for path in sorted(folder.glob("*.tail")):
             with contextlib.suppress(OSError):  # its writer is alive, or another process was faster
                 file = stack.enter_context(_opened(path))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_new = path.suffix == ".tail-new"  # not locked yet, or abandoned before
-                if is_new and time.time() - os.fstat(file.fileno()).st_mtime < _NEW_FOR_S:
-                    continue
                 left.values |= dict(_records(file.read()))
                 left.paths.append(path)
         yield left

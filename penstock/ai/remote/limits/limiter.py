@@ -44,9 +44,6 @@ class LimiterKey:
     base_url: str
     model: str
 
-    def __str__(self) -> str:
-        return f"{self.provider} {self.base_url} {self.model}"
-
 
 @dataclass(frozen=True, slots=True)
 class LimiterState:
@@ -188,7 +185,7 @@ class Limiter:
             if max(request.since, self._pace.accepted_at) >= give_up:
                 return
             del self._waiting[request]
-            _call_on(request.loop, _fail, request.future, wait_too_long(self._name, wait_s))
+            _call_on(request.loop, _settle_future, request.future, wait_too_long(self._name, wait_s))
 
     def _pump(self) -> None:
         """Give permits to waiting requests until the limits are reached; set a timer if time will make room."""
@@ -202,7 +199,7 @@ class Limiter:
                 return
             del self._waiting[request]
             request.permit = Permit(self, sent)
-            if not _call_on(request.loop, _wake, request.future):
+            if not _call_on(request.loop, _settle_future, request.future):
                 self._pace.settle(now, sent, "other")  # its loop is closed
 
     def _call_at(self, loop: asyncio.AbstractEventLoop, moment: float, now: float) -> None:
@@ -237,13 +234,12 @@ def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *
     return True
 
 
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
+def _settle_future(future: asyncio.Future[None], error: Exception | None = None) -> None:
+    if future.done():
+        return
+    if error is None:
         future.set_result(None)
-
-
-def _fail(future: asyncio.Future[None], error: Exception) -> None:
-    if not future.done():
+    else:
         future.set_exception(error)
 
 
