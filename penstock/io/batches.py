@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +14,8 @@ BATCH_NBYTES = 16 * 2**20
 TASK_ROWS = 2**20
 TASK_NBYTES = 64 * 2**20
 """A task is small enough that one file keeps all cores busy."""
+
+Item = TypeVar("Item")
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -33,3 +36,23 @@ def rows_per_batch(num_rows: int, nbytes: int) -> int:
     (131072, 3)
     """
     return max(1, min(BATCH_ROWS, BATCH_NBYTES * num_rows // max(nbytes, 1)))
+
+
+def grouped(
+    items: Iterable[Item], nbytes_of: Callable[[Item], int], max_nbytes: int, max_items: int | None = None
+) -> Iterator[list[Item]]:
+    """Yield items in groups; a group ends when it has ``max_nbytes`` bytes or ``max_items`` items.
+
+    >>> list(grouped(["a", "bcd", "e", "f"], len, 4, max_items=3))
+    [['a', 'bcd'], ['e', 'f']]
+    """
+    group: list[Item] = []
+    nbytes = 0
+    for item in items:
+        group.append(item)
+        nbytes += nbytes_of(item)
+        if nbytes >= max_nbytes or len(group) == max_items:
+            yield group
+            group, nbytes = [], 0
+    if group:
+        yield group

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,24 +32,18 @@ class FilePart:
 class FileFormat(Protocol):
     """A reader for files of one kind. Frozen and picklable; ``reading`` translates its errors."""
 
-    @property
-    def name(self) -> str:
-        """The format, as in ``read_<name>``."""
-        ...
+    name: ClassVar[str]
+    """The format, as in ``read_<name>``."""
 
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """The file name suffixes that a folder scan includes."""
-        ...
+    suffixes: ClassVar[tuple[str, ...]]
+    """The file name suffixes that a folder scan includes."""
 
-    @property
-    def num_files_inferred(self) -> int:
-        """The number of files whose columns determine the schema; more than one only where that is cheap."""
-        ...
+    num_files_inferred: ClassVar[int] = 1
+    """The number of files whose columns determine the schema; more than one only where that is cheap."""
 
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
         """Yield the parts in row order; may omit parts where ``predicate`` cannot be true."""
-        ...
+        yield FilePart(nbytes=file.size)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, with at least the columns of ``schema`` that the file has."""

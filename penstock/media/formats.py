@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.io.batches import BATCH_NBYTES
-from penstock.io.file_format import FilePart, reading
+from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
 from penstock.media.audio import DECODED, decode
 from penstock.media.video import FrameChoice, chosen_frames, frame_fields
@@ -23,7 +23,7 @@ MAX_BATCH_FRAMES = 1024
 
 
 @dataclass(frozen=True)
-class AudioFormat:
+class AudioFormat(FileFormat):
     """Audio files, one row each: ``amplitude`` of shape ``(channels, frames)``, and ``sample_rate``."""
 
     sample_rate: int | None = None
@@ -33,7 +33,6 @@ class AudioFormat:
         ".wav", ".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aiff", ".aif", ".au", ".caf", ".wma",
         ".amr",
     )  # fmt: skip
-    num_files_inferred: ClassVar[int] = 1
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
         return pa.schema(list(DECODED.arrow))
@@ -48,7 +47,7 @@ class AudioFormat:
 
 
 @dataclass(frozen=True)
-class VideoFramesFormat:
+class VideoFramesFormat(FileFormat):
     """Videos, one row per frame. Batches are made while the video is decoded, so its length does not matter."""
 
     choice: FrameChoice
@@ -57,13 +56,9 @@ class VideoFramesFormat:
         ".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".mpeg", ".mpg", ".ts", ".m2ts", ".mts", ".wmv", ".flv",
         ".ogv", ".3gp", ".mxf",
     )  # fmt: skip
-    num_files_inferred: ClassVar[int] = 1
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
         return Schema.from_pydict({PATH: DataType.string(), **frame_fields(self.choice)}).to_arrow()
-
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
-        yield FilePart()
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         has_pixels = "data" in schema.names

@@ -181,13 +181,6 @@ class File:
         shown = f"<{len(self._data)} bytes>" if self._data is not None else repr(str(self))
         return f"{type(self).__name__}({shown})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self._path, self._data, self._options)
-
-
-def _restored(kind: type[File], path: str | None, data: bytes | None, options: dict[str, Any] | None) -> File:
-    return kind(data if data is not None else path or "", storage_options=options)
-
 
 class ImageFile(File):
     """A file with an encoded image."""

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
 from penstock.io.batches import BATCH_NBYTES
-from penstock.io.file_format import FilePart, reading
+from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.formats.lines import COMPRESSIONS, check_compression, copy_records, with_compressed
 from penstock.io.writer import FileSink, file_sink
@@ -24,7 +23,7 @@ _CONVERSION_ERROR = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV (.*)", re
 
 
 @dataclass(frozen=True)
-class CsvFormat:
+class CsvFormat(FileFormat):
     """CSV files. The first few megabytes determine the types; a column that is empty there is text.
 
     An empty field is null and ``""`` is the empty text. Lines that begin with ``comment`` are skipped.
@@ -41,7 +40,6 @@ class CsvFormat:
     column_names: tuple[str, ...] | None = None  # for files without headers
     name: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".csv", ".tsv")
-    num_files_inferred: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         for option in ("delimiter", "quote", "escape_char", "comment"):
@@ -58,9 +56,6 @@ class CsvFormat:
         if any(map(pa.types.is_binary, first.schema.types)):  # Arrow infers bytes for text that is not UTF-8
             next(self._batches(file, schema))  # raises the error with its row
         return schema
-
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
-        yield FilePart(nbytes=file.size)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield from self._batches(file, schema)
@@ -188,8 +183,6 @@ def is_csv_type(dtype: pa.DataType) -> bool:
 class CsvEncoding:
     """An encoding as CSV: nulls are empty fields, the empty text is ``""``."""
 
-    delimiter: str = ","
-    header: bool = True
     compression: str | None = None
     replaces: ClassVar[tuple[str, ...]] = CsvFormat.suffixes
 
@@ -210,27 +203,22 @@ class CsvEncoding:
                 )
 
     def open(self, path: str, schema: pa.Schema) -> CsvEncoder:
-        return CsvEncoder(path, schema, self)
+        return CsvEncoder(path, schema, self.compression)
 
     def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        num_header = 1 if self.header else 0
-        shifted = [(start + num_header, stop + num_header) for start, stop in ranges]
-        copy_records(source, target, [(0, num_header), *shifted], self.compression, is_csv=True)
+        after_header = [(start + 1, stop + 1) for start, stop in ranges]
+        copy_records(source, target, [(0, 1), *after_header], self.compression, is_csv=True)
 
 
 class CsvEncoder:
     """One open CSV file."""
 
-    def __init__(self, path: str, schema: pa.Schema, encoding: CsvEncoding) -> None:
+    def __init__(self, path: str, schema: pa.Schema, compression: str | None) -> None:
         import pyarrow.csv
 
         self.nbytes_held = 0
-        self._stream = pa.output_stream(path, compression=encoding.compression)
-        self._writer = pyarrow.csv.CSVWriter(
-            self._stream,
-            schema,
-            write_options=pyarrow.csv.WriteOptions(include_header=encoding.header, delimiter=encoding.delimiter),
-        )
+        self._stream = pa.output_stream(path, compression=compression)
+        self._writer = pyarrow.csv.CSVWriter(self._stream, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import CorruptFileError
-from penstock.io.batches import BATCH_NBYTES
+from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.file_format import reading
 from penstock.io.file_source import SkippedFiles
 from penstock.io.files import DataFile, Paths, file_versions, find_files, group_origin
@@ -72,24 +71,11 @@ class ImageSource:
     def read_tasks(self, request: ReadRequest) -> Iterator[ImageTask]:
         columns = tuple(self._schema.names) if request.columns is None else request.columns
         limit = None if self._ignores_corrupt else request.limit
-        for files in _groups(self.files[:limit]):
+        for files in grouped(self.files[:limit], lambda file: file.size or 0, TASK_NBYTES, TASK_FILES):
             nbytes = sum(file.size or 0 for file in files) * GROWTH
             num_rows = None if self._ignores_corrupt else len(files)
             skipped = self.skipped if self._ignores_corrupt else None
             yield ImageTask(num_rows, nbytes, files, self._decoder, columns, skipped)
-
-
-def _groups(files: Sequence[DataFile]) -> Iterator[tuple[DataFile, ...]]:
-    group: list[DataFile] = []
-    nbytes = 0
-    for file in files:
-        group.append(file)
-        nbytes += file.size or 0
-        if len(group) == TASK_FILES or nbytes >= TASK_NBYTES:
-            yield tuple(group)
-            group, nbytes = [], 0
-    if group:
-        yield tuple(group)
 
 
 @dataclass(eq=False)
@@ -98,7 +84,7 @@ class ImageTask:
 
     num_rows: int | None
     nbytes: int | None
-    files: tuple[DataFile, ...]
+    files: Sequence[DataFile]
     decoder: ImageDecoder
     columns: tuple[str, ...]
     skipped: SkippedFiles | None  # None: a corrupt file is an error
@@ -111,7 +97,9 @@ class ImageTask:
         if IMAGE not in self.columns and self.skipped is None:  # nothing requires the content
             yield self._batch(self.files, None)
             return
-        for files, images in self._bounded():
+        opened = ((file, self.decoder.open(memoryview(data))) for file, data in _contents(self.files))
+        for group in grouped(opened, lambda pair: self._nbytes(pair[1]), BATCH_NBYTES):
+            files, images = [file for file, _ in group], [image for _, image in group]
             column = self.decoder.decode(images)
             readable = self._readable_rows(files, column)
             if readable is None:
@@ -119,21 +107,8 @@ class ImageTask:
             elif readable:
                 yield self._batch([files[row] for row in readable], column.values.take(arrow_array(readable)))
 
-    def _bounded(self) -> Iterator[tuple[list[DataFile], list[Found]]]:
-        """Yield files and opened images in groups of about a batch."""
-        files: list[DataFile] = []
-        images: list[Found] = []
-        nbytes = 0
-        for file, data in zip(self.files, _contents(self.files), strict=True):
-            image = self.decoder.open(memoryview(data))
-            files.append(file)
-            images.append(image)
-            nbytes += 0 if image is None or isinstance(image, Exception) else self.decoder.nbytes(image)
-            if nbytes >= BATCH_NBYTES:
-                yield files, images
-                files, images, nbytes = [], [], 0
-        if files:
-            yield files, images
+    def _nbytes(self, image: Found) -> int:
+        return 0 if image is None or isinstance(image, Exception) else self.decoder.nbytes(image)
 
     def _readable_rows(self, files: Sequence[DataFile], column: PartialColumn) -> list[int] | None:
         """Return the readable rows, or None if all are; raise the first error unless corrupt files are skipped."""
@@ -151,21 +126,20 @@ class ImageTask:
         return pa.RecordBatch.from_arrays([made[name] for name in self.columns], names=list(self.columns))
 
 
-def _contents(files: Sequence[DataFile]) -> Iterable[bytes]:
-    """Yield the contents of files in order; read several remote ones at once."""
+def _contents(files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes]]:
+    """Yield files with their contents, in order; read several remote ones at once."""
     if all(file.storage.is_local for file in files):
         yield from map(_content, files)
         return
     with ThreadPoolExecutor(REMOTE_READS) as threads:
         # A window bounds the encoded files that a task holds.
         for start in range(0, len(files), 2 * REMOTE_READS):
-            yield from threads.map(_content, itertools.islice(files, start, start + 2 * REMOTE_READS))
+            yield from threads.map(_content, files[start : start + 2 * REMOTE_READS])
 
 
-def _content(file: DataFile) -> bytes:
+def _content(file: DataFile) -> tuple[DataFile, bytes]:
     with reading(file), file.open_file() as stream:
-        content: bytes = stream.read()
-        return content
+        return file, stream.read()
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, WriteError
 from penstock.io.batches import BATCH_ROWS
-from penstock.io.file_format import FilePart, reading
+from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.formats.lines import (
     COMPRESSIONS,
@@ -36,12 +35,11 @@ _WRITE_ROWS = 1024  # rows converted to Python objects at once; few enough for t
 
 
 @dataclass(frozen=True)
-class JsonFormat:
+class JsonFormat(FileFormat):
     """JSON files. The first few megabytes determine the types; text that looks like a date stays text."""
 
     name: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".json", ".jsonl", ".ndjson")
-    num_files_inferred: ClassVar[int] = 1
 
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
         with reading(file):
@@ -49,9 +47,6 @@ class JsonFormat:
                 if table := block.parsed(None):
                     return pa.schema([(column.name, _settled_type(column.type)) for column in table.schema])
         return None
-
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
-        yield FilePart(nbytes=file.size)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         wanted = pa.schema([(column.name, _parsed_type(column.type)) for column in schema])

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, WriteError
 from penstock.io.batches import BATCH_NBYTES, TASK_NBYTES
-from penstock.io.file_format import FilePart, reading
+from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
 from penstock.types import EmbeddingType, ImageType, TensorType, default_numpy, to_arrow_array
@@ -41,12 +41,11 @@ class Header:
 
 
 @dataclass(frozen=True)
-class NumpyFormat:
+class NumpyFormat(FileFormat):
     """Files of one array each. Arrays of Python objects are refused, since loading them runs code."""
 
     name: ClassVar[str] = "numpy"
     suffixes: ClassVar[tuple[str, ...]] = (".npy",)
-    num_files_inferred: ClassVar[int] = 1
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
         with reading(file), file.open_file() as stream:

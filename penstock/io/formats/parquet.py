@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_per_batch
-from penstock.io.file_format import FilePart, reading
+from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
 from penstock.storage.ranges import RangeFile
@@ -27,7 +27,7 @@ _PREFETCH_NBYTES = 128 * 2**20  # a task reads so much at once over the network;
 
 
 @dataclass(frozen=True)
-class ParquetFormat:
+class ParquetFormat(FileFormat):
     """Parquet files; the ``detail`` of a part is the numbers of its row groups, or None for all."""
 
     name: ClassVar[str] = "parquet"
@@ -64,7 +64,8 @@ class ParquetFormat:
             except PenstockError:
                 raise
             except (OSError, pa.ArrowInvalid) as exc:
-                raise _with_row_group(file, parquet, groups, columns, exc) from exc
+                place = f"row groups {groups[0]} to {groups[-1]} of {metadata.num_row_groups}"
+                raise CorruptFileError(f"Cannot read {str(file)!r}, {place}: {exc}") from exc
 
 
 @contextmanager
@@ -126,21 +127,6 @@ def _matching_groups(file: DataFile, schema: pa.Schema, predicate: pc.Expression
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         matching = fragment  # the file lacks a column of the predicate
     return [group.id for group in matching.row_groups]
-
-
-def _with_row_group(
-    file: DataFile, parquet: Any, groups: Sequence[int], columns: list[str], error: Exception
-) -> CorruptFileError:
-    """Return the error with its row group, found by reading them one by one."""
-    place = f"row groups {groups[0]} to {groups[-1]}"
-    for group in groups:
-        try:
-            for _ in parquet.iter_batches(row_groups=[group], columns=columns):
-                pass
-        except (OSError, pa.ArrowInvalid):
-            place = f"row group {group}"
-            break
-    return CorruptFileError(f"Cannot read {str(file)!r}, {place} of {parquet.metadata.num_row_groups}: {error}")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError
-from penstock.io.file_format import FilePart, reading
+from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.formats.lines import line_blocks, utf8_text, with_compressed
 
@@ -20,7 +20,7 @@ COLUMN = "text"
 
 
 @dataclass(frozen=True)
-class TextFormat:
+class TextFormat(FileFormat):
     """Text files: the column ``text`` holds a line without its end, or with ``whole_text`` a whole file."""
 
     encoding: str = "utf-8"
@@ -28,7 +28,6 @@ class TextFormat:
     whole_text: bool = False
     name: ClassVar[str] = "text"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".txt", ".text", ".md", ".log")
-    num_files_inferred: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         try:
@@ -38,9 +37,6 @@ class TextFormat:
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
         return pa.schema([(COLUMN, pa.string())])
-
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
-        yield FilePart(nbytes=file.size)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with reading(file), file.open_stream() as stream:

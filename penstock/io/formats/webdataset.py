@@ -11,19 +11,19 @@ import posixpath
 import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
-from penstock.io.batches import BATCH_NBYTES
-from penstock.io.file_format import FilePart, reading
+from penstock.io.batches import BATCH_NBYTES, grouped
+from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Paths
 from penstock.io.formats.lines import with_compressed
-from penstock.types import DataType, supertype, to_arrow_array
+from penstock.types import DataType, to_arrow_array
 
 KEY = "__key__"
 MAX_SAMPLE_NBYTES = 2**30
@@ -35,8 +35,7 @@ _TEXT = {"txt", "text", "transcript"}
 _INTEGER = {"cls", "cls2", "class", "count", "index", "inx", "id"}
 _JSON = {"json", "jsn"}
 
-MAX_SHARDS = 1_000_000
-_BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<items>[^{},]*(?:,[^{},]*)+))\}")
+_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 Sample = dict[str, Any]
 Decoder = Callable[[Sample], Sample]
@@ -72,7 +71,7 @@ class _Header(tarfile.TarInfo):
 
 
 @dataclass(frozen=True)
-class WebDatasetFormat:
+class WebDatasetFormat(FileFormat):
     """Tar files of samples. Each of ``decoders`` in turn takes a sample, a dict of bytes by extension."""
 
     decoders: tuple[Decoder, ...] = ()
@@ -81,32 +80,19 @@ class WebDatasetFormat:
     max_sample_bytes: int = MAX_SAMPLE_NBYTES
     name: ClassVar[str] = "webdataset"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".tar")
-    num_files_inferred: ClassVar[int] = 1
 
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
-        samples = []
-        for sample in self._samples(file):
-            samples.append(sample)
-            if len(samples) == INFERRED_SAMPLES:
-                break
+        with closing(self._samples(file)) as found:  # type: ignore[type-var]
+            samples = list(islice(found, INFERRED_SAMPLES))
         names = list(dict.fromkeys(name for sample in samples for name in sample))
-        fields = [(name, _common_type([s[name] for s in samples if name in s], name, file)) for name in names]
-        return pa.schema(fields) if samples else None
-
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
-        yield FilePart(nbytes=file.size)
+        columns = [_array([sample.get(name) for sample in samples], None, name, file) for name in names]
+        return (
+            pa.schema([(name, column.type) for name, column in zip(names, columns, strict=True)]) if samples else None
+        )
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        held: list[Sample] = []
-        nbytes = 0
-        for sample in self._samples(file):
-            held.append(sample)
-            nbytes += sum(len(value) if isinstance(value, bytes | str) else 64 for value in sample.values())
-            if len(held) >= BATCH_SAMPLES or nbytes >= BATCH_NBYTES:
-                yield _batch(held, schema, file)
-                held, nbytes = [], 0
-        if held:
-            yield _batch(held, schema, file)
+        for samples in grouped(self._samples(file), _nbytes, BATCH_NBYTES, BATCH_SAMPLES):
+            yield _batch(samples, schema, file)
 
     def _samples(self, file: DataFile) -> Iterator[Sample]:
         """Yield the decoded samples in file order."""
@@ -156,39 +142,25 @@ class WebDatasetFormat:
 
 
 def expand_braces(path: str) -> list[str]:
-    """Expand WebDataset's notation for shards: ``{first..last}`` and ``{this,that}``.
+    """Expand WebDataset's notation for shards.
 
-    >>> expand_braces("{train,val}-{08..10}.tar")[:4]
-    ['train-08.tar', 'train-09.tar', 'train-10.tar', 'val-08.tar']
-    >>> expand_braces("no {braces}.tar")
-    ['no {braces}.tar']
+    >>> expand_braces("train-{08..10}.tar")
+    ['train-08.tar', 'train-09.tar', 'train-10.tar']
     """
     found = _BRACES.search(path)
     if found is None:
         return [path]
-    before, after = path[: found.start()], expand_braces(path[found.end() :])
-    if found["items"] is not None:
-        parts = found["items"].split(",")
-    else:
-        first, last = int(found["first"]), int(found["last"])
-        width = len(found["first"]) if found["first"].startswith("0") else 0
-        if abs(last - first) >= MAX_SHARDS:
-            raise InvalidArgumentError(f"{path!r} stands for more than {MAX_SHARDS} files.")
-        step = 1 if last >= first else -1
-        parts = [f"{number:0{width}d}" for number in range(first, last + step, step)]
-    return [f"{before}{part}{rest}" for part in parts for rest in after]
+    first, last = found.groups()
+    numbers = [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    rest = expand_braces(path[found.end() :])
+    return [f"{path[: found.start()]}{number}{after}" for number in numbers for after in rest]
 
 
 def shard_paths(paths: Paths) -> Paths:
-    """Expand the braces in paths, except for an existing local file of that name."""
-    given = list(paths) if isinstance(paths, list | tuple) else [paths]
-    return [each for path in given for each in _shards(path)]
-
-
-def _shards(path: Any) -> list[Any]:
-    if not isinstance(path, str | os.PathLike) or os.path.exists(path):
-        return [path]  # find_files refuses what is not a path
-    return expand_braces(os.fspath(path))
+    """Expand ranges of shards in paths; ``find_files`` refuses what is not a path."""
+    given: list[Any] = list(paths) if isinstance(paths, list | tuple) else [paths]
+    shards = [expand_braces(os.fspath(path)) if isinstance(path, str | os.PathLike) else [path] for path in given]
+    return list(chain.from_iterable(shards))
 
 
 def split_member(name: str) -> tuple[str, str]:
@@ -245,31 +217,22 @@ def webdataset_format(
     return WebDatasetFormat(tuple(decoders), wanted, selected, max_sample_bytes)  # type: ignore[arg-type]
 
 
-def _common_type(values: Sequence[Any], name: str, file: DataFile) -> pa.DataType:
-    """Return the common type of all values; otherwise bytes."""
-    found: DataType | None = None
-    try:
-        for value in values:
-            dtype = DataType(to_arrow_array([value], None, what=f"column {name!r}").type)
-            found = dtype if found is None else supertype(found, dtype)
-            if found is None:
-                break
-    except ValueError as exc:
-        raise CorruptFileError(f"Cannot read {name!r} of the samples of {str(file)!r}: {exc}") from exc
-    return pa.binary() if found is None else found.arrow
+def _nbytes(sample: Sample) -> int:
+    return sum(len(value) if isinstance(value, bytes | str) else 64 for value in sample.values())
 
 
 def _batch(samples: list[Sample], schema: pa.Schema, file: DataFile) -> pa.RecordBatch:
-    columns = []
-    for column in schema:
-        values = [sample.get(column.name) for sample in samples]
-        try:
-            columns.append(to_arrow_array(values, DataType(column.type), what=f"column {column.name!r}"))
-        except (ValueError, TypeError) as exc:
-            raise CorruptFileError(f"Cannot read {column.name!r} of the samples of {str(file)!r}: {exc}") from exc
+    columns = [_array([sample.get(c.name) for sample in samples], DataType(c.type), c.name, file) for c in schema]
     if not columns:
         return pa.RecordBatch.from_arrays([pa.nulls(len(samples))], names=["rows"]).select([])
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _array(values: list[Any], dtype: DataType | None, name: str, file: DataFile) -> pa.Array:
+    try:
+        return to_arrow_array(values, dtype, what=f"column {name!r}")
+    except (ValueError, TypeError) as exc:
+        raise CorruptFileError(f"Cannot read {name!r} of the samples of {str(file)!r}: {exc}") from exc
 
 
 @contextmanager

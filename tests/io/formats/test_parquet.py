@@ -113,7 +113,7 @@ def test_what_is_not_parquet_names_the_file(tmp_path: Path, content: bytes) -> N
         parquet_rows(tmp_path)
 
 
-def test_a_damaged_row_group_is_named(tmp_path: Path) -> None:
+def test_damaged_row_groups_are_named(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a": np.random.default_rng(0).random(4000)}), path, row_group_size=1000)
     column = pq.ParquetFile(path).metadata.row_group(2).column(0)
@@ -121,7 +121,7 @@ def test_a_damaged_row_group_is_named(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(start)
         file.write(b"\xff" * column.total_compressed_size)
-    with pytest.raises(CorruptFileError, match=r"x\.parquet', row group 2 of 4: ") as raised:
+    with pytest.raises(CorruptFileError, match=r"x\.parquet', row groups 0 to 3 of 4: ") as raised:
         parquet_rows(path)
     assert raised.value.__cause__ is not None
 
@@ -134,14 +134,14 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
         parquet_rows(path)
 
 
-def test_a_file_cut_short_while_it_is_read_names_the_row_group(tmp_path: Path) -> None:
+def test_a_file_cut_short_while_it_is_read_names_the_row_groups(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     source = source_of(pa.table({"a": np.random.default_rng(0).random(4000)}), path, row_group_size=1000)
     footer = pq.read_metadata(path).serialized_size + 8
     whole = path.read_bytes()
     [task] = source.read_tasks(ReadRequest())
     path.write_bytes(whole[: len(whole) // 2] + whole[-footer:])  # the footer stands, half the data is gone
-    with pytest.raises(CorruptFileError, match=r"row group \d of 4"):
+    with pytest.raises(CorruptFileError, match="row groups 0 to 3 of 4"):
         list(task.read())
 
 
