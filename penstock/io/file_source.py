@@ -21,7 +21,7 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.conform import ColumnMismatchError, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
 from penstock.io.files import DataFile, Paths, file_versions, find_files
-from penstock.io.hive import partition_scalar, partition_type, partition_values
+from penstock.io.hive import partition_type, partition_values
 from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema
@@ -230,7 +230,8 @@ class FileSource:
 
     def _constants(self, file: DataFile) -> dict[str, pa.Scalar]:
         found = partition_values(file.path) if self._has_hive else {}
-        constants = {key: partition_scalar(found.get(key), dtype) for key, dtype in self._partition_types.items()}
+        types = self._partition_types.items()
+        constants = {key: pa.scalar(found.get(key), pa.string()).cast(dtype) for key, dtype in types}
         if self._path_column:
             constants[self._path_column] = pa.scalar(file.url)
         return constants

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, did_you_mean
 from penstock.storage.options import StorageOptions
-from penstock.storage.urls import KINDS, local_path, redacted
+from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
 if TYPE_CHECKING:
     from penstock.storage.ranges import RangeFile
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 UNKNOWN = "unknown version"
-_URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
-_WEB = ("http", "https")
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -47,7 +45,7 @@ class Storage:
     @property
     def is_web(self) -> bool:
         """True for web servers, which list no files."""
-        return self.protocol in _WEB
+        return self.protocol in WEB
 
     @property
     def is_native(self) -> bool:
@@ -175,12 +173,11 @@ def _version(storage: Storage, filesystem: Any, info: Any) -> str:
 
 def _split_url(name: str, options: Mapping[str, Any]) -> tuple[Storage, str]:
     """Return the storage of a user's path, and the path in it."""
-    url = _URL.match(name)
     local = local_path(name)
-    if url is None or local is not None:
-        return Storage(), os.path.abspath(local or name)
-    protocol, path = url[1].lower(), name[url.end() :]
-    return Storage(protocol, StorageOptions.of(options)), path if protocol in _WEB else path.rstrip("/")
+    if local is not None:
+        return Storage(), os.path.abspath(local)
+    protocol, path = scheme_of(name), name.partition("://")[2]
+    return Storage(protocol, StorageOptions.of(options)), path if protocol in WEB else path.rstrip("/")
 
 
 def _path_of(info: Any) -> str:

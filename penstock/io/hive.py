@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -60,11 +59,6 @@ def partition_type(values: Iterable[str | None]) -> pa.DataType:
     return pa.string()
 
 
-def partition_scalar(value: str | None, dtype: pa.DataType) -> Any:
-    """Return a folder's text as an Arrow scalar of the key's type."""
-    return pa.scalar(value, pa.string()).cast(dtype)
-
-
 def check_partition_column(column: pa.Field) -> None:
     """Refuse a column whose values cannot be folder names."""
     dtype = column.type
@@ -97,10 +91,5 @@ def split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterato
     content = batch.drop_columns(list(columns)).take(pa.array(order))
     for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         row = int(order[start])
-        folders = [partition_folder(name, _as_text(batch.column(name)[row])) for name in columns]
+        folders = [partition_folder(name, batch.column(name)[row].cast(pa.string()).as_py()) for name in columns]
         yield "/".join(folders), content.slice(start, stop - start)
-
-
-def _as_text(value: pa.Scalar) -> str | None:
-    text: str | None = value.cast(pa.string()).as_py()
-    return text

@@ -83,13 +83,13 @@ class HttpClient:
     async def _fetch(self, url: str, limits: DownloadLimits) -> bytes:
         async with self._response(url, {}) as response:
             length = response.content_length
-            async with limits.admitted(length, redacted(url)) as reservation:
+            async with limits.admitted(length, redacted(url)) as grow:
                 if length is not None and "Content-Encoding" not in response.headers:
                     return await response.read()
                 content = bytearray()
                 async for chunk in response.content.iter_chunked(CHUNK_NBYTES):
                     content += chunk
-                    reservation.grow(len(content))
+                    grow(len(content))
                 return bytes(content)
 
     async def _read_range(self, url: str, start: int, end: int, known: Version) -> tuple[bytes, Version]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -49,29 +49,23 @@ class DownloadLimits:
             raise ReadError(f"Cannot read {what!r}: it has more than max_bytes={self.max_bytes:,} bytes.")
 
     @asynccontextmanager
-    async def admitted(self, nbytes: int | None, what: str) -> AsyncIterator[DownloadReservation]:
-        """Reserve bytes for a response while it is read; None if its length is unknown."""
-        if nbytes is not None:
-            self.check(nbytes, what)
-        reservation = DownloadReservation(self, what, UNKNOWN_NBYTES if nbytes is None else nbytes)
-        await self.budget.acquire(reservation.nbytes)
+    async def admitted(self, nbytes: int | None, what: str) -> AsyncIterator[Callable[[int], None]]:
+        """Reserve bytes for a response while it is read; None if its length is unknown.
+
+        Yields a function that reserves the bytes of a longer response without waiting, or refuses it.
+        """
+        held = UNKNOWN_NBYTES if nbytes is None else nbytes
+        self.check(nbytes or 0, what)
+        await self.budget.acquire(held)
+
+        def grow(total: int) -> None:
+            nonlocal held
+            self.check(total, what)
+            if total > held:
+                self.budget.in_use += total - held
+                held = total
+
         try:
-            yield reservation
+            yield grow
         finally:
-            self.budget.release(reservation.nbytes)
-
-
-@dataclass
-class DownloadReservation:
-    """The bytes reserved for one response."""
-
-    limits: DownloadLimits
-    what: str
-    nbytes: int
-
-    def grow(self, nbytes: int) -> None:
-        """Reserve the bytes of a longer response without waiting, or refuse it."""
-        self.limits.check(nbytes, self.what)
-        if nbytes > self.nbytes:
-            self.limits.budget.in_use += nbytes - self.nbytes
-            self.nbytes = nbytes
+            self.budget.release(held)

@@ -86,9 +86,9 @@ class LocalStore:
     async def fetch(self, key: str, limits: DownloadLimits) -> bytes:
         size = self.size(key)
         max_nbytes = -1 if limits.max_bytes is None else limits.max_bytes + 1
-        async with limits.admitted(size, key) as reservation:
+        async with limits.admitted(size, key) as grow:
             content = await asyncio.to_thread(self.read, key, max_nbytes)
-            reservation.grow(len(content))  # the file may grow meanwhile, or the system may not know its size
+            grow(len(content))  # the file may grow meanwhile, or the system may not know its size
             return content
 
 

@@ -208,16 +208,22 @@ class JsonEncoder:
         batch = _without_nanoseconds(batch)
         for offset in range(0, batch.num_rows, _WRITE_ROWS):
             rows = batch.slice(offset, _WRITE_ROWS).to_pylist(maps_as_pydicts=maps_as_pydicts)
-            try:
-                self._stream.write(b"".join([orjson.dumps(row, _jsonable, options) for row in rows]))
-            except TypeError as exc:
-                raise WriteError(f"JSON cannot hold a value: {exc.__cause__ or exc}") from exc
+            self._stream.write(b"".join(_encoded(rows, options)))
 
     def flush(self) -> None:
         """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         self._stream.close()
+
+
+def _encoded(values: Sequence[Any], options: int) -> list[bytes]:
+    import orjson
+
+    try:
+        return [orjson.dumps(value, _jsonable, options) for value in values]
+    except TypeError as exc:
+        raise WriteError(f"JSON cannot hold a value: {exc.__cause__ or exc}") from exc
 
 
 def _jsonable(value: Any) -> Any:
@@ -276,11 +282,8 @@ def json_texts(array: pa.Array) -> pa.Array:
     options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
     [column] = _without_nanoseconds(pa.record_batch([array], ["value"])).columns
     values = column.to_pylist(maps_as_pydicts="lossy")
-    try:
-        texts = [None if value is None else orjson.dumps(value, _jsonable, options).decode() for value in values]
-    except TypeError as exc:
-        raise WriteError(f"JSON cannot hold a value: {exc.__cause__ or exc}") from exc
-    return pa.array(texts, pa.string())
+    texts = zip(values, _encoded(values, options), strict=True)
+    return pa.array([None if value is None else text for value, text in texts], pa.string())
 
 
 def json_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:

@@ -16,7 +16,6 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, did_you_mean
 from penstock.io.batches import rows_per_batch
 from penstock.io.commit.output import new_run_id
-from penstock.io.extras import load_extra
 from penstock.io.file_format import FileFormat
 from penstock.io.file_source import FileSource
 from penstock.io.files import UNKNOWN, find_files
@@ -26,7 +25,7 @@ from penstock.io.formats.parquet import ParquetFormat, parquet_sink
 from penstock.io.formats.text import TextFormat
 from penstock.io.formats.webdataset import webdataset_format
 from penstock.io.selection import Selection
-from penstock.io.tables.store_errors import store_errors
+from penstock.io.tables.libraries import load_extra, store_errors
 from penstock.io.writer import FileSink, FileWriter
 from penstock.protocols import ReadRequest
 from penstock.types import Schema

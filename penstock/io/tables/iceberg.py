@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
-from penstock.io.extras import load_extra
 from penstock.io.selection import Selection, until_limit
-from penstock.io.tables.store_errors import store_errors
+from penstock.io.tables.libraries import load_extra, store_errors
 from penstock.protocols import Condition, ReadRequest
 from penstock.types import Schema
 

@@ -15,10 +15,9 @@ from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoun
 from penstock.io.batches import BATCH_NBYTES, BATCH_ROWS
 from penstock.io.commit.output import new_run_id
 from penstock.io.conform import conform_rows
-from penstock.io.extras import load_extra
 from penstock.io.modes import check_mode
 from penstock.io.selection import Selection, until_limit
-from penstock.io.tables.store_errors import store_errors
+from penstock.io.tables.libraries import load_extra, store_errors
 from penstock.protocols import ReadRequest
 from penstock.storage.options import library_options, secrets_of
 from penstock.types import Schema
@@ -55,8 +54,12 @@ class LanceTable:
                     ) from exc
                 raise PathNotFoundError(f"There is no Lance dataset at {self.uri!r}.") from exc
 
+    @property
+    def storage_options(self) -> Mapping[str, str] | None:
+        return self.options.get("storage_options")
+
     def errors(self, kind: type[ReadError] | type[WriteError]) -> AbstractContextManager[None]:
-        secrets = secrets_of(self.options.get("storage_options"))
+        secrets = secrets_of(self.storage_options)
         return store_errors(f"Lance dataset {self.uri!r}", kind, secrets=secrets)
 
 
@@ -166,33 +169,22 @@ class LanceSink:
     No version contains the files of uncommitted fragments; Lance's ``cleanup_old_versions`` removes them.
     """
 
-    uri: str
+    table: LanceTable
     mode: str
     schema: Schema
-    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     run_id: str = field(default_factory=new_run_id)
 
     @property
     def name(self) -> str:
-        return f"lance to {self.uri}"
-
-    @property
-    def table(self) -> LanceTable:
-        """The newest version of the dataset."""
-        options = self.library_options
-        return LanceTable(self.uri, None, {} if options is None else {"storage_options": options})
-
-    @property
-    def library_options(self) -> dict[str, str] | None:
-        return library_options(self.uri, self.storage_options)
+        return f"lance to {self.table.uri}"
 
     def start(self) -> None:
         if self.mode == "append":
             columns = self.table.open().schema.names
             if sorted(columns) != sorted(self.schema.names):
                 raise InvalidArgumentError(
-                    f"The Lance dataset {self.uri!r} has the columns {', '.join(columns)}; "
+                    f"The Lance dataset {self.table.uri!r} has the columns {', '.join(columns)}; "
                     f"the rows to append have {', '.join(self.schema.names)}."
                 )
         elif self.mode == "create":
@@ -212,10 +204,10 @@ class LanceSink:
                     self._check_absent()
                 operation, version = lance.LanceOperation.Overwrite(self.schema.to_arrow(), fragments), None
             dataset = lance.LanceDataset.commit(
-                self.uri,
+                self.table.uri,
                 operation,
                 read_version=version,
-                storage_options=self.library_options,
+                storage_options=self.table.storage_options,
                 commit_message=self._message,
             )
             stats = dataset.stats.dataset_stats()
@@ -252,7 +244,7 @@ class LanceSink:
         except PathNotFoundError:
             return
         raise OutputExistsError(
-            f"There is a Lance dataset at {self.uri!r} already; use mode='overwrite' to replace its rows or "
+            f"There is a Lance dataset at {self.table.uri!r} already; use mode='overwrite' to replace its rows or "
             "mode='append' to add to them."
         )
 
@@ -272,7 +264,7 @@ class LanceWriter:
         if self._schema is None:  # an append takes the types of the dataset
             is_append = self._sink.mode == "append"
             self._schema = self._sink.table.open().schema if is_append else self._sink.schema.to_arrow()
-        self._batches.append(conform_rows(batch, self._schema, self._sink.uri))
+        self._batches.append(conform_rows(batch, self._schema, self._sink.table.uri))
         self._nbytes += batch.nbytes
         return self._flush() if self._nbytes >= FRAGMENT_NBYTES else []
 
@@ -287,8 +279,8 @@ class LanceWriter:
         self._batches, self._nbytes = [], 0
         with self._sink.table.errors(WriteError):
             fragments = _lance("write_lance").fragment.write_fragments(
-                rows, self._sink.uri, schema=self._schema, mode=self._sink.mode,
-                storage_options=self._sink.library_options, **self._sink.options,
+                rows, self._sink.table.uri, schema=self._schema, mode=self._sink.mode,
+                storage_options=self._sink.table.storage_options, **self._sink.options,
             )  # fmt: skip
         return [{"fragments": pickle.dumps(fragments)}]
 
@@ -303,4 +295,6 @@ def lance_sink(
 ) -> LanceSink:
     """Return the sink for the user's arguments; ``options`` go to Lance's writer."""
     check_mode(mode)
-    return LanceSink(os.fspath(uri), mode, schema, storage_options, options)
+    known = library_options(os.fspath(uri), storage_options)
+    table = LanceTable(os.fspath(uri), options={} if known is None else {"storage_options": known})
+    return LanceSink(table, mode, schema, options)
