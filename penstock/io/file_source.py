@@ -119,10 +119,8 @@ class FileSource:
             "ignore_corrupt_files": self._ignores_corrupt,
         }
 
+    @until_limit
     def read_tasks(self, request: ReadRequest) -> Iterator[FileTask]:
-        return until_limit(self._tasks(request), request)
-
-    def _tasks(self, request: ReadRequest) -> Iterator[FileTask]:
         full = self._schema.to_arrow()
         columns = tuple(full.names) if request.columns is None else request.columns
         needed = columns_needed(full, columns, request.predicate)

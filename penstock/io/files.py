@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -70,10 +71,6 @@ class Storage:
         """Return ``path`` as users write it."""
         return path if self.is_local else f"{self.protocol}://{path}"
 
-    def shown(self, path: str) -> str:
-        """Return ``path`` as users write it, without secrets."""
-        return redacted(self.url_of(path))
-
 
 @dataclass(frozen=True)
 class DataFile:
@@ -85,7 +82,7 @@ class DataFile:
     version: str = field(default="", compare=False)  # of the content in a remote store when the file was found
 
     def __str__(self) -> str:
-        return self.storage.shown(self.path)
+        return redacted(self.url)
 
     @property
     def url(self) -> str:
@@ -180,10 +177,6 @@ def _split_url(name: str, options: Mapping[str, Any]) -> tuple[Storage, str]:
     return Storage(protocol, StorageOptions.of(options)), path if protocol in WEB else path.rstrip("/")
 
 
-def _path_of(info: Any) -> str:
-    return str(info.path)
-
-
 def _is_file(info: Any) -> bool:
     # A remote store may list entries of unknown type; those can at least be opened.
     return bool(info.type.name in ("File", "Unknown"))
@@ -199,14 +192,14 @@ def _children(filesystem: Any, folder: str) -> list[Any]:
 
     selector = pyarrow.fs.FileSelector(folder or "/", allow_not_found=True)
     try:
-        return sorted(filesystem.get_file_info(selector), key=_path_of)
+        return sorted(filesystem.get_file_info(selector), key=attrgetter("path"))
     except NotADirectoryError:
         return []
 
 
 def _folder_files(storage: Storage, filesystem: Any, folder: str, suffixes: Sequence[str]) -> list[Any]:
     found = _listed_files(filesystem, folder) if storage.is_native else _walk_files(filesystem, folder)
-    files = sorted(found, key=_path_of)
+    files = sorted(found, key=attrgetter("path"))
     matching = [info for info in files if info.path.lower().endswith(tuple(suffixes))]
     return matching or files
 
@@ -302,12 +295,9 @@ def version_of(file: DataFile) -> str:
         found = os.stat(file.path)
     except OSError:
         return "missing"
-    return f"{found.st_size} bytes, modified {_time(found.st_mtime_ns)}"
-
-
-def _time(nanoseconds: int) -> str:
-    seconds, rest = divmod(nanoseconds, 10**9)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d}"
+    seconds, nanoseconds = divmod(found.st_mtime_ns, 10**9)
+    time = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{nanoseconds:09d}"
+    return f"{found.st_size} bytes, modified {time}"
 
 
 def file_versions(files: Iterable[DataFile]) -> dict[str, str]:

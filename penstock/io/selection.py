@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from penstock.protocols import ReadRequest, ReadTask
 from penstock.types import DataType, Schema, normalize_batch
 
 Task = TypeVar("Task", bound=ReadTask)
+Scanned = TypeVar("Scanned")
 
 
 @dataclass(frozen=True)
@@ -73,14 +75,21 @@ class Selection:
         return batch.select(list(self.columns))
 
 
-def until_limit(tasks: Iterable[Task], request: ReadRequest) -> Iterator[Task]:
-    """Yield tasks until they are known to have as many rows as the limit; a filter may drop any of them."""
-    found = 0
-    for task in tasks:
-        yield task
-        found += task.num_rows or 0
-        if request.limit is not None and request.predicate is None and found >= request.limit:
-            return
+def until_limit(
+    read_tasks: Callable[[Scanned, ReadRequest], Iterable[Task]],
+) -> Callable[[Scanned, ReadRequest], Iterator[Task]]:
+    """Decorate ``Source.read_tasks`` to stop when the tasks have as many rows as the limit; a filter may drop any."""
+
+    @functools.wraps(read_tasks)
+    def limited(source: Scanned, request: ReadRequest) -> Iterator[Task]:
+        found = 0
+        for task in read_tasks(source, request):
+            yield task
+            found += task.num_rows or 0
+            if request.limit is not None and request.predicate is None and found >= request.limit:
+                return
+
+    return limited
 
 
 def columns_needed(schema: pa.Schema, columns: Sequence[str], predicate: pc.Expression | None) -> set[str]:

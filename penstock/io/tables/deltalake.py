@@ -66,10 +66,8 @@ class DeltaSource:
     def versions(self) -> Mapping[str, str]:
         return {self._uri: self._version}
 
+    @until_limit
     def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
-        return until_limit(self._tasks(request), request)
-
-    def _tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
         selection = Selection.of(request, self._schema)
         columns = selection.predicate_columns
         with _errors(self._uri):

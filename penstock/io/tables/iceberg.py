@@ -74,10 +74,8 @@ class IcebergSource:
         number = self._snapshot_id if self._snapshot_id is not None or now is None else now.snapshot_id
         return {self._label: f"snapshot {number}"}
 
+    @until_limit
     def read_tasks(self, request: ReadRequest) -> Iterator[IcebergTask]:
-        return until_limit(self._tasks(request), request)
-
-    def _tasks(self, request: ReadRequest) -> Iterator[IcebergTask]:
         selection = Selection.of(request, self._schema)
         names = tuple(selection.schema.names) or (self._schema.names[0],)
         row_filter = _row_filter(request.conditions)

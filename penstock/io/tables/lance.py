@@ -131,10 +131,8 @@ class LanceSource:
     def options(self) -> Mapping[str, Any]:
         return {"include_fragment_id": self.include_fragment_id}
 
+    @until_limit
     def read_tasks(self, request: ReadRequest) -> Iterator[LanceTask]:
-        return until_limit(self._tasks(request), request)
-
-    def _tasks(self, request: ReadRequest) -> Iterator[LanceTask]:
         selection = Selection.of(request, self._schema)
         numbers, size = list(self._fragments), self.fragment_group_size or 1
         for start in range(0, len(numbers), size):

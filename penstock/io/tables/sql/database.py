@@ -84,7 +84,8 @@ class Database:
             return adbc.connect(f"postgresql://{self.connect.partition('://')[2]}")
         if scheme == "sqlite":
             adbc = load_extra("adbc_driver_sqlite.dbapi", "sql", "SQLite")
-            path = _sqlite_path(self.connect)
+            # sqlite:///relative or sqlite:////absolute, as SQLAlchemy writes them
+            path = urllib.parse.unquote(self.connect.partition("://")[2].partition("?")[0].removeprefix("/"))
             if must_exist and not path.startswith("file:") and not os.path.exists(path):
                 raise PathNotFoundError(f"There is no SQLite database {path!r}.")
             return adbc.connect(path)
@@ -117,11 +118,6 @@ def secrets_of(url: str) -> list[str]:
     found.append(rest.rpartition("@")[0].partition(":")[2])
     variants = {text for secret in found for text in (secret, urllib.parse.unquote(secret)) if text}
     return sorted(variants, key=lambda text: (-len(text), text))
-
-
-def _sqlite_path(url: str) -> str:
-    """Return the file of ``sqlite:///relative`` or ``sqlite:////absolute``, as SQLAlchemy writes them."""
-    return urllib.parse.unquote(url.partition("://")[2].partition("?")[0].removeprefix("/"))
 
 
 def _is_from_driver(exc: Exception) -> bool:

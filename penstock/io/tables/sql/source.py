@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import functools
 import itertools
 import math
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,8 +28,9 @@ from penstock.io.tables.sql.session import DatabaseKind, ResultColumn, Session, 
 from penstock.protocols import Condition, ReadRequest
 from penstock.types import DataType, Schema
 
-_SHOWN_QUERY = 60
 MAX_LISTED = 1000  # values of an "in" that a statement lists; more would make it too long
+
+_shortened = functools.partial(textwrap.shorten, width=60, placeholder="...")
 
 
 @dataclass(eq=False)
@@ -47,7 +50,7 @@ class SqlTask:
         return self.database.label, self.query
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        with self.database.session(ReadError, f"The query {shortened(self.query)!r}") as session:
+        with self.database.session(ReadError, f"The query {_shortened(self.query)!r}") as session:
             batches = session.batches(self.query, self.batch_rows, self.schema)
             with contextlib.closing(batches):  # type: ignore[type-var]
                 yield from self.selection.apply(batches, f"read_sql({self.database.label})")
@@ -72,7 +75,7 @@ class SqlSource:
 
     def __post_init__(self) -> None:
         self.query = self.query.strip().rstrip("; \n")
-        self.name = f"read_sql({shortened(self.query)!r}, {self.database.label})"
+        self.name = f"read_sql({_shortened(self.query)!r}, {self.database.label})"
         with self._session() as session:
             self._dialect = session.dialect
             self._described = session.describe(self.query)
@@ -110,7 +113,7 @@ class SqlSource:
             yield SqlTask(self.database, query, schema, selection, self._described.batch_rows)
 
     def _session(self) -> contextlib.AbstractContextManager[Session]:
-        return self.database.session(ReadError, f"The query {shortened(self.query)!r}")
+        return self.database.session(ReadError, f"The query {_shortened(self.query)!r}")
 
     def _query(self, columns: Sequence[ResultColumn], conditions: Sequence[str], limit: int | None) -> str:
         """Return the query with the columns, conditions and limit added to it."""
@@ -265,9 +268,3 @@ def even_bounds(low: Any, high: Any, num_parts: int) -> list[Any]:
     else:
         cut = lambda part: low + (high - low) * part / num_parts  # noqa: E731
     return sorted({bound for part in range(1, num_parts) if low < (bound := cut(part)) <= high})
-
-
-def shortened(query: str) -> str:
-    """Return the beginning of a query on one line."""
-    text = " ".join(query.split())
-    return text if len(text) <= _SHOWN_QUERY else text[: _SHOWN_QUERY - 3] + "..."
