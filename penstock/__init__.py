@@ -65,98 +65,31 @@ __version__ = "0.1.0"
 
 load_later("penstock.functions")
 
+__all__ = [
+    "ActorPoolStrategy", "AudioFile", "Condition", "DataFrame", "DataType", "Expression", "Field", "File", "ImageFile",
+    "Provider", "ReadRequest", "ReadTask", "RetryAfterError", "Schema", "Series", "Sink", "Source", "TaskPoolStrategy",
+    "VideoFile", "Writer", "attach_provider", "classify_image", "classify_text", "cls", "coalesce", "col", "config",
+    "element", "embed_image", "embed_text", "format", "from_arrow", "from_files", "from_glob_path", "from_huggingface",
+    "from_items", "from_numpy", "from_pandas", "from_pydict", "from_pylist", "from_ray_dataset", "from_torch", "func",
+    "get_config", "lit", "method", "prompt", "range", "read_audio", "read_binary_files", "read_csv", "read_deltalake",
+    "read_huggingface", "read_iceberg", "read_images", "read_json", "read_lance", "read_numpy", "read_parquet",
+    "read_pdf", "read_source", "read_sql", "read_text", "read_video_frames", "read_webdataset", "set_config",
+    "set_provider", "set_runner_local", "set_runner_ray", "unnest", "when",
+]  # fmt: skip
+
 _LATER = {
     "Provider": "penstock.ai.provider",
     "attach_provider": "penstock.ai.registry",
     "set_provider": "penstock.ai.registry",
-    **dict.fromkeys(
-        ("classify_image", "classify_text", "coalesce", "embed_image", "embed_text", "format", "functions", "prompt"),
-        "penstock.functions",
-    ),
-    "unnest": "penstock.functions",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Give the functions that people expect at the top, without loading them all at once."""
-    if (module := _LATER.get(name)) is not None:
-        import importlib
+    """Load the functions at the top, and what belongs to them, when they are first used."""
+    import importlib
 
-        loaded = importlib.import_module(module)
-        return loaded if name == "functions" else getattr(loaded, name)
-    raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-
-
-__all__ = [
-    "ActorPoolStrategy",
-    "AudioFile",
-    "Condition",
-    "DataFrame",
-    "DataType",
-    "Expression",
-    "Field",
-    "File",
-    "ImageFile",
-    "Provider",
-    "ReadRequest",
-    "ReadTask",
-    "RetryAfterError",
-    "Schema",
-    "Series",
-    "Sink",
-    "Source",
-    "TaskPoolStrategy",
-    "VideoFile",
-    "Writer",
-    "attach_provider",
-    "classify_image",
-    "classify_text",
-    "cls",
-    "coalesce",
-    "col",
-    "config",
-    "element",
-    "embed_image",
-    "embed_text",
-    "format",
-    "from_arrow",
-    "from_files",
-    "from_glob_path",
-    "from_huggingface",
-    "from_items",
-    "from_numpy",
-    "from_pandas",
-    "from_pydict",
-    "from_pylist",
-    "from_ray_dataset",
-    "from_torch",
-    "func",
-    "get_config",
-    "lit",
-    "method",
-    "prompt",
-    "range",
-    "read_audio",
-    "read_binary_files",
-    "read_csv",
-    "read_deltalake",
-    "read_huggingface",
-    "read_iceberg",
-    "read_images",
-    "read_json",
-    "read_lance",
-    "read_numpy",
-    "read_parquet",
-    "read_pdf",
-    "read_source",
-    "read_sql",
-    "read_text",
-    "read_video_frames",
-    "read_webdataset",
-    "set_config",
-    "set_provider",
-    "set_runner_local",
-    "set_runner_ray",
-    "unnest",
-    "when",
-]
+    if name == "functions":
+        return importlib.import_module("penstock.functions")
+    if name not in __all__:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER.get(name, "penstock.functions")), name)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.jobs.job import Resume
 
 WriteMode = Literal["create", "append", "overwrite"]
+JOB_OPTIONS = ("resume", "budget", "job_dir")
 
 
 class WriteVerbs(ResultVerbs):
@@ -178,7 +179,7 @@ class WriteVerbs(ResultVerbs):
         They are added to the split's files, or replace them with ``overwrite``. The repository is created if it does
         not exist. Until the upload the files are in a temporary folder. The token is as in ``read_huggingface``.
         """
-        options = options_of(locals(), "repo", "resume", "budget", "job_dir")
+        options = options_of(locals(), "repo", *JOB_OPTIONS)
         from penstock.io.tables.huggingface import hub_sink
 
         sink = hub_sink(repo, schema=self._plan.schema, **options)
@@ -207,14 +208,11 @@ class WriteVerbs(ResultVerbs):
         attributes, with the types in ``schema``. An expression as ``namespace`` gives the namespace of each row.
         Documents are visible as they are written, by id, so a failed write can be run again.
         """
+        options = options_of(locals(), "namespace", "schema", *JOB_OPTIONS)
         from penstock.io.tables.turbopuffer import NAMESPACE, turbopuffer_sink
 
         name = None if isinstance(namespace, Expression) else namespace
-        sink = turbopuffer_sink(
-            name, schema=self.schema, api_key=api_key, region=region,
-            distance_metric=distance_metric, attributes=schema, id_column=id_column, vector_column=vector_column,
-            client_kwargs=client_kwargs, write_kwargs=write_kwargs,
-        )  # fmt: skip
+        sink = turbopuffer_sink(name, schema=self.schema, attributes=schema, **options)
         rows = self.with_column(NAMESPACE, namespace) if name is None else self
         return rows.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
@@ -258,27 +256,6 @@ class WriteVerbs(ResultVerbs):
         """
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
-        return self._write(sink, resume, budget, job_dir)
-
-    def _write_files(
-        self,
-        make_sink: Callable[..., Sink],
-        path: str,
-        *,
-        partition_cols: Iterable[str] | None = None,
-        compression: str | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        **options: Any,
-    ) -> Self:
-        columns = (partition_cols,) if isinstance(partition_cols, str) else tuple(partition_cols or ())
-        schema = self._plan.schema
-        check_columns(schema, columns, "partition_cols")
-        sink = make_sink(path, partition_cols=columns, compression=compression, schema=schema, **options)
-        return self.write_sink(sink, resume=resume, budget=budget)
-
-    def _write(self, sink: Sink, resume: Resume, budget: float | None, job_dir: str | os.PathLike[str] | None) -> Self:
-        """Run the query into a sink and return the result of its commit."""
         from penstock.io.memory import MemorySource
         from penstock.io.writer import FileSink
 
@@ -301,3 +278,20 @@ class WriteVerbs(ResultVerbs):
         written._errors, written._stats = self._errors, self._stats
         written._preview = table.slice(0, SHOWN_ROWS)
         return written
+
+    def _write_files(
+        self,
+        make_sink: Callable[..., Sink],
+        path: str,
+        *,
+        partition_cols: Iterable[str] | None = None,
+        compression: str | None = None,
+        resume: Resume = False,
+        budget: float | None = None,
+        **options: Any,
+    ) -> Self:
+        columns = (partition_cols,) if isinstance(partition_cols, str) else tuple(partition_cols or ())
+        schema = self._plan.schema
+        check_columns(schema, columns, "partition_cols")
+        sink = make_sink(path, partition_cols=columns, compression=compression, schema=schema, **options)
+        return self.write_sink(sink, resume=resume, budget=budget)

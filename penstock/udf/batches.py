@@ -17,7 +17,7 @@ from penstock.protocols import WorkerContext
 from penstock.types import Series, to_batch
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
-from penstock.udf.formats import batch_in_format, has_read_only, restore_columns
+from penstock.udf.formats import batch_in_format, restore_columns
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
 from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import drained, drained_async, owned, started
@@ -125,12 +125,12 @@ class BatchHandler:
         for part in parts:
             given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
-                result = self._checked(owned(self._result(given, part), part))
+                result = self._checked(owned(self._result(given, part)))
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:
                 del given  # release memory before a smaller part is tried
-                self._failures.part(part, None, parts, self._explained(part, exc))
+                self._failures.part(part, None, parts, self._explained(exc))
                 continue
             del given
             parts.worked()
@@ -151,7 +151,7 @@ class BatchHandler:
         except (QueryCancelledError, GeneratorExit, TypeMismatchError):
             raise
         except CALL_FAILURES as exc:
-            self._failures.row(part, 0, None, self._explained(part, exc))
+            self._failures.row(part, 0, None, self._explained(exc))
 
     def _checked(self, result: Any) -> Any:
         """Return a result that can be used. If failures are tolerated, conversion errors count as failures."""
@@ -181,10 +181,10 @@ class BatchHandler:
         assert self._spec.limits.batch_weight is not None
         return self._spec.limits.batch_weight(batch_in_format(batch, self._spec.batch_format))
 
-    def _explained(self, part: pa.RecordBatch, exc: BaseException) -> BaseException:
+    def _explained(self, exc: BaseException) -> BaseException:
         """Add a note to the error of a write to a read-only array, for which NumPy has no class."""
-        is_write = isinstance(exc, ValueError) and "read-only" in str(exc) and self._spec.zero_copy is not False
-        if is_write and has_read_only(batch_in_format(part, self._spec.batch_format, zero_copy=True)):
+        has_views = self._spec.batch_format == "numpy" and self._spec.zero_copy is not False
+        if has_views and isinstance(exc, ValueError) and "read-only" in str(exc):
             exc.add_note(READ_ONLY_REMEDY)
         return exc
 
@@ -200,19 +200,17 @@ class BatchHandler:
             positions = [first_row + row for row in lookup.missing]
             results = lookup.merged(self._call_rows(part, positions, iter([keys[row] for row in lookup.missing])))
         if self._spec.verb == "filter":
-            return batch.filter(
-                pa.array([result is not _FAILED and self._is_kept(result) for result in results], pa.bool_())
-            )
+            return batch.filter(pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_()))
         rows = [result for result in results if result is not _FAILED]
         if self._spec.verb == "flat_map":
-            rows = [row for result in rows for row in self._several(result)]
-        for row in rows:
-            self._check_row(row)
+            rows = list(itertools.chain.from_iterable(rows))
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
         return to_batch({name: [row.get(name) for row in rows] for name in names}, self._what)
 
     def _call_rows(self, batch: pa.RecordBatch, positions: Any, keys: Iterator[Any]) -> list[Any]:
         def fail(row: int, exc: BaseException) -> Any:
+            if isinstance(exc, TypeMismatchError) and not self._failures.is_tolerant:
+                raise exc
             self._failures.row(batch, row, positions[row], exc)
             return _FAILED
 
@@ -221,32 +219,30 @@ class BatchHandler:
         return results
 
     def _accepted(self, key: bytes | None, result: Any) -> Any:
-        """Check the result of a row, if a bad one counts as a failure, and store it, if results are cached."""
-        if self._failures.is_tolerant:
-            match self._spec.verb:
-                case "map":
-                    self._check_row(result)
-                case "flat_map":
-                    result = list(self._several(result))
-                    for row in result:
-                        self._check_row(row)
-                case _:
-                    self._is_kept(result)
+        """Check the result of a row, and store it, if results are cached."""
+        match self._spec.verb:
+            case "map":
+                self._check_row(result)
+            case "flat_map":
+                result = self._several(result)
+            case _:
+                self._check_kept(result)
         return result if self._memo is None or key is None else self._memo.store(key, result)
 
-    def _is_kept(self, result: Any) -> bool:
-        if result is None:
-            return False
-        if not isinstance(result, (int, np.bool_, np.integer)):  # a bool is an int; text and lists are a mistake
+    def _check_kept(self, result: Any) -> None:
+        # A bool is an int; text and lists are a mistake.
+        if not isinstance(result, (int, np.bool_, np.integer, type(None))):
             raise TypeMismatchError(
                 f"{self._what} returned {result!r:.80}; return True to keep the row, False to drop it"
             )
-        return bool(result)
 
-    def _several(self, result: Any) -> Iterator[dict[str, Any]]:
+    def _several(self, result: Any) -> list[dict[str, Any]]:
         if isinstance(result, (dict, str, bytes)) or not hasattr(result, "__iter__"):
             raise TypeMismatchError(f"{self._what} returned {type(result).__name__}; return a list of dicts, one a row")
-        return iter(result)
+        rows = list(result)
+        for row in rows:
+            self._check_row(row)
+        return rows
 
     def _check_row(self, row: Any) -> None:
         if not isinstance(row, dict):

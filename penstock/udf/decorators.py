@@ -69,16 +69,6 @@ class Func:
         """Return the identity of the function (see ``plan/identity/code_keys.py``): its version, or its code."""
         return self._function if self._spec.version is None else (self._spec.name, self._spec.version)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore_func, (self._function, self._unnest, self._spec)
-
-
-def _restore_func(function: Callable[..., Any], unnest: bool, spec: UdfSpec) -> Func:
-    restored = Func.__new__(Func)
-    functools.update_wrapper(restored, function)
-    restored._function, restored._unnest, restored._spec = function, unnest, spec
-    return restored
-
 
 class _FuncDecorator:
     """``@func``, ``@func(...)`` and ``@func.batch(...)``."""

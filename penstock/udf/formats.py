@@ -118,13 +118,6 @@ def writeable(value: Any) -> Any:
     return object_array([writeable(each) for each in value]) if value.dtype.kind == "O" else value.copy()
 
 
-def has_read_only(given: Any) -> bool:
-    """Return True for a dict with read-only arrays."""
-    return isinstance(given, dict) and any(
-        isinstance(array, np.ndarray) and _is_read_only(array) for array in given.values()
-    )
-
-
 def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
     if not array.flags.writeable:
         return True

@@ -46,11 +46,6 @@ def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
 def check_known(what: str, given: Mapping[str, Any], known: list[str]) -> None:
     """Raise an error for options with names that are not ``known``."""
     for name in given:
-        if name not in known and name in BATCH_OPTIONS and "on_error" in known:
-            raise InvalidArgumentError(
-                f"{what} has no option {name!r}, which is for functions over batches: use func.batch, method.batch "
-                "or map_batches"
-            )
         if name not in known:
             raise InvalidArgumentError(
                 f"{what} has no option {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}"

@@ -16,17 +16,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from penstock.errors import UdfError
+from penstock.errors import InvalidArgumentError, TypeMismatchError, UdfError
 from penstock.expr.udf import BatchLimits
-from penstock.udf.weights import checked_weights, row_nbytes, row_tokens
 
 log = logging.getLogger("penstock.udf")
 
+Weights = npt.NDArray[np.float64]  # one number a row
 Shares = npt.NDArray[np.float64]  # for each limit and row: the share of the limit that the row takes
 
-FIRST_PATIENCE = 8
-MAX_PATIENCE = 1024
+BYTES_PER_TOKEN = 4
+"""Of text in UTF-8. Tokenizers of English text differ from this by about a third."""
+BATCHES_BEFORE_GROWTH = 32
 
 
 class BatchSizes:
@@ -47,42 +50,39 @@ class BatchSizes:
         self._columns = columns
         self._weigh = weigh
         self._safe = SafeSize()
-        self._has_logged = False
 
     def parts(self, batch: pa.RecordBatch) -> Parts:
         """Return the parts of a batch to call the function with."""
-        return Parts(self, batch, self._shares(batch))
+        shares = self._shares(batch)
+        if not len(shares):
+            shares, limit = np.ones((1, batch.num_rows)), self._safe.limit
+        else:
+            limit = min(1.0, self._safe.limit)
+        lengths = [batch.num_rows] if math.isinf(limit) else cut(np.cumsum(shares, axis=1), limit)
+        return Parts(self, batch, shares, lengths)
 
     def is_too_large(self, exc: BaseException) -> bool:
         """Return True if an error means that a smaller batch may work."""
         return isinstance(exc, (*self._limits.split_on, *out_of_memory_classes()))
 
-    def lengths(self, num_rows: int, shares: Shares) -> list[int]:
-        """Return the number of rows of each part of a batch."""
-        if len(shares):
-            return cut(np.cumsum(shares, axis=1), min(1.0, self._safe.limit))
-        if num_rows <= self._safe.limit:
-            return [num_rows]
-        size = max(1, int(self._safe.limit))
-        return [size] * (num_rows // size) + ([num_rows % size] if num_rows % size else [])
+    def exceeds_memory(self, shares: Shares) -> bool:
+        """Return True if parts of this size were too large before."""
+        return _size(shares) > self._safe.limit
 
-    def worked(self, num_rows: int, shares: Shares) -> None:
-        self._safe.worked(_size(num_rows, shares))
+    def worked(self, shares: Shares) -> None:
+        self._safe.worked(_size(shares))
 
-    def failed(self, num_rows: int, shares: Shares, exc: BaseException, *, is_first: bool) -> None:
-        """Reduce the safe size after a part that was too large, and release the memory of its call."""
-        if not self._has_logged:
-            self._has_logged = True
-            log.info(
-                "%s: a batch of %d rows was too large (%s: %.200s); it is halved, and so are later batches",
-                *(self._what, num_rows, type(exc).__name__, exc),
-            )
-        self._safe.failed(_size(num_rows, shares), is_first=is_first)
-        release_memory(exc)
+    def failed(self, shares: Shares, exc: BaseException) -> None:
+        """Reduce the safe size after a part that was too large."""
+        log.info(
+            "%s: a batch of %d rows was too large (%s: %.200s); it is halved, and so are later batches",
+            *(self._what, shares.shape[1], type(exc).__name__, exc),
+        )
+        self._safe.failed(_size(shares))
 
     def _shares(self, batch: pa.RecordBatch) -> Shares:
         limits = self._limits
-        rows = list[npt.NDArray[np.float64]]()
+        rows = list[Weights]()
         if limits.max_batch_bytes is not None:
             nbytes = sum((row_nbytes(array) for array in self._columns(batch)), np.zeros(batch.num_rows))
             rows.append(nbytes / limits.max_batch_bytes)
@@ -90,7 +90,7 @@ class BatchSizes:
             rows.append(self._tokens(batch) / limits.max_batch_tokens)
         return np.stack(rows) if rows else np.empty((0, batch.num_rows))
 
-    def _tokens(self, batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
+    def _tokens(self, batch: pa.RecordBatch) -> Weights:
         if self._limits.batch_weight is None:
             return row_tokens(self._columns(batch), self._what)
         try:
@@ -101,19 +101,22 @@ class BatchSizes:
 
 
 class Parts(Iterator[pa.RecordBatch]):
-    """The parts of a batch in order. After ``split`` and ``has_shrunk`` the last part comes again in smaller parts."""
+    """The parts of a batch in order. After ``split`` and ``has_shrunk`` the last part comes again in halves."""
 
-    def __init__(self, sizes: BatchSizes, batch: pa.RecordBatch, shares: Shares) -> None:
+    def __init__(self, sizes: BatchSizes, batch: pa.RecordBatch, shares: Shares, lengths: Sequence[int]) -> None:
         self._sizes = sizes
-        self._left = [(batch, shares)]  # a stack
-        self._last = self._left[0]
-        self._has_failed = False
-        self._cut_left()
+        ends = np.cumsum(lengths, dtype=int).tolist()
+        starts = [0, *ends[:-1]]
+        parts = [(batch[start:end], shares[:, start:end]) for start, end in zip(starts, ends, strict=True)]
+        self._left = parts[::-1]  # a stack
+        self._last = (batch, shares)
 
     def __next__(self) -> pa.RecordBatch:
         if not self._left:
             raise StopIteration
         self._last = self._left.pop()
+        if self._sizes.exceeds_memory(self._last[1]) and self.split():
+            return next(self)
         return self._last[0]
 
     def split(self) -> bool:
@@ -121,39 +124,22 @@ class Parts(Iterator[pa.RecordBatch]):
         part, shares = self._last
         half = part.num_rows // 2
         if half:
-            self._left += [(part.slice(half), shares[:, half:]), (part.slice(0, half), shares[:, :half])]
+            self._left += [(part[half:], shares[:, half:]), (part[:half], shares[:, :half])]
         return bool(half)
 
     def worked(self) -> None:
         """Note that the last part was not too large."""
-        part, shares = self._last
-        self._sizes.worked(part.num_rows, shares)
+        self._sizes.worked(self._last[1])
 
     def has_shrunk(self, exc: BaseException) -> bool:
-        """Put smaller parts in the place of the last one, if its error says it was too large; return False if not."""
-        part, shares = self._last
+        """Put halves in the place of the last part if its error says that it was too large; return False if not."""
         if not self._sizes.is_too_large(exc):
             return False
-        if part.num_rows == 1:
-            release_memory(exc)
+        release_memory(exc)
+        if not self.split():
             return False
-        self._sizes.failed(part.num_rows, shares, exc, is_first=not self._has_failed)
-        self._has_failed = True
-        self._left.append(self._last)
-        self._cut_left()
-        if self._left[-1][0].num_rows == part.num_rows:  # its rows have a weight of 0
-            next(self)
-            self.split()
+        self._sizes.failed(self._last[1], exc)
         return True
-
-    def _cut_left(self) -> None:
-        cut_up: list[tuple[pa.RecordBatch, Shares]] = []
-        for part, shares in reversed(self._left):
-            first = 0
-            for num_rows in self._sizes.lengths(part.num_rows, shares):
-                cut_up.append((part.slice(first, num_rows), shares[:, first : first + num_rows]))
-                first += num_rows
-        self._left = cut_up[::-1]
 
 
 def cut(totals: Shares, limit: float) -> list[int]:
@@ -177,42 +163,38 @@ def cut(totals: Shares, limit: float) -> list[int]:
     return lengths
 
 
-def _size(num_rows: int, shares: Shares) -> float:
+def _size(shares: Shares) -> float:
     """Return the size of a part: its share of the tightest limit, or its rows if there is no limit."""
-    return float(shares.sum(axis=1).max()) if len(shares) else float(num_rows)
+    return float(shares.sum(axis=1).max())
 
 
 class SafeSize:
     """The size that memory holds: half of a size that was too large, doubled again after many batches that worked.
 
-    One enormous row can fail batches of any size, which must not make all later batches small. So larger sizes are
-    tried again, at growing intervals: each batch with a failure doubles the number of batches that must work first.
+    One enormous row can fail batches of any size, which must not make all later batches small.
 
     >>> safe = SafeSize()
-    >>> safe.failed(64, is_first=True)
+    >>> safe.failed(64)
     >>> safe.limit
     32.0
     """
 
     def __init__(self) -> None:
         self.limit = math.inf
-        self._patience = FIRST_PATIENCE
         self._num_good = 0
 
-    def failed(self, size: float, *, is_first: bool) -> None:
-        """Note a size that was too large; ``is_first`` marks the first failure of its batch."""
+    def failed(self, size: float) -> None:
+        """Note a size that was too large."""
         if size:
             self.limit = min(self.limit, size / 2)
         self._num_good = 0
-        if is_first:
-            self._patience = min(2 * self._patience, MAX_PATIENCE)
 
     def worked(self, size: float) -> None:
         """Note a size that was not too large. A size far below the limit does not count."""
         if size <= self.limit / 2:
             return
         self._num_good += 1
-        if self._num_good >= self._patience:
+        if self._num_good >= BATCHES_BEFORE_GROWTH:
             self.limit *= 2
             self._num_good = 0
 
@@ -233,3 +215,73 @@ def release_memory(exc: BaseException) -> None:
     with contextlib.suppress(Exception):
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+def row_nbytes(array: pa.Array) -> Weights:
+    """Return the bytes of each value; those of a nested value include its offsets.
+
+    >>> row_nbytes(pa.array(["abc", None, ""])).tolist()
+    [3.0, 0.0, 0.0]
+    """
+    if pt.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if _is_text(array.type) or pt.is_binary(array.type) or pt.is_large_binary(array.type):
+        lengths = pc.fill_null(pc.binary_length(array), 0)
+        return np.asarray(lengths.to_numpy(zero_copy_only=False), np.float64)
+    try:
+        return np.full(len(array), array.type.bit_width / 8)
+    except ValueError:  # not of one size
+        return np.array([array.slice(row, 1).nbytes for row in range(len(array))], np.float64)
+
+
+def row_tokens(columns: Sequence[pa.Array], what: str) -> Weights:
+    """Estimate the tokens of each row, at least one, from the columns that are text or contain text.
+
+    >>> row_tokens([pa.array(["one two three", None])], "f").tolist()
+    [4.0, 1.0]
+    """
+    texts = [column for column in columns if _has_text(column.type)]
+    if not texts:
+        found = ", ".join(str(column.type) for column in columns) or "none"
+        raise InvalidArgumentError(
+            f"{what}: max_batch_tokens counts text, and no argument has any (types: {found}). "
+            "Give batch_weight=, a function that returns one number a row, or use max_batch_bytes."
+        )
+    nbytes = sum(map(row_nbytes, texts), np.float64(0))
+    return np.maximum(np.ceil(nbytes / BYTES_PER_TOKEN), 1.0)
+
+
+def checked_weights(weights: Any, num_rows: int, what: str) -> Weights:
+    """Return the result of ``batch_weight`` as numbers, or raise an error."""
+    try:
+        array = np.asarray(weights.to_pylist() if hasattr(weights, "to_pylist") else weights)
+    except ValueError:
+        array = np.empty(0, object)  # lists of several lengths
+    if array.shape != (num_rows,) or (num_rows and array.dtype.kind not in "iuf"):
+        raise TypeMismatchError(
+            f"{what}: batch_weight returned {weights!r:.80} for {num_rows} rows; return a list or array with one "
+            "number a row"
+        )
+    numbers: Weights = array.astype(np.float64)
+    is_bad = ~(np.isfinite(numbers) & (numbers >= 0))
+    if is_bad.any():
+        row = int(np.argmax(is_bad))
+        raise TypeMismatchError(
+            f"{what}: batch_weight returned {numbers[row]:g} for row {row}; a weight is a number of 0 or more"
+        )
+    return numbers
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pt.is_string(dtype) or pt.is_large_string(dtype))
+
+
+def _has_text(dtype: pa.DataType) -> bool:
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _has_text(dtype.storage_type)
+    if pt.is_dictionary(dtype):
+        return _has_text(dtype.value_type)
+    return _is_text(dtype) or any(_has_text(dtype.field(i).type) for i in range(dtype.num_fields))

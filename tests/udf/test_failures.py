@@ -71,7 +71,10 @@ def test_the_error_names_function_and_row_and_keeps_the_cause(df: ps.DataFrame) 
             lambda df: df.map(lambda row: {"x": 1 // (row["a"] - 2)}),
             r"map\(<lambda>\) failed on the row a=2, s='y'",
         ),
-        (lambda df: df.flat_map(lambda row: [1 // (row["a"] - 2)]), r"flat_map\(<lambda>\) failed on the row a=2"),
+        (
+            lambda df: df.flat_map(lambda row: [{"x": 1 // (row["a"] - 2)}]),
+            r"flat_map\(<lambda>\) failed on the row a=2",
+        ),
         (lambda df: df.filter(lambda row: 1 // (row["a"] - 2)), r"filter\(<lambda>\) failed on the row a=2"),
         (
             lambda df: df.select(ps.func.batch(return_dtype=INT)(any_two)(col("a"))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -80,20 +80,6 @@ def test_an_async_batch_function_too() -> None:
         return buffer
 
     assert ps.range(NUM_ROWS).select(reuse(col("id"))).to_pydict() == {"id": list(range(NUM_ROWS))}
-
-
-@pytest.mark.parametrize("make", [lambda: np.arange(4.0), lambda: torch.arange(4.0)])
-def test_a_result_without_another_reference_is_not_copied(make: Callable[[], Any]) -> None:
-    addresses: list[int] = []
-
-    def function() -> dict[str, Any]:
-        made = make()
-        addresses.append(made.__array_interface__["data"][0] if isinstance(made, np.ndarray) else made.data_ptr())
-        return {"x": made}
-
-    taken = owned(function())["x"]
-    address = taken.__array_interface__["data"][0] if isinstance(taken, np.ndarray) else taken.data_ptr()
-    assert [address] == addresses
 
 
 def test_a_view_that_cannot_be_written_to_is_not_copied() -> None:

@@ -17,7 +17,7 @@ from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
     from penstock.io.file_format import FileFormat
-    from penstock.io.files import Paths
+    from penstock.io.files import DataFile, Paths
 
 StorageOptions = Mapping[str, Any] | None
 CSV_OPTIONS = (
@@ -26,10 +26,13 @@ CSV_OPTIONS = (
 )  # fmt: skip
 
 
-def read_file_format(format: FileFormat, path: Paths, **options: Any) -> DataFrame:
+def read_file_format(
+    format: FileFormat, path: Paths, *, include_paths: bool = False, file_path_column: str | None = None, **options: Any
+) -> DataFrame:
     from penstock.io.file_source import FileSource
 
-    return DataFrame(Scan(FileSource(format, path, **options)))
+    path_column = file_path_column or ("path" if include_paths else None)
+    return DataFrame(Scan(FileSource(format, path, file_path_column=path_column, **options)))
 
 
 @refusing_unknown("read_parquet")
@@ -210,11 +213,7 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
     >>> ps.from_glob_path(folder / "*.txt").select("size", "num_rows").to_pydict()
     {'size': [5], 'num_rows': [None]}
     """
-    from penstock.io.files import find_files
-    from penstock.storage.options import share_options
-
-    files = find_files(path, storage_options=storage_options, descend=False)
-    share_options([file.url for file in files], storage_options)
+    files = _listed(path, storage_options)
     columns = [
         pa.array([file.url for file in files], pa.string()),
         pa.array([file.size for file in files], pa.int64()),
@@ -234,14 +233,19 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
     >>> ps.from_files(folder / "*.txt").select(ps.col("file").file_size()).to_pydict()
     {'file': [5]}
     """
+    files = _listed(path, storage_options)
+    column = to_arrow_array([file.url for file in files], DataType.file(), what="column 'file'")
+    return from_table(pa.table([column], names=["file"]), "from_files", files)
+
+
+def _listed(path: Paths, storage_options: StorageOptions) -> tuple[DataFile, ...]:
+    """Return files, and make the options of their stores known to functions."""
     from penstock.io.files import find_files
     from penstock.storage.options import share_options
 
-    found = find_files(path, storage_options=storage_options, descend=False)
-    urls = [file.url for file in found]
-    share_options(urls, storage_options)
-    files = to_arrow_array(urls, DataType.file(), what="column 'file'")
-    return from_table(pa.table([files], names=["file"]), "from_files", found)
+    files = find_files(path, storage_options=storage_options, descend=False)
+    share_options([file.url for file in files], storage_options)
+    return files
 
 
 @refusing_unknown("read_binary_files")

@@ -12,7 +12,7 @@ from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.files import read_file_format
 from penstock.frame.read.memory import from_table
 from penstock.types.plain import arrow_array
-from penstock.udf.options import check_whole, refusing_unknown
+from penstock.udf.options import check_whole, options_of, refusing_unknown
 
 if TYPE_CHECKING:
     from penstock.functions.calls import MediaOnError
@@ -46,16 +46,14 @@ def read_audio(
     >>> row["amplitude"].shape, row["sample_rate"]
     ((1, 8000), 8000)
     """
+    options = options_of(locals(), "path", "sample_rate", "mono")
     from penstock.media.formats import AudioFormat
     from penstock.media.sources import require
 
     require("soundfile", "audio", "read_audio")
     if sample_rate is not None:
         check_whole("read_audio", "sample_rate", sample_rate, 1)
-    return read_file_format(
-        AudioFormat(sample_rate, mono), path, file_path_column=file_path_column or ("path" if include_paths else None),
-        ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
-    )  # fmt: skip
+    return read_file_format(AudioFormat(sample_rate, mono), path, **options)
 
 
 @refusing_unknown("read_video_frames")
@@ -92,8 +90,8 @@ def read_video_frames(
 
     require("av", "video", "read_video_frames")
     choice = FrameChoice(start_time, end_time, sample_interval_seconds, is_key_frame, image_width, image_height)
-    options = {"ignore_corrupt_files": ignore_corrupt_files, "storage_options": storage_options}
-    return read_file_format(VideoFramesFormat(choice), path, **options)
+    format = VideoFramesFormat(choice)
+    return read_file_format(format, path, ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options)
 
 
 @refusing_unknown("read_pdf")

@@ -148,15 +148,13 @@ def read_webdataset(
     >>> ps.read_webdataset(path).to_pydict()
     {'__key__': ['1'], 'txt': ['one'], 'cls': [7]}
     """
+    options = options_of(locals(), "paths", "decoder", "suffixes", "fileselect", "max_sample_bytes")
     from penstock.io.formats.webdataset import shard_paths, webdataset_format
 
     format = webdataset_format(
         decoder=decoder, suffixes=suffixes, fileselect=fileselect, max_sample_bytes=max_sample_bytes
     )
-    return read_file_format(
-        format, shard_paths(paths), schema=schema, file_path_column="path" if include_paths else None,
-        ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
-    )  # fmt: skip
+    return read_file_format(format, shard_paths(paths), **options)
 
 
 @refusing_unknown("read_numpy")
@@ -177,12 +175,10 @@ def read_numpy(
     >>> ps.read_numpy(path).to_pydict()
     {'data': [0, 1, 2]}
     """
+    options = options_of(locals(), "paths")
     from penstock.io.formats.numpy import NumpyFormat
 
-    return read_file_format(
-        NumpyFormat(), paths, file_path_column="path" if include_paths else None,
-        ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options,
-    )  # fmt: skip
+    return read_file_format(NumpyFormat(), paths, **options)
 
 
 @refusing_unknown("read_huggingface")
