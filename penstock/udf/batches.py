@@ -125,7 +125,7 @@ class BatchHandler:
         for part in parts:
             given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
-                result = self._checked(owned(self._result(given, part)))
+                result = self._checked(owned(self._result(given, part), part))
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:

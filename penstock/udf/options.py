@@ -118,16 +118,13 @@ def check_options(name: str, given: Mapping[str, Any]) -> None:
         if value is not None and option in RULES:
             is_valid, rule = RULES[option]
             if not is_valid(value):
-                raise InvalidArgumentError(f"{name}: {option} {rule}; got {value!r}.{_hint(option, value)}")
+                hint = did_you_mean(str(value), get_args(OnError)) if option == "on_error" else ""
+                raise InvalidArgumentError(f"{name}: {option} {rule}; got {value!r}.{hint}")
 
 
 def check_whole(name: str, option: str, value: Any, least: int) -> None:
     if not _is_whole(value, least):
         raise InvalidArgumentError(f"{name}: {option} must be a whole number of {least} or more; got {value!r}")
-
-
-def _hint(option: str, value: Any) -> str:
-    return did_you_mean(str(value), get_args(OnError)) if option == "on_error" else ""
 
 
 # --- parts of a spec --------------------------------------------------------------------------------------------------

@@ -133,10 +133,10 @@ def _resumed(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def owned(result: Any) -> Any:
-    """Return a result with copies of arrays that the function can still change, such as a buffer that it reuses.
+def owned(result: Any, given: pa.RecordBatch | None = None) -> Any:
+    """Return a result with copies of all memory that the function may still change, such as a buffer that it reuses.
 
-    Read-only arrays and Arrow data are not copied.
+    Read-only arrays and columns of the ``given`` batch are not copied.
 
     >>> buffer = np.zeros(2)
     >>> result = owned({"x": buffer})
@@ -144,17 +144,38 @@ def owned(result: Any) -> Any:
     >>> result["x"].tolist()
     [0.0, 0.0]
     """
-    if isinstance(result, Iterator):
-        return map(owned, result)
-    if isinstance(result, Mapping):
-        return {name: owned(value) for name, value in result.items()}
-    if isinstance(result, list):
-        return list(result)
-    if isinstance(result, np.ndarray):
-        return result.copy() if result.flags.writeable else result
+    match result:
+        case Iterator():
+            return map(owned, result, itertools.repeat(given))
+        case Mapping():
+            return {name: owned(value, given) for name, value in result.items()}
+        case list():
+            return list(result)
+        case np.ndarray():
+            return result.copy() if result.flags.writeable else result
+        case pa.Table() | pa.RecordBatch():
+            columns = [owned(column, given) for column in result.columns]
+            return type(result).from_arrays(columns, schema=result.schema)
+        case pa.Array() | pa.ChunkedArray():  # it may wrap an array of the function
+            return (
+                result
+                if _addresses([result]) <= _addresses(() if given is None else given.columns)
+                else _copied(result)
+            )
     if is_pandas(result):
         return result.copy(deep=True) if hasattr(result, "copy") else result
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(result, torch.Tensor) and result.device.type == "cpu":
         return result.detach().clone()
     return result
+
+
+def _copied(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a copy. ``concat_arrays`` of a single array does not copy, so an empty one is added."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.concat_arrays([*chunks, chunks[0][:0]]) if chunks else pa.array([], column.type)
+
+
+def _addresses(columns: Iterable[pa.Array | pa.ChunkedArray]) -> set[int]:
+    chunks = [chunk for column in columns for chunk in getattr(column, "chunks", [column])]
+    return {buffer.address for chunk in chunks for buffer in chunk.buffers() if buffer is not None}

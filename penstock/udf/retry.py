@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import random
 import signal
@@ -25,24 +26,6 @@ IsCancelled = Callable[[], bool]
 IsFinal = Callable[[BaseException], bool]
 
 
-class Retries:
-    """The retries of one call. An error for which ``is_final`` holds is not retried, as it would occur again."""
-
-    def __init__(self, policy: Policy, is_final: IsFinal) -> None:
-        self._policy = policy
-        self._is_final = is_final
-        self._num_failed = 0
-
-    def delay_after(self, exc: Exception) -> float | None:
-        """Return the seconds to wait before the next attempt, None to give up."""
-        self._num_failed += 1
-        is_retried = isinstance(exc, (RetryAfterError, *(self._policy.retry_on or (Exception,))))
-        if self._is_final(exc) or not is_retried or self._num_failed > self._policy.max_retries:
-            return None
-        log.debug("retry %d of %d after %r", self._num_failed, self._policy.max_retries, exc)
-        return exc.seconds if isinstance(exc, RetryAfterError) else delay_before(self._num_failed, random.random())
-
-
 def delay_before(attempt: int, draw: float) -> float:
     """Return the seconds to wait before retry number ``attempt`` (from 1); ``draw`` is random in [0, 1).
 
@@ -62,7 +45,8 @@ def with_policy(
 ) -> Callable[..., Any]:
     """Return ``function`` with the retries and the time limit of the policy, unchanged if it has none.
 
-    A time limit works only in the main thread, which is where a worker process calls functions.
+    An error for which ``is_final`` holds is not retried, as it would occur again. A time limit works only in the main
+    thread, which is where a worker process calls functions.
     """
     if policy.timeout_s is not None:
         function = _timed(function, policy.timeout_s)
@@ -70,13 +54,11 @@ def with_policy(
         return function
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        retries = Retries(policy, is_final)
-        while True:
+        for attempt in itertools.count(1):
             try:
                 return function(*map(fresh, args), **{name: fresh(value) for name, value in kwargs.items()})
             except Exception as exc:
-                if (delay_s := retries.delay_after(exc)) is None:
-                    raise
+                delay_s = _delay_after(attempt, exc, policy, is_final)
             _sleep(delay_s, is_cancelled)
 
     return call
@@ -91,16 +73,23 @@ def with_policy_async(function: Callable[..., Any], policy: Policy, is_final: Is
     import asyncio
 
     async def call(*args: Any, **kwargs: Any) -> Any:
-        retries = Retries(policy, is_final)
-        while True:
+        for attempt in itertools.count(1):
             try:
                 return await function(*map(fresh, args), **{name: fresh(value) for name, value in kwargs.items()})
             except Exception as exc:
-                if (delay_s := retries.delay_after(exc)) is None:
-                    raise
+                delay_s = _delay_after(attempt, exc, policy, is_final)
             await asyncio.sleep(delay_s)
 
     return call
+
+
+def _delay_after(attempt: int, exc: Exception, policy: Policy, is_final: IsFinal) -> float:
+    """Return the seconds to wait after a failed attempt, or raise its error if it was the last one."""
+    is_retried = isinstance(exc, (RetryAfterError, *(policy.retry_on or (Exception,))))
+    if is_final(exc) or not is_retried or attempt > policy.max_retries:
+        raise exc
+    log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
+    return exc.seconds if isinstance(exc, RetryAfterError) else delay_before(attempt, random.random())
 
 
 def fresh(value: Any) -> Any:

@@ -5,8 +5,6 @@ Called in the user's process with a batch of that one row.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from penstock.errors import WorkerDiedError
@@ -18,23 +16,20 @@ from penstock.udf.failures import Failures, Record
 from penstock.udf.results import with_column
 
 
-class DeadlyRow:
+def deadly_row_result(
+    work: CallUdf | CallBatch,
+    steps: ApplySteps,
+    row: pa.RecordBatch,
+    first_row: int,
+    death: WorkerDiedError,
+    record: Record,
+) -> pa.RecordBatch | None:
     """Handle a row that ends its worker. ``func`` and ``cls`` give null for it; ``map_batches`` and others drop it."""
-
-    def __init__(self, work: CallUdf | CallBatch, steps: ApplySteps) -> None:
-        self._work = work
-        self._steps = steps
-
-    def __call__(
-        self, row: pa.RecordBatch, first_row: int, death: WorkerDiedError, record: Record
-    ) -> pa.RecordBatch | None:
-        work: Any = self._work
-        spec = work.spec
-        values = Arguments(work.call).row_values if isinstance(work, CallUdf) else row_values
-        failures = Failures(spec, values, record)
-        if not failures.is_tolerant:
-            raise WorkerDiedError(failures.message(row, 0, death)) from death
-        failures.record(row, 0, first_row, death)
-        if isinstance(work, CallBatch):
-            return None
-        return self._steps(with_column(row, work, pa.nulls(1, spec.return_dtype.arrow)), first_row)
+    values = Arguments(work.call).row_values if isinstance(work, CallUdf) else row_values
+    failures = Failures(work.spec, values, record)
+    if not failures.is_tolerant:
+        raise WorkerDiedError(failures.message(row, 0, death)) from death
+    failures.record(row, 0, first_row, death)
+    if isinstance(work, CallBatch):
+        return None
+    return steps(with_column(row, work, pa.nulls(1, work.spec.return_dtype.arrow)), first_row)

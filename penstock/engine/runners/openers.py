@@ -21,7 +21,7 @@ from penstock.storage.options import all_shared_options, restore_shared_options
 from penstock.storage.secret import known_secrets, restore_secrets
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler
-from penstock.udf.worker_death import DeadlyRow
+from penstock.udf.worker_death import deadly_row_result
 
 if TYPE_CHECKING:
     from penstock.engine.pools.asyncio import OpenAsyncHandler
@@ -50,7 +50,7 @@ def async_opener(work: CallUdf) -> OpenAsyncHandler:
 
 def restart_policy(work: CallUdf | CallBatch) -> RestartPolicy:
     """Return the policy for worker processes that die of ``work``."""
-    return RestartPolicy(DeadlyRow(work, Steps(work.steps)), work.spec.policy.max_retries)
+    return RestartPolicy(partial(deadly_row_result, work, Steps(work.steps)), work.spec.policy.max_retries)
 
 
 @dataclass(frozen=True)
