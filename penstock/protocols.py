@@ -164,7 +164,7 @@ class ErrorSink(Protocol):
 
 @runtime_checkable
 class NamedSink(Protocol):
-    """A sink with a name for messages, which also identifies its target; other sinks are named by their class."""
+    """A sink with a name for plans and messages, which also identifies its target; others are named by their class."""
 
     name: str
 
@@ -211,13 +211,6 @@ class PartSink(Protocol):
     def open_part(self, first_row: int) -> Writer:
         """Return a writer for one part. The names of parts sort by ``first_row``. Called in a worker."""
         ...
-
-
-@runtime_checkable
-class Named(Protocol):
-    """Something with a name for plans and errors. A source must have one, a sink may."""
-
-    name: str
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ class ErrorLimit:
     """Counts the failed rows of one stage and raises once they exceed ``max_errors`` of its function."""
 
     def __init__(self, work: Work | None) -> None:
-        self._max_errors = max_errors_of(work)
+        self._max_errors = work.spec.policy.max_errors if isinstance(work, CallUdf | CallBatch) else None
         self._num_errors = 0
         self._first: RowError | None = None
 
@@ -43,13 +43,3 @@ def is_too_many(max_errors: int | float | None, num_errors: int, num_rows_taken:
     if max_errors is None:
         return False
     return num_errors > (max_errors if isinstance(max_errors, int) else max_errors * num_rows_taken)
-
-
-def max_errors_of(work: Work | None) -> int | float | None:
-    match work:
-        case CallUdf(call):
-            return call.udf.policy.max_errors
-        case CallBatch(spec):
-            return spec.policy.max_errors
-        case _:
-            return None

@@ -173,7 +173,7 @@ class ResultVerbs(CombineVerbs):
         """
         from penstock.io.memory import MemorySource
 
-        return self._with(nodes.Scan(MemorySource((self._errors or ErrorLog()).parts(), SCHEMA, name="errors")))
+        return self._with(nodes.Scan(MemorySource((self._errors or ErrorLog()).batches(), SCHEMA, name="errors")))
 
     def stats(self) -> str:
         """Return rows, bytes, time and failed rows of each stage of this DataFrame's last run.

@@ -1,10 +1,10 @@
-"""Rows in memory, or read back one batch at a time, and ranges of integers."""
+"""Rows in memory, and ranges of integers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,19 +21,11 @@ from penstock.types.plain import arrow_numbers
 ID = "id"  # the column of a range
 
 
-class StoredBatch(Protocol):
-    """A batch outside memory, such as in a file of this machine; its types are normal."""
-
-    num_rows: int
-
-    def read(self) -> pa.RecordBatch: ...
-
-
 @dataclass(slots=True)
 class MemoryTask:
     """One batch. Pickling sends its rows."""
 
-    part: pa.RecordBatch | StoredBatch
+    part: pa.RecordBatch
     origin: tuple[str, str] = ("memory", "")
     columns: tuple[str, ...] | None = None
     num_rows: int | None = None
@@ -41,7 +33,7 @@ class MemoryTask:
 
     @property
     def batch(self) -> pa.RecordBatch:
-        batch = _read(self.part)
+        batch = self.part
         if self.columns is not None:
             batch = batch.select(list(self.columns))
         return batch.slice(0, self.num_rows)
@@ -69,14 +61,14 @@ class MemorySource:
 
     def __init__(
         self,
-        parts: Iterable[pa.RecordBatch | StoredBatch],
+        parts: Iterable[pa.RecordBatch],
         schema: pa.Schema,
         name: str = "memory",
         files: Sequence[DataFile] = (),
     ) -> None:
         self.name = name
         self._files = files
-        self._parts = [piece for part in parts for piece in _pieces(part)]
+        self._parts = [normalize_batch(piece) for part in parts for piece in split_batch(part)]
         self._schema = Schema.from_arrow(schema)
 
     @classmethod
@@ -88,7 +80,7 @@ class MemorySource:
         return self._schema
 
     def versions(self) -> Mapping[str, str]:
-        version = content_version(map(_read, self._parts), self._schema.to_arrow())
+        version = content_version(self._parts, self._schema.to_arrow())
         return {self.name: version, **file_versions(self._files)}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[MemoryTask]:
@@ -100,18 +92,6 @@ class MemorySource:
             first += num_rows
             if request.limit is not None and first >= request.limit:
                 return
-
-
-def _pieces(part: pa.RecordBatch | StoredBatch) -> Iterator[pa.RecordBatch | StoredBatch]:
-    """Yield a batch in pieces of moderate size, which fit the 31-bit offsets of normal types."""
-    if isinstance(part, pa.RecordBatch):
-        yield from map(normalize_batch, split_batch(part))
-    else:
-        yield part
-
-
-def _read(part: pa.RecordBatch | StoredBatch) -> pa.RecordBatch:
-    return part if isinstance(part, pa.RecordBatch) else part.read()
 
 
 def content_version(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> str:

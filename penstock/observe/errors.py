@@ -1,11 +1,9 @@
-"""The failed rows of a query: in memory while they are few, then in a temporary file."""
+"""The failed rows of a query: in memory while they are few, then in temporary files."""
 
 from __future__ import annotations
 
-import os
-import weakref
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 
 import pyarrow as pa
 
@@ -33,12 +31,11 @@ class ErrorLog:
         self._folder = get_config().temp_dir or None
         self._held: list[RowError] = []
         self._num_held_chars = 0
-        self._spilled: list[Spilled] = []
-        self._file: SpillFile | None = None
+        self._spilled: list[pa.RecordBatch] = []
 
     @property
     def num_rows(self) -> int:
-        return sum(part.num_rows for part in self._spilled) + len(self._held)
+        return len(self._held) + int(sum(batch.num_rows for batch in self._spilled))
 
     def on_event(self, event: Event) -> None:
         match event:
@@ -50,22 +47,15 @@ class ErrorLog:
                         self._spill()
             case QueryStarted():
                 self._clear_held()
-                self._spilled, self._file = [], None
+                self._spilled = []
 
-    def parts(self) -> Sequence[Spilled | pa.RecordBatch]:
-        """Return the rows in order: the spilled batches, which are read on demand, then those in memory."""
+    def batches(self) -> list[pa.RecordBatch]:
+        """Return one row of text for each error, in order. Spilled batches are read from their file as needed."""
         return [*self._spilled, _batch_of(self._held)] if self._held else list(self._spilled)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield one row of text for each error, with at most one spilled batch in memory."""
-        for part in self.parts():
-            yield part.read() if isinstance(part, Spilled) else part
 
     def _spill(self) -> None:
         try:
-            if self._file is None:
-                self._file = SpillFile(self._folder)
-            self._spilled.append(self._file.add(_batch_of(self._held)))
+            self._spilled.append(spilled(_batch_of(self._held), self._folder))
         except OSError as exc:
             exc.add_note(
                 f"{self.num_rows:,} rows failed, and errors() keeps them in a temporary file. Set temp_dir to a "
@@ -79,41 +69,15 @@ class ErrorLog:
         self._num_held_chars = 0
 
 
-class SpillFile:
-    """A file without a name that holds batches. It disappears with its last reference or with the process."""
+def spilled(batch: pa.RecordBatch, folder: str | None) -> pa.RecordBatch:
+    """Return an equal batch whose memory is mapped from a file without a name, which disappears with the batch."""
+    import tempfile
 
-    def __init__(self, folder: str | None) -> None:
-        import tempfile
-
-        with tempfile.TemporaryFile(prefix="penstock-errors-", dir=folder) as file:
-            self._fd = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self._fd)
-        self._nbytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> Spilled:
-        data = memoryview(to_ipc(batch, "zstd"))
-        written = Spilled(self, self._nbytes, len(data), batch.num_rows)
-        while data:
-            count = os.write(self._fd, data)
-            self._nbytes += count
-            data = data[count:]
-        return written
-
-    def read(self, offset: int, nbytes: int) -> pa.RecordBatch:
-        return from_ipc(pa.py_buffer(os.pread(self._fd, nbytes, offset)))
-
-
-@dataclass(frozen=True, slots=True)
-class Spilled:
-    """A batch in a file, which it keeps open."""
-
-    file: SpillFile
-    offset: int
-    nbytes: int
-    num_rows: int
-
-    def read(self) -> pa.RecordBatch:
-        return self.file.read(self.offset, self.nbytes)
+    with tempfile.TemporaryFile(prefix="penstock-errors-", dir=folder) as file:
+        file.write(to_ipc(batch))
+        file.flush()
+        with pa.memory_map(f"/dev/fd/{file.fileno()}") as mapped:
+            return from_ipc(mapped.read_buffer())
 
 
 def _batch_of(errors: Sequence[RowError]) -> pa.RecordBatch:

@@ -7,37 +7,11 @@ from dataclasses import replace
 
 from penstock.expr.nodes import Expr, Star, describe, has_udf
 from penstock.expr.udf import BatchSpec, Resources, UdfSpec
-from penstock.plan import nodes
+from penstock.plan import nodes, stages
 from penstock.plan.error_columns import with_error_columns
 from penstock.plan.expression_cost import is_trivial
 from penstock.plan.filters import to_arrow_filter, to_condition
 from penstock.plan.nodes import Plan, sink_name
-from penstock.plan.stages import (
-    AtMost,
-    CallBatch,
-    CallUdf,
-    CombineSets,
-    Cut,
-    Evenly,
-    Exactly,
-    ExplodeLists,
-    Gathered,
-    Inbox,
-    Measured,
-    Melt,
-    NumberRows,
-    Paced,
-    Read,
-    Select,
-    Stage,
-    Step,
-    TakeSample,
-    Transform,
-    Where,
-    Whole,
-    Work,
-    WriteOut,
-)
 from penstock.plan.substitution import conjuncts
 from penstock.protocols import Condition, ReadRequest
 
@@ -52,27 +26,27 @@ MAX_BATCH_ROWS = 2**20
 PREPARED_ROWS = 1024  # of a task whose results are all cached: it is quick, and no slow row delays the others
 WRITTEN_NBYTES = 2**20  # for a writer at once: a small result becomes one file, in input order
 
-_WHOLE = Whole()
+_WHOLE = stages.Whole()
 _DEFAULT = Resources()
 
 
-def lower(plan: Plan, *, is_ordered: bool, parts: Gathered | None = None) -> tuple[Stage, ...]:
+def lower(plan: Plan, *, is_ordered: bool, parts: stages.Gathered | None = None) -> tuple[stages.Stage, ...]:
     """Return the stages of a plan whose UDF calls are split, each after its inputs; the last one gives the rows.
 
     With ``is_ordered`` the rows come in input order. Otherwise they come as they are done, and only stages whose result
     depends on the order get their input in order. With ``parts`` a write makes parts of that size that can be committed
     one by one, and reads do no steps, so that each row of a part can be traced to its source.
     """
-    stages = _Stages(parts)
-    stages.lower(plan)
-    return _with_order(stages.built, is_ordered)
+    lowering = _Stages(parts)
+    lowering.lower(plan)
+    return _with_order(lowering.built, is_ordered)
 
 
 class _Stages:
     """The stages so far. Each has at most one reader, so more steps can be added to the last stage of a branch."""
 
-    def __init__(self, parts: Gathered | None) -> None:
-        self.built: list[Stage] = []
+    def __init__(self, parts: stages.Gathered | None) -> None:
+        self.built: list[stages.Stage] = []
         self._parts = parts
 
     def lower(self, plan: Plan) -> int:
@@ -82,35 +56,37 @@ class _Stages:
                 return self._scan(plan)
             case nodes.Project(child, exprs):
                 assert not plan.has_udf, "split_udf_calls comes before lower"
-                return self._step(self.lower(child), Select(exprs))
+                return self._step(self.lower(child), stages.Select(exprs))
             case nodes.Filter(child, predicate):
                 assert not has_udf(predicate), "split_udf_calls comes before lower"
-                return self._step(self.lower(child), Where(predicate))
+                return self._step(self.lower(child), stages.Where(predicate))
             case nodes.Explode(child, columns):
-                return self._step(self.lower(child), ExplodeLists(columns))
+                return self._step(self.lower(child), stages.ExplodeLists(columns))
             case nodes.Unpivot(child, ids, values, variable_name, value_name):
-                return self._step(self.lower(child), Melt(ids, values, variable_name, value_name))
+                return self._step(self.lower(child), stages.Melt(ids, values, variable_name, value_name))
             case nodes.MonotonicId(child, column):
-                return self._add(Transform((NumberRows(column),)), self.lower(child))
+                return self._add(stages.Transform((stages.NumberRows(column),)), self.lower(child))
             case nodes.Sample(child, fraction, seed, is_with_replacement):
-                return self._add(Transform((TakeSample(fraction, seed, is_with_replacement),)), self.lower(child))
+                return self._add(
+                    stages.Transform((stages.TakeSample(fraction, seed, is_with_replacement),)), self.lower(child)
+                )
             case nodes.UdfProject(_, call, column, keep):
-                return self._call(CallUdf(call, column, keep), self.lower(with_error_columns(plan)))
+                return self._call(stages.CallUdf(call, column, keep), self.lower(with_error_columns(plan)))
             case nodes.MapBatches(child, spec):
-                return self._call(CallBatch(spec), self.lower(child))
+                return self._call(stages.CallBatch(spec), self.lower(child))
             case nodes.Limit(child, num_rows, offset):
-                return self._add(None, self.lower(child), inbox=Cut(num_rows, offset))
+                return self._add(None, self.lower(child), inbox=stages.Cut(num_rows, offset))
             case nodes.IntoBatches(child, size):
-                return self._add(Transform(()), self.lower(child), inbox=Exactly(size))
+                return self._add(stages.Transform(()), self.lower(child), inbox=stages.Exactly(size))
             case nodes.Repartition(child, num_partitions):
-                return self._add(Transform(()), self.lower(child), inbox=Evenly(num_partitions))
+                return self._add(stages.Transform(()), self.lower(child), inbox=stages.Evenly(num_partitions))
             case nodes.Concat():
                 return self._add(None, *[self.lower(branch) for branch in _branches(plan)])
             case nodes.SetOperation(child, verb, side):
-                return self._add(CombineSets(verb, side), self.lower(child))
+                return self._add(stages.CombineSets(verb, side), self.lower(child))
             case nodes.Write(child, sink):
-                gathered = self._parts or Gathered(WRITTEN_NBYTES)
-                return self._add(WriteOut(sink, self._parts is not None), self.lower(child), inbox=gathered)
+                gathered = self._parts or stages.Gathered(WRITTEN_NBYTES)
+                return self._add(stages.WriteOut(sink, self._parts is not None), self.lower(child), inbox=gathered)
         raise AssertionError(f"no stage for {type(plan).__name__}")
 
     def _scan(self, scan: nodes.Scan) -> int:
@@ -124,32 +100,34 @@ class _Stages:
         # The limit counts rows that pass the predicate; a source that counts rows before it would give too few.
         limit = scan.limit if predicate is None else None
         request = ReadRequest(scan.columns, predicate, limit, conditions)
-        read = self._add(Read(scan.source, request, schema=scan.schema))
-        return read if scan.limit is None else self._add(None, read, inbox=Cut(scan.limit, 0))
+        read = self._add(stages.Read(scan.source, request, schema=scan.schema))
+        return read if scan.limit is None else self._add(None, read, inbox=stages.Cut(scan.limit, 0))
 
-    def _add(self, work: Work | None, *inputs: int, inbox: Inbox = _WHOLE, resources: Resources = _DEFAULT) -> int:
-        stage = Stage("", work, inputs, inbox, resources)
+    def _add(
+        self, work: stages.Work | None, *inputs: int, inbox: stages.Inbox = _WHOLE, resources: Resources = _DEFAULT
+    ) -> int:
+        stage = stages.Stage("", work, inputs, inbox, resources)
         self.built.append(replace(stage, name=stage_name(stage)))
         return len(self.built) - 1
 
-    def _call(self, work: CallUdf | CallBatch, source: int) -> int:
+    def _call(self, work: stages.CallUdf | stages.CallBatch, source: int) -> int:
         inbox = _batching(work.spec)
-        if (isinstance(inbox, Measured) or work.spec.cache) and _is_into_batches(self.built[source]):
+        if (isinstance(inbox, stages.Measured) or work.spec.cache) and _is_into_batches(self.built[source]):
             inbox = _WHOLE  # into_batches has set the batch size
         return self._add(work, source, inbox=inbox, resources=work.spec.resources)
 
-    def _step(self, source: int, step: Step) -> int:
+    def _step(self, source: int, step: stages.Step) -> int:
         """Add a step to the stage that makes the rows, or as a stage of its own if workers should be separate."""
         stage = self.built[source]
         match stage.work:
-            case Read() if self._parts is not None:
-                return self._add(Transform((step,)), source)
-            case Read(steps=steps) | Transform(steps=steps):
-                work: Work = replace(stage.work, steps=(*steps, step))
-            case CallUdf(steps=steps) | CallBatch(steps=steps) if _is_picking(step):
+            case stages.Read() if self._parts is not None:
+                return self._add(stages.Transform((step,)), source)
+            case stages.Read(steps=steps) | stages.Transform(steps=steps):
+                work: stages.Work = replace(stage.work, steps=(*steps, step))
+            case stages.CallUdf(steps=steps) | stages.CallBatch(steps=steps) if _is_picking(step):
                 work = replace(stage.work, steps=(*steps, step))
             case _:
-                return self._add(Transform((step,)), source)
+                return self._add(stages.Transform((step,)), source)
         grown = replace(stage, work=work)
         self.built[source] = replace(grown, name=stage_name(grown))
         return source
@@ -162,32 +140,32 @@ def _branches(plan: Plan) -> list[Plan]:
     return [branch for child in plan.inputs for branch in _branches(child)]
 
 
-def _is_picking(step: Step) -> bool:
+def _is_picking(step: stages.Step) -> bool:
     """Return True if a step only picks, orders and renames columns, which is too cheap for a stage."""
-    return isinstance(step, Select) and all(is_trivial(expr) or isinstance(expr, Star) for expr in step.exprs)
+    return isinstance(step, stages.Select) and all(is_trivial(expr) or isinstance(expr, Star) for expr in step.exprs)
 
 
-def _batching(spec: UdfSpec | BatchSpec) -> Inbox:
+def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
     """Return the inbox policy of a function: the user's batch size, else one that suits its kind."""
     is_batch = spec.target.is_batch
     if isinstance(spec.batch_size, int):
-        return Exactly(spec.batch_size)
+        return stages.Exactly(spec.batch_size)
     if spec.batch_size == "paced":
-        return Paced()
+        return stages.Paced()
     if is_batch and spec.batch_size == "auto" and spec.cache:
-        return Exactly(CACHED_BATCH_ROWS)
+        return stages.Exactly(CACHED_BATCH_ROWS)
     if is_batch and spec.batch_size == "auto":
-        return Measured(ASYNC_BATCH_ROWS if spec.target.is_async else MAX_BATCH_ROWS)
+        return stages.Measured(ASYNC_BATCH_ROWS if spec.target.is_async else MAX_BATCH_ROWS)
     if spec.target.is_async and (is_batch or isinstance(spec, BatchSpec)):
-        return AtMost(ASYNC_BATCH_ROWS)
+        return stages.AtMost(ASYNC_BATCH_ROWS)
     if isinstance(spec, UdfSpec) and spec.target.is_async:
         quick_rows = None if spec.builtin.prepare is None else PREPARED_ROWS
-        return AtMost(_async_rows(spec), spec.builtin.task_nbytes, quick_rows)
-    return _WHOLE if is_batch else Paced()
+        return stages.AtMost(_async_rows(spec), spec.builtin.task_nbytes, quick_rows)
+    return _WHOLE if is_batch else stages.Paced()
 
 
-def _is_into_batches(stage: Stage) -> bool:
-    return isinstance(stage.inbox, Exactly) and isinstance(stage.work, Transform)
+def _is_into_batches(stage: stages.Stage) -> bool:
+    return isinstance(stage.inbox, stages.Exactly) and isinstance(stage.work, stages.Transform)
 
 
 def _async_rows(spec: UdfSpec) -> int:
@@ -196,22 +174,22 @@ def _async_rows(spec: UdfSpec) -> int:
     return max(MIN_ASYNC_ROWS, ASYNC_CALLS_PER_TASK * spec.max_concurrent_calls)
 
 
-def _with_order(stages: Sequence[Stage], is_ordered: bool) -> tuple[Stage, ...]:
+def _with_order(built: Sequence[stages.Stage], is_ordered: bool) -> tuple[stages.Stage, ...]:
     """Return the stages, marked as ordered if a stage downstream depends on the order."""
-    needed = [is_ordered] * len(stages)
-    for index in reversed(range(len(stages))):
-        for source in stages[index].inputs:
-            needed[source] = needed[index] or _depends_on_order(stages[index])
-    return tuple(replace(stage, is_ordered=flag) for stage, flag in zip(stages, needed, strict=True))
+    needed = [is_ordered] * len(built)
+    for index in reversed(range(len(built))):
+        for source in built[index].inputs:
+            needed[source] = needed[index] or _depends_on_order(built[index])
+    return tuple(replace(stage, is_ordered=flag) for stage, flag in zip(built, needed, strict=True))
 
 
-def _depends_on_order(stage: Stage) -> bool:
+def _depends_on_order(stage: stages.Stage) -> bool:
     match stage.inbox, stage.work:
-        case (Cut() | Evenly(), _):
+        case (stages.Cut() | stages.Evenly(), _):
             return True
-        case (Exactly(), CallUdf() | CallBatch() as work) if work.spec.cache:
+        case (stages.Exactly(), stages.CallUdf() | stages.CallBatch() as work) if work.spec.cache:
             return True
-        case (_, Transform((NumberRows() | TakeSample(seed=int()), *_))):
+        case (_, stages.Transform((stages.NumberRows() | stages.TakeSample(seed=int()), *_))):
             return True
         case _ if _is_into_batches(stage):
             return True
@@ -222,48 +200,48 @@ def _depends_on_order(stage: Stage) -> bool:
 # --- names ---
 
 
-def stage_name(stage: Stage) -> str:
+def stage_name(stage: stages.Stage) -> str:
     """Return the name of a stage for progress and errors."""
     match stage.work:
-        case Read(source):
+        case stages.Read(source):
             return f"read {source.name}"
-        case Transform(()):
-            return f"repartition {stage.inbox.num_parts}" if isinstance(stage.inbox, Evenly) else "into batches"
-        case Transform(steps):
+        case stages.Transform(()):
+            return f"repartition {stage.inbox.num_parts}" if isinstance(stage.inbox, stages.Evenly) else "into batches"
+        case stages.Transform(steps):
             return _shortened(", ".join(step_name(step) for step in steps))
-        case CallUdf(call):
+        case stages.CallUdf(call):
             return f"udf {call.udf.name}"
-        case CallBatch(spec):
+        case stages.CallBatch(spec):
             return f"{spec.verb} {spec.name}"
-        case CombineSets(verb):
+        case stages.CombineSets(verb):
             return verb
-        case WriteOut(sink):
+        case stages.WriteOut(sink):
             return f"write {sink_name(sink)}"
     match stage.inbox:
-        case Cut(num_rows, 0):
+        case stages.Cut(num_rows, 0):
             return f"limit {num_rows}"
-        case Cut(None, offset):
+        case stages.Cut(None, offset):
             return f"offset {offset}"
-        case Cut(num_rows, offset):
+        case stages.Cut(num_rows, offset):
             return f"limit {num_rows} offset {offset}"
         case _:
             return "concat"
 
 
-def step_name(step: Step) -> str:
+def step_name(step: stages.Step) -> str:
     """Return a short description of a step."""
     match step:
-        case Select(exprs):
+        case stages.Select(exprs):
             return f"select {', '.join(_column_name(expr) for expr in exprs)}"
-        case Where(predicate):
+        case stages.Where(predicate):
             return f"filter {describe(predicate)}"
-        case ExplodeLists(columns):
+        case stages.ExplodeLists(columns):
             return f"explode {', '.join(columns)}"
-        case Melt():
+        case stages.Melt():
             return "unpivot"
-        case TakeSample(fraction):
+        case stages.TakeSample(fraction):
             return f"sample {fraction}"
-        case NumberRows(column):
+        case stages.NumberRows(column):
             return f"number rows as {column}"
 
 

@@ -14,7 +14,7 @@ from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMisma
 from penstock.expr.nodes import ColumnRef, Expr, UdfCall, describe, has_udf, walk
 from penstock.expr.resolve import dtype_of, expand, schema_of
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.protocols import Named, Sink, Source
+from penstock.protocols import NamedSink, Sink, Source
 from penstock.types import DataType, Field, Schema, supertype
 
 
@@ -321,7 +321,7 @@ class Write(Unary):
 
 def sink_name(sink: Sink) -> str:
     """Return the name of a sink in plans and errors: its ``name``, or that of its class."""
-    return sink.name if isinstance(sink, Named) else type(sink).__name__
+    return sink.name if isinstance(sink, NamedSink) else type(sink).__name__
 
 
 def _check_count(verb: str, value: Any) -> None:

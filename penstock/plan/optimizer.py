@@ -12,7 +12,6 @@ from penstock.plan.rules.fold_constants import fold_constants
 from penstock.plan.rules.fuse_decode_resize import fuse_decode_resize
 from penstock.plan.rules.merge_filters import merge_filters
 from penstock.plan.rules.merge_projects import merge_projects
-from penstock.plan.rules.move_filter_below_udf import move_filter_below_udf
 from penstock.plan.rules.pushdown_filter import pushdown_filter
 from penstock.plan.rules.pushdown_limit import pushdown_limit
 from penstock.plan.rules.pushdown_projection import pushdown_projection
@@ -28,7 +27,6 @@ RULES: tuple[Rule, ...] = (
     split_udf_calls,
     fold_constants,
     merge_filters,
-    move_filter_below_udf,
     pushdown_filter,
     pushdown_limit,
     pushdown_projection,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +13,8 @@ import pytest
 
 import penstock as ps
 import penstock.observe.errors as errors_module
-from penstock.io.memory import MemorySource
-from penstock.observe.errors import SCHEMA, ErrorLog, Spilled
+from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.observe.events import QueryStarted, RowError, RowsFailed
-from penstock.protocols import ReadRequest
 
 
 def error(number: int) -> RowError:
@@ -48,8 +45,7 @@ def spilling(monkeypatch: pytest.MonkeyPatch, temp_dir: Path) -> Path:
 
 
 def open_files(folder: Path) -> list[str]:
-    links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
-    return [target for link in links if os.path.islink(link) and (target := os.readlink(link)).startswith(str(folder))]
+    return [line for line in Path("/proc/self/maps").read_text().splitlines() if str(folder) in line]
 
 
 def test_few_are_held_and_many_are_spilled(temp_dir: Path) -> None:
@@ -58,20 +54,20 @@ def test_few_are_held_and_many_are_spilled(temp_dir: Path) -> None:
     assert open_files(temp_dir) == []
     log.on_event(RowsFailed(0, tuple(error(number) for number in range(2, 100))))
     log.on_event(RowsFailed(0, (error(100),)))
-    assert len(open_files(temp_dir)) == 1
+    assert len(open_files(temp_dir)) > 10
     assert log.num_rows == 101
-    assert len(log.parts()) > 10
+    assert len(log.batches()) > 10
     messages = [message for batch in log.batches() for message in batch.column("message").to_pylist()]
     assert messages == [f"{number} is bad" for number in range(101)]
     log.on_event(QueryStarted((), 0.0))
-    assert (log.num_rows, list(log.batches())) == (0, [])
+    assert (log.num_rows, log.batches()) == (0, [])
     assert open_files(temp_dir) == []
 
 
 def test_a_frame_of_errors_reads_them_when_they_are_wanted(spilling: Path) -> None:
     df = ps.range(2000).map(fail, on_error="ignore").collect()
     errors = df.errors()
-    assert len(open_files(spilling)) == 1
+    assert len(open_files(spilling)) > 1
     assert errors.count_rows() == 1000
     assert errors.columns == SCHEMA.names
     assert sorted(errors.select("message").to_pydict()["message"])[:2] == ["0 is even", "10 is even"]
@@ -93,7 +89,7 @@ def test_a_new_run_lets_go_of_the_old_errors(spilling: Path) -> None:
     for _ in range(3):
         df.to_arrow()
         gc.collect()
-        assert len(open_files(spilling)) == 1
+        assert len(open_files(spilling)) > 1
         assert df.errors().count_rows() == 1000
     del df
     gc.collect()
@@ -103,9 +99,10 @@ def test_a_new_run_lets_go_of_the_old_errors(spilling: Path) -> None:
 def test_a_write_streams_them_beside_the_rows(spilling: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     written = ps.range(2000).map(fail, on_error="ignore").write_parquet(out)
-    assert len(open_files(spilling)) == 1  # one log for the frame and the write
+    num_files = len(open_files(spilling))
     left = ps.read_parquet(out + "/_errors")
     assert left.to_pylist() == written.errors().to_pylist()
+    assert num_files == len(open_files(spilling)) > 1
     assert left.count_rows() == 1000
     assert ps.read_parquet(out).count_rows() == 1000
     del written
@@ -121,16 +118,6 @@ def test_a_query_that_fails_keeps_no_file_longer_than_its_frame(spilling: Path, 
     del df
     gc.collect()
     assert open_files(spilling) == []
-
-
-def test_a_part_travels_as_it_is() -> None:
-    log = ErrorLog(max_held_chars=1000)
-    log.on_event(RowsFailed(0, tuple(error(number) for number in range(10))))
-    source = MemorySource(log.parts(), SCHEMA, "errors")
-    assert isinstance(log.parts()[0], Spilled)
-    for request in (ReadRequest(), ReadRequest(columns=("input",))):
-        for task in source.read_tasks(request):
-            assert [*pickle.loads(pickle.dumps(task)).read()] == [*task.read()]
 
 
 def test_a_folder_that_takes_no_file_is_an_error_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,8 +138,7 @@ def fail(row):
     raise ValueError(row)
 df = ps.range(2000).map(fail, on_error="ignore")
 df.count_rows()
-links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
-assert any("/temp/" in os.readlink(link) for link in links if os.path.islink(link))
+assert "/temp/" in open("/proc/self/maps").read()
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run(

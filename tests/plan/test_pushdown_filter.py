@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.expr.column import col
-from penstock.expr.nodes import Star
+from penstock.expr.column import Expression, col
+from penstock.expr.nodes import Star, UdfCall
 from penstock.plan.nodes import (
     Concat,
     Explode,
@@ -15,12 +15,34 @@ from penstock.plan.nodes import (
     Repartition,
     Sample,
     Scan,
+    UdfProject,
     Unpivot,
 )
 from penstock.plan.rules.pushdown_filter import pushdown_filter
-from tests.plan.sources import UNFILTERED, a, b, double, is_odd, l, node, s, scan, select, unknown, with_columns
+from tests.plan.sources import (
+    UNFILTERED,
+    a,
+    b,
+    count_to,
+    double,
+    is_odd,
+    l,
+    node,
+    s,
+    scan,
+    select,
+    unknown,
+    with_columns,
+)
 
 c = col("c")
+KEEP = ("a", "b", "s")
+
+
+def added(child: Plan, value: Expression, column: str = "c") -> UdfProject:
+    udf_call = node(value)
+    assert isinstance(udf_call, UdfCall)
+    return UdfProject(child, udf_call, column, KEEP)
 
 
 @pytest.mark.parametrize(
@@ -93,3 +115,32 @@ def test_below_rows_that_are_repeated() -> None:
 def test_below_layout() -> None:
     assert pushdown_filter(Filter(IntoBatches(scan(), 2), node(a > 1))) == IntoBatches(Filter(scan(), node(a > 1)), 2)
     assert pushdown_filter(Filter(Repartition(scan(), 2), node(a > 1))) == Repartition(Filter(scan(), node(a > 1)), 2)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Filter(added(scan(), double(a)), node(c > 1)),
+        Filter(added(scan(), double(a)), node((c > 1) | (b > 1))),
+        Filter(added(scan(), double(a), "a"), node(a > 1)),  # the new a
+        Filter(added(scan(), double(a)), node(is_odd(b))),
+        Filter(added(scan(), count_to(a)), node(s.cast("int64") > 1)),  # may fail on a row the generator drops
+    ],
+)
+def test_a_filter_that_stays_above_a_udf(plan: Plan) -> None:
+    assert pushdown_filter(plan) is plan
+
+
+def test_a_filter_on_other_columns_moves() -> None:
+    plan = Filter(added(scan(), double(a)), node(s.cast("int64") > 1))
+    assert pushdown_filter(plan) == added(Filter(scan(), node(s.cast("int64") > 1)), double(a))
+
+
+def test_the_part_on_other_columns_moves() -> None:
+    plan = Filter(added(scan(), double(a)), node((a > 1) & (c > 2) & (b > 3)))
+    assert pushdown_filter(plan) == Filter(added(Filter(scan(), node((a > 1) & (b > 3))), double(a)), node(c > 2))
+
+
+def test_a_filter_on_repeated_columns_moves_below_a_generator() -> None:
+    plan = Filter(added(scan(), count_to(a)), node(b > 1))
+    assert pushdown_filter(plan) == added(Filter(scan(), node(b > 1)), count_to(a))

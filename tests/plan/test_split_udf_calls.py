@@ -170,7 +170,7 @@ def test_a_generator_runs_after_the_calls_that_do_not_read_it() -> None:
 
 
 def test_two_generators_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"only one generator .* _count_to\(col\(a\)\) and _count_to"):
+    with pytest.raises(InvalidArgumentError, match=r"only one generator.* _count_to\(col\(a\)\) and _count_to"):
         split_udf_calls(select(scan(), count_to(a).alias("x"), count_to(b).alias("y")))
 
 

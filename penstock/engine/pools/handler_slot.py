@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ Output = tuple[pa.RecordBatch | None, bool]  # the next output of a task, and wh
 
 
 class HandlerSlot:
-    """Drives a handler on one task at a time. Used by one thread at a time."""
+    """Drives a handler on one task at a time. Threads that share a slot hold ``lock`` while they use it."""
 
     def __init__(
         self, open_handler: OpenHandler, is_cancelled: Callable[[], bool] = lambda: False, worker: int = 0
@@ -25,6 +26,7 @@ class HandlerSlot:
         self._context = WorkerContext(is_cancelled, self._errors.append, worker)
         self._outputs: Iterator[pa.RecordBatch] | None = None
         self.handler: Handler | None = None
+        self.lock = threading.Lock()
 
     def open(self) -> Handler:
         if self.handler is None:
@@ -67,7 +69,8 @@ class HandlerSlot:
         return taken
 
     def close(self) -> None:
-        handler, self.handler, self._outputs = self.handler, None, None
-        self._errors.clear()
-        if handler is not None:
-            handler.close()
+        with self.lock:
+            handler, self.handler, self._outputs = self.handler, None, None
+            self._errors.clear()
+            if handler is not None:
+                handler.close()

@@ -16,9 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.config import get_config
 from penstock.engine.pools.transport import PeerClosedError, receive, send
-from penstock.engine.pools.worker_output import OutputForwarder, forward_output, output_for
+from penstock.engine.pools.worker_output import OutputForwarder
 from penstock.errors import QueryCancelledError, WorkerDiedError, WorkerGoneError
 from penstock.observe.events import RowError
 
@@ -34,12 +33,9 @@ a module of the standard library."""
 
 
 class WorkerProcess:
-    """The driver's end of one process, which serves several handlers, each by its key, one call at a time.
+    """The driver's end of one process, which serves several handlers, each by its key, one call at a time."""
 
-    With ``has_progress`` a progress display is on the terminal, which the output of the process must not tear.
-    """
-
-    def __init__(self, env: Mapping[str, str], *, has_progress: bool) -> None:
+    def __init__(self, env: Mapping[str, str]) -> None:
         self.handler_keys = itertools.count()
         self.num_users = 0  # counted by the group
         self._turn = threading.Lock()
@@ -52,9 +48,8 @@ class WorkerProcess:
                 [sys.executable, "-P", "-c", START, str(theirs.fileno()), str(lifeline_read), *sys.path],
                 pass_fds=(theirs.fileno(), lifeline_read),
                 stdin=subprocess.DEVNULL,
-                stdout=output_for(sys.stdout, has_progress=has_progress),
-                stderr=output_for(sys.stderr, has_progress=has_progress),
-                bufsize=0,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 env={**os.environ, **env},
                 start_new_session=True,  # Ctrl-C is for the driver, and the worker's children end with it
             )
@@ -66,7 +61,7 @@ class WorkerProcess:
             theirs.close()
             os.close(lifeline_read)
         try:
-            self._output = forward_output(self._process)
+            self._output = OutputForwarder(self._process)
         except BaseException:
             self.end()
             raise
@@ -125,7 +120,7 @@ class WorkerProcess:
     def _flush_output(self) -> None:
         """Pass on everything that the process, which has ended, has printed."""
         if self._output is not None:
-            self._output.close()
+            self._output.join()
 
     def _death_message(self, *, is_starting: bool) -> str:
         code = self._process.wait()
@@ -145,7 +140,6 @@ class ProcessGroup:
 
     def __init__(self, environments: Sequence[Mapping[str, str]]) -> None:
         self._environments = environments
-        self._has_progress = get_config().progress  # read here, because other threads start the processes
         self._processes: dict[int, WorkerProcess] = {}
         self._lock = threading.Lock()
 
@@ -154,8 +148,7 @@ class ProcessGroup:
         with self._lock:
             process = self._processes.get(index)
             if process is None or not process.is_alive:
-                process = WorkerProcess(self._environments[index], has_progress=self._has_progress)
-                self._processes[index] = process
+                process = self._processes[index] = WorkerProcess(self._environments[index])
             process.num_users += 1
             return process
 

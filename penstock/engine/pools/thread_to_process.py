@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Protocol
 
 from penstock.engine.pools.gil import GilWatch
 from penstock.errors import QueryCancelledError
@@ -17,17 +16,6 @@ from penstock.protocols import Emit, Report, Task, WorkerPool
 log = logging.getLogger("penstock.workers")
 
 MakePool = Callable[[Emit], WorkerPool | None]
-
-
-class Watch(Protocol):
-    """Judges from the durations of tasks whether a stage should move; see ``GilWatch``."""
-
-    @property
-    def is_held_back(self) -> bool: ...
-
-    def note_start(self, now: float) -> None: ...
-
-    def note_end(self, now: float, busy_s: float, wanted_cpu_s: float) -> None: ...
 
 
 class ThreadToProcessPool:
@@ -42,7 +30,7 @@ class ThreadToProcessPool:
         make_threads: Callable[[Emit], WorkerPool],
         make_processes: MakePool,
         emit: Emit,
-        watch: Watch | None = None,
+        watch: GilWatch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._emit = emit

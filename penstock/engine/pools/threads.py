@@ -23,18 +23,6 @@ from penstock.protocols import Bundle, Emit, Handler, Interruptible, Report, Tas
 from penstock.types import unified
 
 
-class ThreadSlot(HandlerSlot):
-    """A slot that threads take in turn. The user of a slot holds ``lock``."""
-
-    def __init__(self, open_handler: OpenHandler, is_cancelled: Callable[[], bool], worker: int) -> None:
-        super().__init__(open_handler, is_cancelled, worker)
-        self.lock = threading.Lock()
-
-    def close(self) -> None:
-        with self.lock:
-            super().close()
-
-
 class Threads:
     """Threads that run callables, started when none is free. A hand-over is one queue operation.
 
@@ -116,9 +104,9 @@ class ThreadPool:
         self._threads = threads
         self._emit = emit
         self._cancelled = threading.Event()
-        self._free = [ThreadSlot(open_handler, self._cancelled.is_set, i) for i in reversed(range(capacity))]
+        self._free = [HandlerSlot(open_handler, self._cancelled.is_set, i) for i in reversed(range(capacity))]
         self._slots = tuple(self._free)
-        self._busy: dict[Task, ThreadSlot] = {}
+        self._busy: dict[Task, HandlerSlot] = {}
         self._finishing = threading.Lock()
 
     def submit(self, task: Task) -> None:
@@ -149,14 +137,14 @@ class ThreadPool:
             if isinstance(slot.handler, Interruptible):
                 slot.handler.interrupt(is_busy=slot.lock.locked())
 
-    def _advance(self, slot: ThreadSlot, task: Task) -> None:
+    def _advance(self, slot: HandlerSlot, task: Task) -> None:
         """Run the task to its next output."""
         with slot.lock:
             report = None if self._cancelled.is_set() else self._advanced(slot, task)
         if report is not None:  # after the lock: a worker whose task is done is not busy
             self._emit(report)
 
-    def _advanced(self, slot: ThreadSlot, task: Task) -> Report:
+    def _advanced(self, slot: HandlerSlot, task: Task) -> Report:
         started, cpu_started = time.perf_counter(), self._cpu_clock()
         try:
             batch, is_done = slot.next() if slot.is_resting else slot.start(input_of(task), task.first_row)
@@ -171,12 +159,12 @@ class ThreadPool:
             self._give_back(slot, task)
         return Report(task, output, is_done, busy_s, errors=errors, wanted_cpu_s=wanted_cpu_s)
 
-    def _give_back(self, slot: ThreadSlot, task: Task) -> None:
+    def _give_back(self, slot: HandlerSlot, task: Task) -> None:
         slot.end_task()
         del self._busy[task]
         self._free.append(slot)
 
-    def _finish(self, slot: ThreadSlot, unfinished: set[ThreadSlot]) -> None:
+    def _finish(self, slot: HandlerSlot, unfinished: set[HandlerSlot]) -> None:
         try:
             with slot.lock:
                 batch, _ = slot.finish()

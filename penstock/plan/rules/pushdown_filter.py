@@ -5,23 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.expr.nodes import Expr, columns_of, has_udf, unalias
-from penstock.plan.expression_cost import is_cheap, is_small
+from penstock.plan import nodes
+from penstock.plan.expression_cost import cannot_fail, is_cheap, is_small
 from penstock.plan.filters import to_arrow_filter
-from penstock.plan.nodes import Concat, Explode, Filter, IntoBatches, Plan, Project, Repartition, Scan, Unpivot
 from penstock.plan.substitution import all_of, conjuncts, definition, substitute
 
 
-def pushdown_filter(plan: Plan) -> Plan:
+def pushdown_filter(plan: nodes.Plan) -> nodes.Plan:
     """Move the parts of a filter that can move towards the scan, and into it.
 
     Filter(Project(x, [a as b]), b > 1)     ->  Project(Filter(x, a > 1), [a as b])
     Filter(Concat(x, y), p)                 ->  Concat(Filter(x, p), Filter(y, p))
     Filter(Explode(x, [l]), a > 1 & l > 2)  ->  Filter(Explode(Filter(x, a > 1), [l]), l > 2)
+    Filter(UdfProject(x, f(a) as b), c > 1 & b > 2)  ->  Filter(UdfProject(Filter(x, c > 1), f(a) as b), b > 2)
     Filter(Scan(s), a > 1)                  ->  Scan(s, predicate=a > 1)
 
     It stays above nodes that depend on the set of rows: Limit, Sample, MonotonicId and MapBatches.
     """
-    if not isinstance(plan, Filter) or has_udf(plan.predicate):
+    if not isinstance(plan, nodes.Filter) or has_udf(plan.predicate):
         return plan
     moved: list[Expr] = []
     left: list[Expr] = []
@@ -34,30 +35,35 @@ def pushdown_filter(plan: Plan) -> Plan:
     if not moved:
         return plan
     filtered = _filtered(plan.child, all_of(moved))
-    return Filter(filtered, all_of(left)) if left else filtered
+    return nodes.Filter(filtered, all_of(left)) if left else filtered
 
 
-def _below(node: Plan, part: Expr) -> Expr | None:
+def _below(node: nodes.Plan, part: Expr) -> Expr | None:
     """Return the predicate over the columns below ``node``, or None if it must stay above."""
     match node:
-        case Scan(source, limit=None) if source.can_filter:
+        case nodes.Scan(source, limit=None) if source.can_filter:
             return part if to_arrow_filter(part, source.schema()) is not None else None
-        case Project() if not node.has_udf:
+        case nodes.Project() if not node.has_udf:
             definitions = {name: definition(node, name) for name in columns_of(part)}
             known = {name: expr for name, expr in definitions.items() if expr is not None and is_cheap(expr)}
             return unalias(substitute(part, known)) if len(known) == len(definitions) and is_small(part) else None
-        case Explode(columns=columns):
+        case nodes.UdfProject(column=column):
+            # A filter on repeated columns commutes with a generator, except that a generator without output for a row
+            # hides the row from a filter that may fail.
+            can_move = column not in columns_of(part) and (node.is_row_preserving or cannot_fail(part))
+            return part if can_move else None
+        case nodes.Explode(columns=columns):
             return None if columns_of(part) & set(columns) else part
-        case Unpivot(ids=ids):
+        case nodes.Unpivot(ids=ids):
             return part if columns_of(part) <= set(ids) else None
-        case IntoBatches() | Repartition() | Concat():
+        case nodes.IntoBatches() | nodes.Repartition() | nodes.Concat():
             return part
         case _:
             return None
 
 
-def _filtered(node: Plan, predicate: Expr) -> Plan:
+def _filtered(node: nodes.Plan, predicate: Expr) -> nodes.Plan:
     """Return the node with only the rows of its input for which ``predicate`` is true."""
-    if isinstance(node, Scan):
+    if isinstance(node, nodes.Scan):
         return replace(node, predicate=all_of([node.predicate, predicate] if node.predicate else [predicate]))
-    return node.with_children(tuple(Filter(child, predicate) for child in node.children))
+    return node.with_children(tuple(nodes.Filter(child, predicate) for child in node.children))

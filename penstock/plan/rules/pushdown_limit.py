@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.plan.nodes import (
-    Concat,
-    Explode,
-    Filter,
-    IntoBatches,
-    Limit,
-    MonotonicId,
-    Plan,
-    Project,
-    Repartition,
-    Scan,
-    UdfProject,
-    Unpivot,
-)
+from penstock.plan import nodes
 
 
-def pushdown_limit(plan: Plan) -> Plan:
+def pushdown_limit(plan: nodes.Plan) -> nodes.Plan:
     """Move a limit below nodes that keep the number of rows, towards the scan and into it.
 
     Limit(Project(x), 5)             ->  Project(Limit(x, 5))
@@ -30,35 +17,39 @@ def pushdown_limit(plan: Plan) -> Plan:
     Limit(Scan(s), 5, offset=2)      ->  Limit(Scan(s, limit=7), 5, offset=2)
     """
     match plan:
-        case Limit(child, None, 0):
+        case nodes.Limit(child, None, 0):
             return child
-        case Limit(Limit(child, inner, skipped), num_rows, offset):
+        case nodes.Limit(nodes.Limit(child, inner, skipped), num_rows, offset):
             rest = None if inner is None else max(inner - offset, 0)
-            return Limit(child, _fewest(rest, num_rows), skipped + offset)
-        case Limit(Project() | UdfProject() | IntoBatches() | Repartition() as work, num_rows, offset) if (
-            work.is_row_preserving
-        ):
-            return work.with_child(Limit(work.child, num_rows, offset))
-        case Limit(MonotonicId() as work, num_rows, 0):
-            return work.with_child(Limit(work.child, num_rows))
-        case Limit(Scan() as scan, int(num_rows), 0):
+            return nodes.Limit(child, _fewest(rest, num_rows), skipped + offset)
+        case nodes.Limit(
+            nodes.Project() | nodes.UdfProject() | nodes.IntoBatches() | nodes.Repartition() as work, num_rows, offset
+        ) if work.is_row_preserving:
+            return work.with_child(nodes.Limit(work.child, num_rows, offset))
+        case nodes.Limit(nodes.MonotonicId() as work, num_rows, 0):
+            return work.with_child(nodes.Limit(work.child, num_rows))
+        case nodes.Limit(nodes.Scan() as scan, int(num_rows), 0):
             return replace(scan, limit=_fewest(scan.limit, num_rows))
         # Below, the limit stays and its inputs get one too.
-        case Limit(Scan() | Concat() | Explode() | Unpivot() | MonotonicId() as work, int(num_rows), offset):
+        case nodes.Limit(
+            nodes.Scan() | nodes.Concat() | nodes.Explode() | nodes.Unpivot() | nodes.MonotonicId() as work,
+            int(num_rows),
+            offset,
+        ):
             limited = _with_at_most(work, num_rows + offset)
             return plan if limited is work else plan.with_child(limited)
         case _:
             return plan
 
 
-def _with_at_most(node: Plan, num_rows: int) -> Plan:
+def _with_at_most(node: nodes.Plan, num_rows: int) -> nodes.Plan:
     """Limit each input of a node to the rows that ``num_rows`` rows of its output can need.
 
     An explode or unpivot gives at least one row for each input row.
     """
-    if isinstance(node, Scan):
+    if isinstance(node, nodes.Scan):
         return node if node.limit is not None and node.limit <= num_rows else replace(node, limit=num_rows)
-    children = tuple(c if _has_at_most(c, num_rows) else Limit(c, num_rows) for c in node.children)
+    children = tuple(c if _has_at_most(c, num_rows) else nodes.Limit(c, num_rows) for c in node.children)
     return (
         node
         if all(new is old for new, old in zip(children, node.children, strict=True))
@@ -66,16 +57,18 @@ def _with_at_most(node: Plan, num_rows: int) -> Plan:
     )
 
 
-def _has_at_most(plan: Plan, num_rows: int) -> bool:
+def _has_at_most(plan: nodes.Plan, num_rows: int) -> bool:
     """Return True if the plan is known to give at most ``num_rows`` rows."""
     match plan:
-        case Limit(child, limit):
+        case nodes.Limit(child, limit):
             return (limit is not None and limit <= num_rows) or _has_at_most(child, num_rows)
-        case Scan(limit=limit):
+        case nodes.Scan(limit=limit):
             return limit is not None and limit <= num_rows
-        case Filter(child):
+        case nodes.Filter(child):
             return _has_at_most(child, num_rows)
-        case Project() | UdfProject() | MonotonicId() | IntoBatches() | Repartition() if plan.is_row_preserving:
+        case nodes.Project() | nodes.UdfProject() | nodes.MonotonicId() | nodes.IntoBatches() | nodes.Repartition() if (
+            plan.is_row_preserving
+        ):
             return _has_at_most(plan.child, num_rows)
         case _:
             return False

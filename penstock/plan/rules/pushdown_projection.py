@@ -8,26 +8,12 @@ from dataclasses import replace
 import pyarrow.types as pt
 
 from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_of, walk
+from penstock.plan import nodes
 from penstock.plan.expression_cost import is_trivial
-from penstock.plan.nodes import (
-    Concat,
-    Explode,
-    Filter,
-    IntoBatches,
-    Limit,
-    MonotonicId,
-    Plan,
-    Project,
-    Repartition,
-    Sample,
-    Scan,
-    UdfProject,
-    Unpivot,
-)
 from penstock.types import Schema
 
 
-def pushdown_projection(plan: Plan) -> Plan:
+def pushdown_projection(plan: nodes.Plan) -> nodes.Plan:
     """Let the nodes below a select list read and compute only the columns of the list.
 
     Project(Filter(Scan(s), b > 1), [a])  ->  Project(Filter(Scan(s, columns=[a, b]), b > 1), [a])
@@ -36,52 +22,52 @@ def pushdown_projection(plan: Plan) -> Plan:
     The rule stops at MapBatches, whose function sees every column.
     """
     match plan:
-        case Project(child, exprs) if not any(isinstance(expr, Star) for expr in exprs):
+        case nodes.Project(child, exprs) if not any(isinstance(expr, Star) for expr in exprs):
             return plan.with_child(narrow(child, _columns_of_all(exprs)))
-        case UdfProject(child, call, column, keep) if keep is not None:
+        case nodes.UdfProject(child, call, column, keep) if keep is not None:
             return plan.with_child(narrow(child, (set(keep) - {column}) | columns_of(call)))
-        case Unpivot(child, ids, values):
+        case nodes.Unpivot(child, ids, values):
             return plan.with_child(narrow(child, {*ids, *values}))
         case _:
             return plan
 
 
-def narrow(plan: Plan, needed: Set[str]) -> Plan:
+def narrow(plan: nodes.Plan, needed: Set[str]) -> nodes.Plan:
     """Return a plan with at least the ``needed`` columns of this one, and few others.
 
     The row count stays, so one column is kept even if none is needed.
     """
     match plan:
-        case Scan():
+        case nodes.Scan():
             return _narrow_scan(plan, needed)
-        case Project():
+        case nodes.Project():
             return _narrow_project(plan, needed)
-        case UdfProject():
+        case nodes.UdfProject():
             return _narrow_udf(plan, needed)
-        case Concat():
+        case nodes.Concat():
             return _narrow_concat(plan, needed)
-        case Filter(child, predicate):
+        case nodes.Filter(child, predicate):
             return plan.with_child(narrow(child, needed | columns_of(predicate)))
-        case Explode(child, columns):
+        case nodes.Explode(child, columns):
             return plan.with_child(narrow(child, needed | set(columns)))
-        case MonotonicId(child, column):
+        case nodes.MonotonicId(child, column):
             return plan.with_child(narrow(child, needed - {column})) if column in needed else narrow(child, needed)
-        case Unpivot(ids=ids):
+        case nodes.Unpivot(ids=ids):
             kept = tuple(name for name in ids if name in needed)
             return plan if kept == ids else replace(plan, ids=kept)
-        case Limit(child) | Sample(child) | IntoBatches(child) | Repartition(child):
+        case nodes.Limit(child) | nodes.Sample(child) | nodes.IntoBatches(child) | nodes.Repartition(child):
             return plan.with_child(narrow(child, needed))
         case _:
             return plan
 
 
-def _narrow_scan(scan: Scan, needed: Set[str]) -> Plan:
+def _narrow_scan(scan: nodes.Scan, needed: Set[str]) -> nodes.Plan:
     assert scan.schema is not None
     columns = _wanted(scan.schema, needed)
     return scan if len(columns) == len(scan.schema) else replace(scan, columns=columns)
 
 
-def _narrow_project(project: Project, needed: Set[str]) -> Plan:
+def _narrow_project(project: nodes.Project, needed: Set[str]) -> nodes.Plan:
     exprs = tuple(expr for expr in project.exprs if _must_stay(expr) or expr.name in needed)
     if not exprs:
         exprs = (next(filter(is_trivial, project.exprs), project.exprs[0]),) if project.exprs else ()
@@ -96,7 +82,7 @@ def _must_stay(expr: Expr) -> bool:
     )
 
 
-def _narrow_udf(plan: UdfProject, needed: Set[str]) -> Plan:
+def _narrow_udf(plan: nodes.UdfProject, needed: Set[str]) -> nodes.Plan:
     others = needed - {plan.column}
     if plan.column not in needed and plan.is_row_preserving:
         return narrow(plan.child, needed)
@@ -108,20 +94,20 @@ def _narrow_udf(plan: UdfProject, needed: Set[str]) -> Plan:
     return pushdown_projection(narrowed)
 
 
-def _narrow_concat(plan: Concat, needed: Set[str]) -> Plan:
+def _narrow_concat(plan: nodes.Concat, needed: Set[str]) -> nodes.Plan:
     if plan.schema is None:
         return plan
     columns = _wanted(plan.schema, needed)
     if len(columns) == len(plan.schema):
         return plan
-    return Concat(tuple(_exactly(narrow(child, set(columns)), columns) for child in plan.inputs))
+    return nodes.Concat(tuple(_exactly(narrow(child, set(columns)), columns) for child in plan.inputs))
 
 
-def _exactly(plan: Plan, columns: tuple[str, ...]) -> Plan:
+def _exactly(plan: nodes.Plan, columns: tuple[str, ...]) -> nodes.Plan:
     """Return the plan with these columns in this order, on which the inputs of a concat must agree."""
     if plan.schema is not None and tuple(plan.schema.names) == columns:
         return plan
-    return Project(plan, tuple(ColumnRef(name) for name in columns))
+    return nodes.Project(plan, tuple(ColumnRef(name) for name in columns))
 
 
 def _wanted(schema: Schema, needed: Set[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.engine.pools.garbage_collection import RareCollections
+from penstock.engine.pools.asyncio import RareCollections
 
 
 @pytest.fixture(autouse=True)
