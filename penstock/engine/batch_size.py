@@ -1,7 +1,7 @@
 """Find the batch size of a function by measurement: a pure function of the durations noted.
 
 A call has a fixed cost, so larger batches give more rows per second, up to a knee. Beyond it they only take memory and
-hide progress, and some get slower again. The size grows while that pays, then stays. If its tasks are very short, it
+hide progress, and some get slower again. The size doubles while that pays, then stays. If its tasks are very short, it
 may have been measured while the machine was busy elsewhere, so it is measured again, less and less often.
 """
 
@@ -13,8 +13,6 @@ BYTE_COST_S = 1e-9  # the cost of a byte in other stages: a function cheaper tha
 LONG_S = 1.0
 MIN_GAIN = 0.05  # in rows per second, that a larger size must bring; proportionally more for batches above ``LONG_S``
 NUM_TRIES = 2  # sizes without a gain before the best one is taken: one may have been measured at a bad moment
-LARGE_NBYTES = 2**24  # above this size, or above half of ``LONG_S``, one try without a gain is enough
-CLEAR_LOSS = 0.1
 SHORT_S = 0.1
 FIRST_PATIENCE = 32  # tasks shorter than ``SHORT_S`` until a settled size is measured again; doubled each time
 MEMORY_SHARE = 0.25  # of the query's budget, for the inputs and outputs of all workers of the stage
@@ -36,15 +34,12 @@ class BatchSizeSearch:
         self._start(min(FIRST_ROWS, max_rows))
 
     def _start(self, num_rows: int) -> None:
-        """Search for the best size, from ``num_rows`` upwards."""
-        self.num_rows = self._first_rows = num_rows
+        """Search for the best size, from ``num_rows`` upwards, or downwards if its tasks take long."""
+        self.num_rows = num_rows
         self.is_settled = False
-        self._most_rows = self._max_rows  # less once a size was too large
         self._samples: list[float] = []  # rows per second of tasks of the present size
         self._rates: dict[int, float] = {}
-        self._best: int | None = None
         self._num_without_gain = 0
-        self._is_leaping = True
         self._num_short = 0  # short tasks since the size was settled
 
     def fit(self, memory_bytes: int, num_workers: int) -> None:
@@ -64,21 +59,18 @@ class BatchSizeSearch:
         self._nbytes_out_per_row = max(nbytes_out / num_rows, 0.9 * self._nbytes_out_per_row)
         if self._num_to_ignore:
             self._num_to_ignore -= 1
+        elif num_rows != self.num_rows:
             return
-        if num_rows != self.num_rows:
-            return
-        if self.is_settled:
+        elif self.is_settled:
             self._recheck(busy_s)
-            return
-        spent_s = busy_s + TASK_COST_S + BYTE_COST_S * (nbytes_in + nbytes_out)
-        self._samples.append(num_rows / spent_s)
-        is_slow = busy_s > 2 * LONG_S and self._best is None  # more samples would take too long
-        if is_slow or len(self._samples) == self._num_samples:
-            # The second best: the best may be luck, the others may have been disturbed.
-            rate = sorted(self._samples)[-2:][0]
-            self._samples.clear()
-            self._rates[num_rows] = rate
-            self._judge(rate, num_rows / rate, nbytes_in / num_rows)
+        else:
+            self._samples.append(num_rows / (busy_s + TASK_COST_S + BYTE_COST_S * (nbytes_in + nbytes_out)))
+            is_slow = busy_s > 2 * LONG_S and len(self._rates) < 2  # more samples would take too long
+            if is_slow or len(self._samples) == self._num_samples:
+                # The second best: the best may be luck, the others may have been disturbed.
+                self._rates[num_rows] = sorted(self._samples)[-2:][0]
+                self._samples.clear()
+                self._judge(nbytes_in / num_rows)
 
     def _recheck(self, busy_s: float) -> None:
         """Restart the search now and then while tasks are short: a size that is too small costs most then."""
@@ -87,63 +79,43 @@ class BatchSizeSearch:
             self._patience *= 2
             self._start(self.num_rows)
 
-    def _judge(self, rate: float, task_s: float, nbytes_per_row: float) -> None:
-        """Choose the next size, or settle, now that the present size is measured."""
-        if self._best is None and (self._rates.keys() - {self.num_rows} or task_s > 2 * LONG_S):
-            self._shrink(task_s, nbytes_per_row)
-            return
-        if self._best is None or rate >= self._rates[self._best] * (1 + _wanted_gain(task_s)):
-            if self._best is not None and rate / self._rates[self._best] < self.num_rows / self._best / 2:
-                self._is_leaping = False  # rows begin to cost time: the knee is near
-            self._best = self.num_rows
-            self._num_without_gain = 0
+    def _judge(self, nbytes_per_row: float) -> None:
+        """Choose the next size, or settle on the best, now that the present size is measured."""
+        size, best, top = self.num_rows, self._best_size(), max(self._rates)
+        if best == size == min(self._rates) and size > 1 and self._task_s(size) > 2 * LONG_S:
+            self.num_rows = size // 2
+        elif size < top and best < top:  # halving has shown that smaller is as good
+            self._settle(best)
         else:
-            self._num_without_gain += 1
-        self._grow(task_s, nbytes_per_row)
+            self._grow(best, top, nbytes_per_row)
 
-    def _grow(self, task_s: float, nbytes_per_row: float) -> None:
-        """Try a larger size, or settle on the best."""
-        assert self._best is not None
-        is_worse = self._rates[self.num_rows] < self._rates[self._best] * (1 - CLEAR_LOSS)
-        if is_worse and self.num_rows > 2 * self._best:  # leapt over the knee: continue from the best in small steps
-            self._most_rows, self._is_leaping = self.num_rows // 2, False
-            self.num_rows, self._num_without_gain, is_worse = self._best, 0, False
-            task_s = self._best / self._rates[self._best]
-        factor = _leap(task_s) if self._is_leaping else 2
-        nbytes_per_row = max(nbytes_per_row + self._nbytes_out_per_row, 1)
-        room = self._max_nbytes / nbytes_per_row
-        is_large = task_s > LONG_S / 2 or nbytes_per_row * self.num_rows > LARGE_NBYTES
-        larger = int(min(self.num_rows * factor, self._most_rows, room))
-        is_past_knee = is_worse or self._num_without_gain == (1 if is_large else NUM_TRIES)
-        is_last = larger <= 1.2 * self.num_rows or _wanted_gain(task_s * factor) >= 1
-        self.is_settled = is_past_knee or is_last
-        self.num_rows = self._best if self.is_settled else larger
-
-    def _shrink(self, task_s: float, nbytes_per_row: float) -> None:
-        """Halve a first size that takes long, while that costs little."""
-        larger = self.num_rows * 2
-        if larger in self._rates and task_s < larger / self._rates[larger] / 4:
-            self._start(self.num_rows)  # half the rows in a fraction of the time: the larger size was disturbed
-        elif larger in self._rates and self._gain(larger) >= _wanted_gain(larger / self._rates[larger]):
-            self._best = self.num_rows = larger
-            if larger == self._first_rows:
-                self._grow(larger / self._rates[larger], nbytes_per_row)
-            else:
-                self.is_settled = True
-        elif self.num_rows == 1 or task_s <= 2 * LONG_S:
-            self.is_settled = True
+    def _grow(self, best: int, top: int, nbytes_per_row: float) -> None:
+        """Try a size larger than ``top``, or settle on the best."""
+        self._num_without_gain = 0 if best == top else self._num_without_gain + 1
+        task_s = self._task_s(top)
+        room = self._max_nbytes / max(nbytes_per_row + self._nbytes_out_per_row, 1)
+        larger = int(min(top * (4 if task_s < 0.01 else 2), self._max_rows, room))  # short tasks are far from the knee
+        is_last = larger <= 1.2 * top or _wanted_gain(2 * task_s) >= 1
+        if is_last or self._num_without_gain == (1 if task_s > LONG_S / 2 else NUM_TRIES):
+            self._settle(best)
         else:
-            self.num_rows //= 2
+            self.num_rows = larger
 
-    def _gain(self, size: int) -> float:
-        return self._rates[size] / self._rates[size // 2] - 1
+    def _settle(self, num_rows: int) -> None:
+        self.num_rows, self.is_settled = num_rows, True
+
+    def _best_size(self) -> int:
+        """Return the smallest size that no larger one beats by the wanted gain."""
+        first, *others = sorted(self._rates)
+        for size in others:
+            if self._rates[size] >= self._rates[first] * (1 + _wanted_gain(self._task_s(size))):
+                first = size
+        return first
+
+    def _task_s(self, size: int) -> float:
+        return size / self._rates[size]
 
 
 def _wanted_gain(task_s: float) -> float:
     """Return the gain that a size must bring over a smaller one if its tasks take ``task_s``."""
     return MIN_GAIN * max(1.0, task_s / LONG_S)
-
-
-def _leap(task_s: float) -> int:
-    """Return the factor to the next size. Very short tasks are far from the knee."""
-    return 8 if task_s < 0.002 else 4 if task_s < 0.01 else 2

@@ -7,12 +7,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.lineage import Lineage
 from penstock.engine.resources import Cores, QueryResources, Results
-from penstock.engine.scheduling import pick_stage, task_share
+from penstock.engine.scheduling import task_share
 from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError
 from penstock.observe import events
@@ -22,19 +21,6 @@ from penstock.protocols import Bundle, Emit, Report, Subscriber
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
 
 NUM_RESULTS_HELD = 2  # by a reader: the one it works on, and that one in another format
-
-
-class Mailbox(Protocol):
-    """The reports that wait for the driver, each with the index of its stage, as in a ``SimpleQueue``.
-
-    A simulation lets time pass in ``get``.
-    """
-
-    def put(self, item: tuple[int, Report], /) -> None: ...
-
-    def get(self, *, timeout: float | None = None) -> tuple[int, Report]: ...
-
-    def get_nowait(self) -> tuple[int, Report]: ...
 
 
 class Executor:
@@ -55,14 +41,14 @@ class Executor:
         cancellation: Cancellation | None = None,
         num_results_held: int = NUM_RESULTS_HELD,
         clock: Callable[[], float] = time.monotonic,
-        mailbox: Mailbox | None = None,
+        mailbox: SimpleQueue[tuple[int, Report]] | None = None,
     ) -> None:
         self._specs = stages
         self._make_pool = make_pool
         self._subscribers = subscribers
         self._cancellation = cancellation
         self._clock = clock
-        self._mailbox: Mailbox = mailbox or SimpleQueue()
+        self._mailbox = mailbox or SimpleQueue[tuple[int, Report]]()  # reports, each with the index of its stage
         self._results = Results(num_results_held)
         self._resources = QueryResources(
             memory_bytes, task_share(memory_bytes, num_cores), Cores(num_cores), self._results, clock, lineage
@@ -99,8 +85,10 @@ class Executor:
         for state in self._stages:
             self._finish_if_exhausted(state)
         while True:
-            nbytes_held = sum(state.nbytes_held for state in self._stages) + self._results.nbytes
-            is_idle = not self._results and not any(state.is_working for state in self._stages)
+            nbytes_held, is_idle = self._results.nbytes, not self._results
+            for state in self._stages:
+                nbytes_held += state.nbytes_held
+                is_idle = is_idle and not state.is_working
             picked = pick_stage(self._stages, self._resources.memory_bytes - nbytes_held, is_idle)
             if picked is None:
                 return
@@ -224,3 +212,21 @@ class Executor:
     def _publish(self, event: events.Event) -> None:
         for subscriber in self._subscribers:
             subscriber.on_event(event)
+
+
+def pick_stage(stages: Sequence[StageState], free_bytes: int, is_idle: bool) -> StageState | None:
+    """Return the most downstream stage that may do more work.
+
+    Draining the end first frees memory soonest. A stage with nothing ahead of it always qualifies, so one oversized
+    bundle cannot stall the plan. When nothing runs at all, an incomplete batch leaves; without one, the query exceeds
+    its budget rather than stop.
+    """
+    for stage in reversed(stages):
+        is_ready = stage.has_capacity and stage.has_input and stage.is_wanted
+        if is_ready and (stage.nbytes_expected <= free_bytes or stage.nbytes_ahead == 0):
+            return stage
+    if is_idle:
+        able = [stage for stage in reversed(stages) if stage.has_capacity]
+        part = next((stage for stage in able if stage.has_part), None)
+        return part or next((stage for stage in able if stage.has_input), None)
+    return None

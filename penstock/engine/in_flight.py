@@ -20,20 +20,12 @@ class InFlight:
         self._running: dict[Task, int] = {}  # with the expected bytes of the next output
         self._resting: list[tuple[int, Task]] = []  # a heap, the oldest first
         self._numbers = itertools.count()
-        self.nbytes_in = 0  # inputs, with the copies that workers make of them
+        self.num_running = 0
+        self.nbytes = 0  # inputs, with the copies that workers make of them, outputs held back, and expected outputs
         self.nbytes_expected = 0  # next outputs of running tasks
-        self.nbytes_unreleased = 0  # outputs held back for the sake of order
 
     def __bool__(self) -> bool:
         return bool(self._submitted)
-
-    @property
-    def num_running(self) -> int:
-        return len(self._running)
-
-    @property
-    def nbytes(self) -> int:
-        return self.nbytes_in + self.nbytes_expected + self.nbytes_unreleased
 
     @property
     def resting(self) -> Task | None:
@@ -51,20 +43,25 @@ class InFlight:
             task = heapq.heappop(self._resting)[1]
         else:
             self._submitted[task] = next(self._numbers)
-            self.nbytes_in += task.nbytes * self._num_copies
+            self.nbytes += task.nbytes * self._num_copies
         self._running[task] = nbytes_expected
+        self.num_running += 1
+        self.nbytes += nbytes_expected
         self.nbytes_expected += nbytes_expected
         return task
 
     def stop(self, task: Task, output: Bundle | None, *, is_done: bool) -> Sequence[Bundle]:
         """Record that a task reported: it rests or is done. Return the outputs that may go on now."""
-        self.nbytes_expected -= self._running.pop(task)
+        nbytes_expected = self._running.pop(task)
+        self.num_running -= 1
+        self.nbytes -= nbytes_expected
+        self.nbytes_expected -= nbytes_expected
         if output is not None:
             task.outputs.append(output)
-            self.nbytes_unreleased += output.nbytes
+            self.nbytes += output.nbytes
         if is_done:
             task.is_done = True
-            self.nbytes_in -= task.nbytes * self._num_copies
+            self.nbytes -= task.nbytes * self._num_copies
         else:
             heapq.heappush(self._resting, (self._submitted[task], task))
         return self._release(self._submitted if self._is_ordered else (task,))
@@ -73,7 +70,7 @@ class InFlight:
         self._submitted.clear()
         self._running.clear()
         self._resting.clear()
-        self.nbytes_in = self.nbytes_expected = self.nbytes_unreleased = 0
+        self.num_running = self.nbytes = self.nbytes_expected = 0
 
     def _release(self, tasks: Iterable[Task]) -> Sequence[Bundle]:
         """Return the outputs of the first of ``tasks``, and those of the next once it is done."""
@@ -87,5 +84,5 @@ class InFlight:
             gone.append(task)
         for task in gone:
             del self._submitted[task]
-        self.nbytes_unreleased -= sum(bundle.nbytes for bundle in released)
+        self.nbytes -= sum(bundle.nbytes for bundle in released)
         return released

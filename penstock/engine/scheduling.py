@@ -2,60 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from penstock.plan.stages import AtMost
-
-
-class Candidate(Protocol):
-    """A stage as the scheduler sees it."""
-
-    @property
-    def has_input(self) -> bool:
-        """A task waits, or a resting task can continue."""
-
-    @property
-    def has_part(self) -> bool:
-        """Rows wait, but fewer than a task should have."""
-
-    @property
-    def has_capacity(self) -> bool:
-        """A worker is free."""
-
-    @property
-    def is_wanted(self) -> bool:
-        """The queue of the next stage is short."""
-
-    @property
-    def nbytes_ahead(self) -> int:
-        """Bytes between this stage and the end: its own outputs and all that later stages hold."""
-
-    @property
-    def nbytes_expected(self) -> int:
-        """Expected size of the next output."""
-
-
-CandidateT = TypeVar("CandidateT", bound=Candidate)
-
-
-def pick_stage(stages: Sequence[CandidateT], free_bytes: int, is_idle: bool) -> CandidateT | None:
-    """Return the most downstream stage that may do more work.
-
-    Draining the end first frees memory soonest. A stage with nothing ahead of it always qualifies, so one oversized
-    bundle cannot stall the plan. When nothing runs at all, an incomplete batch leaves; without one, the query exceeds
-    its budget rather than stop.
-    """
-    for stage in reversed(stages):
-        is_ready = stage.has_input and stage.has_capacity and stage.is_wanted
-        if is_ready and (stage.nbytes_expected <= free_bytes or stage.nbytes_ahead == 0):
-            return stage
-    if is_idle:
-        able = [stage for stage in reversed(stages) if stage.has_capacity]
-        part = next((stage for stage in able if stage.has_part), None)
-        return part or next((stage for stage in able if stage.has_input), None)
-    return None
 
 
 def is_queue_short(num_tasks: int, num_takers: int, num_feeders: int) -> bool:
@@ -87,15 +36,6 @@ TASKS_PER_CORE = 8
 LEAST_INPUT_NBYTES = 2**20  # cutting a task smaller costs more than it saves
 
 
-def expected_output(nbytes_in: int, total_in: int, total_out: int, first_growth: int = FIRST_GROWTH) -> int:
-    """Estimate the output of ``nbytes_in`` from the totals of the stage so far.
-
-    Before the first output the estimate is pessimistic. With much memory that makes no difference; with little, one
-    task runs alone and shows what the others need.
-    """
-    return -(-nbytes_in * total_out // total_in) if total_in else nbytes_in * first_growth
-
-
 def task_share(memory_bytes: int, num_cores: int) -> int:
     """Return how large the input or output of a task may be, so that tasks on all cores and their queues fit.
 
@@ -103,16 +43,6 @@ def task_share(memory_bytes: int, num_cores: int) -> int:
     125000000
     """
     return memory_bytes // (TASKS_PER_CORE * max(num_cores, 1))
-
-
-def most_input(share: int, total_in: int, total_out: int) -> int:
-    """Return the largest input of a task such that neither the input nor the output exceeds ``share``.
-
-    >>> most_input(10**9, total_in=0, total_out=0), most_input(10**9, 10, 40), most_input(10**9, 40, 10)
-    (20000000, 250000000, 1000000000)
-    """
-    wanted = share * total_in // max(total_in, total_out) if total_in else share // FIRST_GROWTH
-    return max(wanted, LEAST_INPUT_NBYTES)
 
 
 class GrowthEstimate:
@@ -133,13 +63,31 @@ class GrowthEstimate:
             self._total_in += nbytes_in
 
     def output_of(self, nbytes_in: int) -> int:
-        return expected_output(nbytes_in, self._total_in, self._total_out, self._first_growth)
+        """Estimate the output of ``nbytes_in`` from the totals of the stage so far.
+
+        Before the first output the estimate is pessimistic. With much memory that makes no difference; with little, one
+        task runs alone and shows what the others need.
+        """
+        if not self._total_in:
+            return nbytes_in * self._first_growth
+        return -(-nbytes_in * self._total_out // self._total_in)
 
     def output_of_read(self) -> int:
         return self._total_out // self._num_outputs if self._num_outputs else FIRST_READ_NBYTES
 
     def most_input(self, share: int) -> int:
-        return most_input(share, self._total_in, self._total_out)
+        """Return the largest input of a task such that neither the input nor the output exceeds ``share``.
+
+        >>> growth = GrowthEstimate()
+        >>> growth.most_input(10**9)
+        20000000
+        >>> growth.add_output(10, 40)
+        >>> growth.most_input(10**9)
+        250000000
+        """
+        if not self._total_in:
+            return max(share // FIRST_GROWTH, LEAST_INPUT_NBYTES)
+        return max(share * self._total_in // max(self._total_in, self._total_out), LEAST_INPUT_NBYTES)
 
 
 PACED_TASK_S = 0.1

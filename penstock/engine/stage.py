@@ -81,26 +81,30 @@ class StageState:
         for upstream in self.inputs:
             upstream.start_after(earlier)
 
-    # --- the scheduler's view: implements ``Candidate`` ---
+    # --- the view of ``pick_stage`` ---
 
     @property
     def has_input(self) -> bool:
-        if self._is_stopped:
+        """A task waits, or a resting task can continue."""
+        if self.is_done or self.is_finishing or self._must_wait:
             return False
         return self._in_flight.resting is not None or self._has_new_input
 
     @property
     def has_part(self) -> bool:
-        return self.inbox.has_part and not self._is_stopped
+        """Rows wait, but fewer than a task should have."""
+        return self.inbox.has_part and not (self.is_done or self.is_finishing or self._must_wait)
 
     @property
     def has_capacity(self) -> bool:
+        """A worker is free."""
         if self._cores is not None and self._cores.num_free < 1:
             return False
         return self._in_flight.resting is not None or self._in_flight.num_running < self._capacity
 
     @property
     def is_wanted(self) -> bool:
+        """The queue of the next stage is short."""
         taker = self.downstream
         while taker is not None and taker._pool is None:
             taker = taker.downstream
@@ -108,11 +112,13 @@ class StageState:
 
     @property
     def nbytes_ahead(self) -> int:
+        """Bytes between this stage and the end: its own outputs and all that later stages hold."""
         own = 0 if self._in_flight.is_head_resting else self._in_flight.nbytes
         return own + self._nbytes_downstream
 
     @property
     def nbytes_expected(self) -> int:
+        """Expected size of the next output, with the copies of its input."""
         num_copies = self._footprint.num_inputs
         if not num_copies or self._in_flight.resting is not None or self._reads is not None:
             return self._next_output_nbytes
@@ -142,9 +148,9 @@ class StageState:
     @property
     def is_exhausted(self) -> bool:
         """No task is in flight and none can come."""
-        if self._in_flight or self._has_new_input or self._must_wait:
+        if self._in_flight or self._must_wait or (self._reads is None and self._num_open_inputs):
             return False
-        return self._reads is not None or self._num_open_inputs == 0
+        return not self._has_new_input
 
     @property
     def due_at_s(self) -> float | None:
@@ -229,10 +235,6 @@ class StageState:
         task = Task(bundles, self.num_rows_taken, nbytes, num_rows)
         self.num_rows_taken += num_rows
         return task
-
-    @property
-    def _is_stopped(self) -> bool:
-        return self.is_done or self.is_finishing or self._must_wait
 
     @property
     def _must_wait(self) -> bool:

@@ -105,7 +105,7 @@ def test_cheap_functions_get_many_rows_soon() -> None:
     while search.num_rows < 2**15:
         search.note(search.num_rows, 2e-9 * search.num_rows, 0, 0)
         num_tasks += 1
-    assert num_tasks < 25
+    assert num_tasks < 30
 
 
 def test_rows_without_a_fixed_cost_do_not_grow_into_long_batches() -> None:

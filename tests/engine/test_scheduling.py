@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
+from penstock.engine.executor import pick_stage
 from penstock.engine.scheduling import (
     FIRST_GROWTH,
     LEAST_INPUT_NBYTES,
     MAX_PACED_ROWS,
     PACED_TASK_S,
-    expected_output,
+    GrowthEstimate,
     is_queue_short,
-    most_input,
     paced_rows,
-    pick_stage,
     task_share,
 )
 
@@ -92,6 +91,13 @@ def test_is_queue_short(num_tasks: int, num_takers: int, num_feeders: int, is_sh
     assert is_queue_short(num_tasks, num_takers, num_feeders) is is_short
 
 
+def estimate(total_in: int, total_out: int) -> GrowthEstimate:
+    growth = GrowthEstimate()
+    if total_in:
+        growth.add_output(total_in, total_out)
+    return growth
+
+
 @pytest.mark.parametrize(
     ("nbytes_in", "total_in", "total_out", "expected"),
     [
@@ -106,7 +112,7 @@ def test_is_queue_short(num_tasks: int, num_takers: int, num_feeders: int, is_sh
     ],
 )
 def test_expected_output(nbytes_in: int, total_in: int, total_out: int, expected: int) -> None:
-    assert expected_output(nbytes_in, total_in, total_out) == expected
+    assert estimate(total_in, total_out).output_of(nbytes_in) == expected
 
 
 GB = 10**9
@@ -124,7 +130,7 @@ GB = 10**9
     ],
 )
 def test_most_input(share: int, total_in: int, total_out: int, most: int) -> None:
-    assert most_input(share, total_in, total_out) == most
+    assert estimate(total_in, total_out).most_input(share) == most
 
 
 @pytest.mark.parametrize("num_cores", [1, 4, 64])

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from penstock.engine.scheduling import Footprint, most_input, task_share
+from penstock.engine.scheduling import Footprint, GrowthEstimate, task_share
 from penstock.observe.events import Event, StageFinished
 from penstock.plan.stages import AtMost, Evenly, Exactly, Measured, Paced, Whole
 from tests.engine.simulation import Load, World
@@ -106,7 +106,7 @@ def test_rows_that_grow_fiftyfold_are_made_a_few_at_a_time(footprint: Footprint)
     world = World([16] * 50, [read, grow, slow], memory_bytes=memory_bytes, num_cores=num_cores)
     assert world.run() == list(range(800))
     share = task_share(memory_bytes, num_cores)
-    assert world.pools[1].largest_input <= max(10**6, most_input(share, 0, 0))
+    assert world.pools[1].largest_input <= max(10**6, GrowthEstimate().most_input(share))
     assert world.most_held <= 1.15 * memory_bytes
 
 
