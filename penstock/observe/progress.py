@@ -7,18 +7,18 @@ draw, and loads rich, after half a second, and has ended when ``on_event`` retur
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from penstock.config import get_config
 from penstock.errors import QueryCancelledError
 from penstock.observe.events import Event, QueryFinished, QueryStarted
-from penstock.observe.screens import Screen, is_notebook, open_screen
 from penstock.observe.stats import StageStats, Stats
 from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
@@ -30,6 +30,7 @@ INTERVAL_S = 0.15
 MAX_JOIN_S = 1.0  # a terminal that takes no output (Ctrl-S) must not hold up the query
 RATE_WINDOW = 64  # drawings, about ten seconds
 MAX_NAME_WIDTH = 40
+NOTEBOOK_WIDTH = 100
 
 Part = tuple[str, str]  # text and its style
 
@@ -240,3 +241,75 @@ def _is_watched(stream: TextIO) -> bool:
     except (AttributeError, ValueError):  # no standard error, as under pythonw, or a closed one
         return False
     return is_terminal or is_notebook()
+
+
+class Screen(Protocol):
+    """A place for one drawing. ``draw`` replaces the drawing, and ``close`` leaves one line.
+
+    ``lines`` returns the drawing for a width in cells.
+    """
+
+    def draw(self, lines: Callable[[int], Text]) -> None: ...
+
+    def close(self, summary: str) -> None: ...
+
+
+def open_screen(stream: TextIO) -> Screen:
+    """Return the screen that the user watches."""
+    return NotebookScreen() if is_notebook() else TerminalScreen(stream)
+
+
+class TerminalScreen:
+    """A terminal. Text that the program prints meanwhile appears above the drawing."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=stream, highlight=False)
+        # Rich writes captured output to its own stream, so only output to the same terminal may be captured.
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=stream is sys.stderr and sys.stdout.isatty(),
+            redirect_stderr=stream is sys.stderr,
+        )
+
+    def draw(self, lines: Callable[[int], Text]) -> None:
+        self._live.update(lines(self._console.width))
+        if self._live.is_started:
+            self._live.refresh()
+        else:
+            self._live.start(refresh=True)
+
+    def close(self, summary: str) -> None:
+        from rich.text import Text
+
+        self._live.stop()
+        if summary:
+            self._console.print(Text(summary), soft_wrap=True)
+
+
+class NotebookScreen:
+    """The output of a notebook's cell, without widgets."""
+
+    def __init__(self) -> None:
+        ipython = importlib.import_module("IPython.display")
+        self._handle: Any = ipython.display({"text/plain": ""}, raw=True, display_id=True)
+
+    def draw(self, lines: Callable[[int], Text]) -> None:
+        self._update(lines(NOTEBOOK_WIDTH).plain)
+
+    def close(self, summary: str) -> None:
+        self._update(summary)
+
+    def _update(self, text: str) -> None:
+        self._handle.update({"text/plain": text}, raw=True)
+
+
+def is_notebook() -> bool:
+    """Return True in a Jupyter kernel."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")

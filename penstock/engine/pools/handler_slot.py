@@ -24,7 +24,7 @@ class HandlerSlot:
         self._open_handler = open_handler
         self._errors: list[RowError] = []  # since they were last taken
         self._context = WorkerContext(is_cancelled, self._errors.append, worker)
-        self._outputs: Iterator[pa.RecordBatch] | None = None
+        self.outputs: Iterator[pa.RecordBatch] | None = None  # more outputs of the task, which rests meanwhile
         self.handler: Handler | None = None
         self.lock = threading.Lock()
 
@@ -35,30 +35,22 @@ class HandlerSlot:
 
     def start(self, item: Any, first_row: int) -> Output:
         """Start a task and return its first output."""
-        given = self.open().process(item, first_row)
+        given = (self.handler or self.open()).process(item, first_row)
         if isinstance(given, pa.RecordBatch):
             return given, True
-        self._outputs = given
+        self.outputs = given
         return self.next()
 
     def next(self) -> Output:
         """Return the next output of the task."""
-        assert self._outputs is not None
-        batch = next(self._outputs, None)
+        assert self.outputs is not None
+        batch = next(self.outputs, None)
         return batch, batch is None
 
     def finish(self) -> Output:
         """Return the first output that the handler still holds; ``next`` returns the others."""
-        self._outputs = iter(()) if self.handler is None else self.handler.finish()
+        self.outputs = iter(()) if self.handler is None else self.handler.finish()
         return self.next()
-
-    @property
-    def is_resting(self) -> bool:
-        """A task has more outputs."""
-        return self._outputs is not None
-
-    def end_task(self) -> None:
-        self._outputs = None
 
     def take_errors(self) -> tuple[RowError, ...]:
         """Return the failed rows since the last call."""
@@ -70,7 +62,7 @@ class HandlerSlot:
 
     def close(self) -> None:
         with self.lock:
-            handler, self.handler, self._outputs = self.handler, None, None
+            handler, self.handler, self.outputs = self.handler, None, None
             self._errors.clear()
             if handler is not None:
                 handler.close()

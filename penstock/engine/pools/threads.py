@@ -147,7 +147,7 @@ class ThreadPool:
     def _advanced(self, slot: HandlerSlot, task: Task) -> Report:
         started, cpu_started = time.perf_counter(), self._cpu_clock()
         try:
-            batch, is_done = slot.next() if slot.is_resting else slot.start(input_of(task), task.first_row)
+            batch, is_done = slot.start(input_of(task), task.first_row) if slot.outputs is None else slot.next()
             busy_s = time.perf_counter() - started
             output = None if batch is None else local_bundle(batch)
             wanted_cpu_s = self._cpu_clock() - cpu_started
@@ -160,7 +160,7 @@ class ThreadPool:
         return Report(task, output, is_done, busy_s, errors=errors, wanted_cpu_s=wanted_cpu_s)
 
     def _give_back(self, slot: HandlerSlot, task: Task) -> None:
-        slot.end_task()
+        slot.outputs = None
         del self._busy[task]
         self._free.append(slot)
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import Any, Literal
 
+MAX_LINE_CHARS = 1 << 16  # longer lines are passed on in parts
 MAX_JOIN_S = 1.0  # a child that outlives its worker may hold the pipes open
 
 _write_lock = threading.Lock()  # keeps the lines of several workers apart
@@ -38,7 +39,7 @@ class OutputForwarder:
 def _forward(pipe: Any, name: Literal["stdout", "stderr"]) -> None:
     # Lines keep their ends: progress bars end them with a carriage return.
     with io.TextIOWrapper(pipe, "utf-8", "replace", newline="") as lines:
-        for line in lines:
+        while line := lines.readline(MAX_LINE_CHARS):
             _write(getattr(sys, name), line)
 
 

@@ -165,6 +165,7 @@ def test_a_process_that_cannot_be_started_leaves_nothing(threads: Threads, monke
 
 def test_a_flood_of_output_does_not_block(workers: Workers, capfd: pytest.CaptureFixture[str]) -> None:
     assert workers.do("flood 3000000") is None
+    workers.pool.close()
     written = capfd.readouterr()
     assert (written.out.count("o"), written.err.count("e")) == (3_000_000, 3_000_000)
 
