@@ -85,16 +85,12 @@ def parse_number(text: str | None) -> float | None:
     return number if number is not None and math.isfinite(number) and number >= 0 else None
 
 
+@lru_cache(maxsize=64)  # the answers of one second carry the same dates
 def parse_moment(text: str | None) -> float | None:
     """Read an RFC 3339 time or an HTTP date, as seconds since 1970."""
-    return _moment(text.strip()) if text else None
-
-
-@lru_cache(maxsize=64)  # the answers of one second carry the same dates
-def _moment(text: str) -> float | None:
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
-            moment = read(text)
+            moment = read((text or "").strip())
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, TypeError, IndexError, OverflowError, OSError):
             continue
