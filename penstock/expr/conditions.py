@@ -147,13 +147,7 @@ kernel("not_null", lambda dtype: BOOL)(pc.is_valid)
 @kernel("coalesce", common_type)
 def _coalesce(*values: Value) -> Value:
     dtype = common_type(*dtypes_of(*values))
-    values = tuple(cast(value, dtype=dtype, is_strict=True) for value in values)
-    return _coalesce_storage(*values) if dtype.is_extension() else pc.coalesce(*values)
-
-
-@on_arrays
-def _coalesce_storage(*arrays: pa.Array) -> pa.Array:
-    return wrapped(pc.coalesce(*map(storage_of, arrays)), arrays[0].type)
+    return _choose(pc.coalesce, dtype, *(cast(value, dtype=dtype, is_strict=True) for value in values))
 
 
 def _if_else_type(condition: DataType, if_true: DataType, if_false: DataType) -> DataType:
@@ -165,13 +159,15 @@ def _if_else_type(condition: DataType, if_true: DataType, if_false: DataType) ->
 def _if_else(condition: Value, if_true: Value, if_false: Value) -> Value:
     dtype = common_type(*dtypes_of(if_true, if_false))
     is_true = pc.coalesce(pc.cast(condition, pa.bool_()), pa.scalar(False))
-    if_true, if_false = (cast(value, dtype=dtype, is_strict=True) for value in (if_true, if_false))
-    return (_if_else_storage if dtype.is_extension() else pc.if_else)(is_true, if_true, if_false)
+    choices = (cast(value, dtype=dtype, is_strict=True) for value in (if_true, if_false))
+    return _choose(pc.if_else, dtype, is_true, *choices)
 
 
-@on_arrays
-def _if_else_storage(is_true: pa.Array, if_true: pa.Array, if_false: pa.Array) -> pa.Array:
-    return wrapped(pc.if_else(is_true, storage_of(if_true), storage_of(if_false)), if_true.type)
+def _choose(compute: Callable[..., Any], dtype: DataType, *values: Value) -> Value:
+    """Compute a choice among values of ``dtype``; by their storage for extension types, which Arrow cannot choose."""
+    if not dtype.is_extension():
+        return compute(*values)
+    return on_arrays(lambda *arrays: wrapped(compute(*map(storage_of, arrays)), dtype.arrow))(*values)
 
 
 def _is_in_type(value: DataType, values: DataType) -> DataType:

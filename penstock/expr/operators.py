@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -119,19 +120,7 @@ def _integral_type(left: DataType, right: DataType) -> DataType:
     return FLOAT64 if dtype.is_decimal() else dtype
 
 
-@strict("floor_divide", _integral_type)
-@on_arrays
-def _floor_divide(left: pa.Array, right: pa.Array) -> pa.Array:
-    return _divide_exactly(left, right, np.floor_divide)
-
-
-@strict("modulo", _integral_type)
-@on_arrays
-def _modulo(left: pa.Array, right: pa.Array) -> pa.Array:
-    return _divide_exactly(left, right, np.mod)
-
-
-def _divide_exactly(left: pa.Array, right: pa.Array, compute: Callable[..., Any]) -> pa.Array:
+def _divide_exactly(compute: Callable[..., Any], left: pa.Array, right: pa.Array) -> pa.Array:
     """Divide as Python does; NumPy has the same signs, Arrow does not."""
     dtype = _integral_type(*dtypes_of(left, right))
     valid = validity(left, right)
@@ -146,6 +135,10 @@ def _divide_exactly(left: pa.Array, right: pa.Array, compute: Callable[..., Any]
         under = np.where(under == 0, np.ones_like(under), under)
     with np.errstate(all="ignore"):
         return masked(compute(over, under), valid, dtype.arrow)
+
+
+strict("floor_divide", _integral_type)(on_arrays(partial(_divide_exactly, np.floor_divide)))
+strict("modulo", _integral_type)(on_arrays(partial(_divide_exactly, np.mod)))
 
 
 def _divide_as_objects(over: Any, under: Any, valid: Any, compute: Callable[..., Any]) -> pa.Array:

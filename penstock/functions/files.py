@@ -192,15 +192,8 @@ def download(
     limit = None if max_bytes is None else parse_bytes(max_bytes)
     budget = max(get_config().memory_bytes // 8, 2**20)
     target = Target(Downloader, "fetch", (access_from(allow), _options(storage_options), limit, budget))
-    return transfer_call(
-        "download",
-        target,
-        DataType.binary(),
-        expr,
-        max_connections=max_connections,
-        on_error=on_error,
-        timeout_s=timeout,
-    )
+    limits: dict[str, Any] = {"max_connections": max_connections, "on_error": on_error, "timeout_s": timeout}
+    return transfer_call("download", target, DataType.binary(), expr, **limits)
 
 
 @method
@@ -226,16 +219,10 @@ def upload(
     from penstock.storage.transfer import Uploader
 
     folder = location if isinstance(location, str) else None
-    return transfer_call(
-        "upload",
-        Target(Uploader, "put", (configured_access(), folder, _options(storage_options))),
-        DataType.string(),
-        expr,
-        *([] if folder is not None else [location]),
-        max_connections=max_connections,
-        on_error=on_error,
-        timeout_s=timeout,
-    )
+    target = Target(Uploader, "put", (configured_access(), folder, _options(storage_options)))
+    paths = [location] if folder is None else []
+    limits: dict[str, Any] = {"max_connections": max_connections, "on_error": on_error, "timeout_s": timeout}
+    return transfer_call("upload", target, DataType.string(), expr, *paths, **limits)
 
 
 def _options(given: Mapping[str, Any] | None) -> StorageOptions | None:

@@ -130,20 +130,9 @@ def video_frames(
     require("av", "video", "video_frames")
     choice = video.FrameChoice(0.0, None, sample_interval_seconds, is_key_frame, width, height)
     dtype = DataType.list(DataType.struct(video.frame_fields(choice)))
-    return media_call(
-        "video_frames",
-        video.frames,
-        dtype,
-        file_expr,
-        on_error,
-        batch_size=1,
-        start_time=start_time,
-        end_time=end_time,
-        width=width,
-        height=height,
-        is_key_frame=is_key_frame,
-        sample_interval_seconds=sample_interval_seconds,
-    )
+    options: dict[str, Any] = {"start_time": start_time, "end_time": end_time, "width": width, "height": height}
+    options |= {"is_key_frame": is_key_frame, "sample_interval_seconds": sample_interval_seconds}
+    return media_call("video_frames", video.frames, dtype, file_expr, on_error, batch_size=1, **options)
 
 
 @method
@@ -164,19 +153,9 @@ def video_keyframes(
     [(48, 64, 3), (48, 64, 3), (48, 64, 3)]
     """
     require("av", "video", "video_keyframes")
-    choice = video.FrameChoice(width=width, height=height)
-    return media_call(
-        "video_keyframes",
-        video.key_frames,
-        DataType.list(choice.dtype),
-        file_expr,
-        on_error,
-        batch_size=1,
-        start_time=start_time,
-        end_time=end_time,
-        width=width,
-        height=height,
-    )
+    dtype = DataType.list(video.FrameChoice(width=width, height=height).dtype)
+    options: dict[str, Any] = {"start_time": start_time, "end_time": end_time, "width": width, "height": height}
+    return media_call("video_keyframes", video.key_frames, dtype, file_expr, on_error, batch_size=1, **options)
 
 
 # --- PDF --------------------------------------------------------------------------------------------------------------
@@ -208,16 +187,8 @@ def pdf_pages(
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
     """
     require("pypdfium2", "pdf", "pdf_pages")
-    return pages_call(
-        file_expr,
-        images=images,
-        dpi=dpi,
-        first=first,
-        last=last,
-        password=password,
-        on_error=on_error,
-        use_process=use_process,
-    )
+    options: dict[str, Any] = {"first": first, "last": last, "password": password, "use_process": use_process}
+    return pages_call(file_expr, images=images, dpi=dpi, on_error=on_error, **options)
 
 
 def pages_call(
