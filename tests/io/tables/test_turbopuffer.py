@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, WriteError
 from penstock.io.tables import turbopuffer
-from penstock.storage import retry
+from penstock.storage import http
 
 KEY = "tpuf-n0t-to-be-seen"
 
@@ -69,7 +69,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(http, "FIRST_DELAY_S", 0.001)
 
 
 def write(df: ps.DataFrame, server: Server, namespace: Any = "words", **options: Any) -> ps.DataFrame:
