@@ -41,8 +41,11 @@ A message says what is wrong, where, and what to do about it.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
 from collections.abc import Iterable
+from typing import Any
 
 
 class PenstockError(Exception):
@@ -166,6 +169,31 @@ class MissingExtraError(PenstockError, ImportError):
 
     def __init__(self, package: str, extra: str, feature: str) -> None:
         super().__init__(f'{feature} needs {package!r}, which is not installed. Run: pip install "penstock[{extra}]"')
+
+
+def load_extra(module: str, extra: str, feature: str) -> Any:
+    """Import a module of an optional package, or raise an error with the command that installs it.
+
+    >>> load_extra("no_such_package.part", "lance", "read_lance")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.MissingExtraError: read_lance needs 'no_such_package', which is not installed.
+    Run: pip install "penstock[lance]"
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as exc:
+        raise MissingExtraError(module.partition(".")[0], extra, feature) from exc
+
+
+def require_extra(module: str, extra: str, feature: str) -> None:
+    """Raise MissingExtraError unless a package is installed. Does not import it."""
+    try:
+        is_installed = importlib.util.find_spec(module) is not None
+    except ValueError:  # sys.modules has None for it
+        is_installed = False
+    if not is_installed:
+        raise MissingExtraError(module, extra, feature)
 
 
 class ProviderError(PenstockError):

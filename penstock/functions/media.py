@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, require_extra
 from penstock.expr.column import Expression, method
 from penstock.functions.calls import MediaOnError, media_call
 from penstock.media import audio, pdf, video
-from penstock.media.sources import require
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -34,7 +33,7 @@ def audio_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
     >>> ps.from_pydict({"a": [path]}).select(audio_metadata(ps.col("a"))).to_pydict()
     {'a': [{'sample_rate': 8000, 'channels': 1, 'frames': 8000, 'format': 'WAV', 'subtype': 'PCM_16'}]}
     """
-    require("soundfile", "audio", "audio_metadata")
+    require_extra("soundfile", "audio", "audio_metadata")
     return media_call("audio_metadata", audio.metadata, audio.METADATA, file_expr, on_error)
 
 
@@ -55,8 +54,8 @@ def decode_audio(
     >>> df.to_pydict()["a"][0]["amplitude"].shape
     (1, 16000)
     """
-    require("soundfile", "audio", "decode_audio")
-    require("soxr", "audio", "decode_audio")
+    require_extra("soundfile", "audio", "decode_audio")
+    require_extra("soxr", "audio", "decode_audio")
     if sample_rate is not None:
         check_whole("decode_audio", "sample_rate", sample_rate, 1)
     options: dict[str, Any] = {"sample_rate": sample_rate, "mono": mono}
@@ -76,8 +75,8 @@ def resample(
     >>> df.to_pydict()["a"][0].shape
     (16000,)
     """
-    require("soundfile", "audio", "resample")
-    require("soxr", "audio", "resample")
+    require_extra("soundfile", "audio", "resample")
+    require_extra("soxr", "audio", "resample")
     check_whole("resample", "sample_rate", sample_rate, 1)
     options: dict[str, Any] = {"sample_rate": sample_rate, "mono": mono}
     return media_call("resample", audio.resample, audio.SAMPLES, file_expr, on_error, SOUNDS_PER_TASK, **options)
@@ -98,7 +97,7 @@ def video_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
     >>> found["width"], found["height"], found["fps"], found["duration"], found["frame_count"]
     (64, 48, 10.0, 2.0, 20)
     """
-    require("av", "video", "video_metadata")
+    require_extra("av", "video", "video_metadata")
     return media_call("video_metadata", video.metadata, video.METADATA, file_expr, on_error)
 
 
@@ -127,7 +126,7 @@ def video_frames(
     >>> df.select(ps.col("v").unnest()).select("frame_time", "is_key_frame").to_pydict()
     {'frame_time': [0.0, 0.7, 1.4], 'is_key_frame': [True, False, False]}
     """
-    require("av", "video", "video_frames")
+    require_extra("av", "video", "video_frames")
     choice = video.FrameChoice(0.0, None, sample_interval_seconds, is_key_frame, width, height)
     dtype = DataType.list(DataType.struct(video.frame_fields(choice)))
     options: dict[str, Any] = {"start_time": start_time, "end_time": end_time, "width": width, "height": height}
@@ -152,7 +151,7 @@ def video_keyframes(
     >>> [image.shape for image in df.to_pydict()["v"]]
     [(48, 64, 3), (48, 64, 3), (48, 64, 3)]
     """
-    require("av", "video", "video_keyframes")
+    require_extra("av", "video", "video_keyframes")
     dtype = DataType.list(video.FrameChoice(width=width, height=height).dtype)
     options: dict[str, Any] = {"start_time": start_time, "end_time": end_time, "width": width, "height": height}
     return media_call("video_keyframes", video.key_frames, dtype, file_expr, on_error, batch_size=1, **options)
@@ -186,7 +185,7 @@ def pdf_pages(
     >>> df.select(ps.col("p").unnest()).to_pydict()
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
     """
-    require("pypdfium2", "pdf", "pdf_pages")
+    require_extra("pypdfium2", "pdf", "pdf_pages")
     options: dict[str, Any] = {"first": first, "last": last, "password": password, "use_process": use_process}
     return pages_call(file_expr, images=images, dpi=dpi, on_error=on_error, **options)
 

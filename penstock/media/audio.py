@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from penstock.errors import CorruptFileError, MissingExtraError, ReadError
-from penstock.media.ffmpeg import duration_s, first_stream, load_av, open_container
+from penstock.errors import CorruptFileError, MissingExtraError, ReadError, load_extra
+from penstock.media.ffmpeg import duration_s, first_stream, open_container
 from penstock.media.sources import (
     CONFIGURED_ACCESS,
     SourceAccess,
@@ -96,7 +96,7 @@ def open_sound(source: Any, access: SourceAccess, is_decoded: bool = True) -> It
 
     A truncated file is an error when it is decoded; its header can still be read.
     """
-    soundfile = _soundfile()
+    soundfile = load_extra("soundfile", "audio", "Decoding audio")
     name = describe_source(source)
     with open_source(source, access) as stream:
         if is_decoded:
@@ -154,14 +154,6 @@ def _has_length(stream: BinaryIO) -> bool:
     return b"Xing" in first_frame or b"Info" in first_frame
 
 
-def _soundfile() -> Any:
-    try:
-        import soundfile
-    except ImportError:
-        raise MissingExtraError("soundfile", "audio", "Decoding audio") from None
-    return soundfile
-
-
 class _NamelessStream:
     """A stream without a name, since libsndfile would take the ending ``.raw`` of a name as the format.
 
@@ -198,7 +190,7 @@ class _NamelessStream:
 @contextmanager
 def _open_with_ffmpeg(stream: BinaryIO, name: str, refusal: str) -> Iterator[Sound]:
     try:
-        load_av("Decoding M4A, AAC and the sound of videos")
+        load_extra("av", "video", "Decoding M4A, AAC and the sound of videos")
     except MissingExtraError as exc:
         raise CorruptFileError(f"libsndfile cannot read {name}: {refusal} {exc}") from exc
     stream.seek(0)
@@ -215,17 +207,14 @@ def _open_with_ffmpeg(stream: BinaryIO, name: str, refusal: str) -> Iterator[Sou
 
 
 def _decoded_frames(container: Any, track: Any) -> Iterator[NDArray]:
-    to_planes = load_av("Decoding audio").AudioResampler(format="fltp", rate=track.sample_rate)
+    to_planes = load_extra("av", "video", "Decoding audio").AudioResampler(format="fltp", rate=track.sample_rate)
     for frame in container.decode(track):
         for part in to_planes.resample(frame):
             yield part.to_ndarray().T
 
 
 def _resampled(blocks: Iterator[NDArray], from_rate: int, to_rate: int, channels: int) -> Iterator[NDArray]:
-    try:
-        import soxr
-    except ImportError:
-        raise MissingExtraError("soxr", "audio", "Resampling audio") from None
+    soxr = load_extra("soxr", "audio", "Resampling audio")
     stream = soxr.ResampleStream(from_rate, to_rate, channels, dtype="float32")
     for block in blocks:
         yield stream.resample_chunk(block)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from penstock.errors import CorruptFileError, MissingExtraError
+from penstock.errors import CorruptFileError, load_extra
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -19,19 +19,10 @@ MICROSECONDS = 1_000_000  # FFmpeg's unit for a whole container
 CLOSED = {"protocol_whitelist": "none"}
 
 
-def load_av(feature: str) -> Any:
-    """Return PyAV, or raise an error with the command that installs it."""
-    try:
-        import av
-    except ImportError:
-        raise MissingExtraError("av", "video", feature) from None
-    return av
-
-
 @contextmanager
 def open_container(stream: BinaryIO, name: str) -> Iterator[InputContainer]:
     """Open a container; errors of FFmpeg, also while it is read, become a CorruptFileError that names the file."""
-    av = load_av("Decoding video")
+    av = load_extra("av", "video", "Decoding video")
     try:
         with av.open(_AnonymousStream(stream), mode="r", options=CLOSED, buffer_size=BUFFER_NBYTES) as container:
             yield container

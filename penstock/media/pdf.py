@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import CorruptFileError, MissingExtraError, ReadError
+from penstock.errors import CorruptFileError, ReadError, load_extra
 from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, describe_source, read_source
 from penstock.types import DataType
 
@@ -75,10 +75,7 @@ def page_ranges(
 
 @contextmanager
 def _open_document(source: Any, name: str, password: str | None, access: SourceAccess) -> Iterator[Any]:
-    try:
-        import pypdfium2
-    except ImportError:
-        raise MissingExtraError("pypdfium2", "pdf", "Reading PDFs") from None
+    pypdfium2 = load_extra("pypdfium2", "pdf", "Reading PDFs")
     content = read_source(source, access)  # before the lock, as the store may be slow
     with _lock:
         try:

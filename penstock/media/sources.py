@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
-from penstock.errors import MissingExtraError, TypeMismatchError
+from penstock.errors import TypeMismatchError
 from penstock.io.files import DataFile
 from penstock.storage.access import Access
 from penstock.storage.file import File
@@ -79,9 +78,3 @@ def _as_file(source: Any) -> File:
     if isinstance(source, File | str | os.PathLike | bytes):
         return source if isinstance(source, File) else File(source)
     raise TypeMismatchError(f"expected a File, a path or bytes; got {type(source).__name__} {source!r:.80}")
-
-
-def require(package: str, extra: str, feature: str) -> None:
-    """Raise MissingExtraError unless a package is installed. Does not import it."""
-    if importlib.util.find_spec(package) is None:
-        raise MissingExtraError(package, extra, feature)

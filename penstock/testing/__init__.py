@@ -2,7 +2,7 @@
 
 model_server.py    the handle for tests                server_runner.py   its thread or process
 script.py          settings, as data or as text
-faults.py, fault_picker.py, latency.py, rate_limits.py
+faults.py, latency.py, rate_limits.py
 http_server.py, request_log.py
 service.py         request to reply                    answers.py, schema_samples.py   the text of an answer
 apis/              the wire format of each API

@@ -23,8 +23,16 @@ from penstock.testing.schema_samples import sample
 from penstock.testing.script import AnswerFunction
 
 
-def answer(request: ModelRequest, function: AnswerFunction | None, fault: Fault | None) -> ModelAnswer | Fault:
-    """Return the answer, or the fault that the user's function returned instead."""
+class FaultInsteadError(Exception):
+    """The user's function returned a fault instead of an answer."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault)
+        self.fault = fault
+
+
+def answer(request: ModelRequest, function: AnswerFunction | None, fault: Fault | None) -> ModelAnswer:
+    """Return the answer; raises FaultInsteadError."""
     match fault:
         case Refusal(text=text):
             return ModelAnswer("", "refusal", refusal=text)
@@ -37,7 +45,7 @@ def answer(request: ModelRequest, function: AnswerFunction | None, fault: Fault 
         is_last_round = isinstance(result, CallTools) and request.num_rounds >= result.rounds
         return answer(request, None, None if is_last_round else result)
     if isinstance(result, Fault):
-        return result
+        raise FaultInsteadError(result)
     text = as_text(result)
     if isinstance(fault, CutShort):
         return ModelAnswer(text[: int(len(text) * fault.keep)], "length")

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -81,15 +82,12 @@ class ServerThread:
     """A server with its event loop on a thread. Any thread may call the methods."""
 
     def __init__(self, script: Script, port: int) -> None:
-        self._is_ready = threading.Event()
-        self._error: BaseException | None = None
+        self._started: Future[ScriptedServer] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(script, port), name="penstock-model-server", daemon=True
         )
         self._thread.start()
-        self._is_ready.wait()
-        if self._error is not None:
-            raise self._error
+        self._server = self._started.result()
         self.port = self._server.port
 
     def command(self, verb: str, argument: Any = None) -> Any:
@@ -107,17 +105,16 @@ class ServerThread:
             with asyncio.Runner(loop_factory=fast_loop) as runner:
                 runner.run(self._serve(script, port))
         except OSError as error:
-            self._error = error
-            self._is_ready.set()
+            self._started.set_exception(error)
 
     async def _serve(self, script: Script, port: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._server = ScriptedServer(script, port)
-        await self._server.listen()
-        self._is_ready.set()
+        server = ScriptedServer(script, port)
+        await server.listen()
+        self._started.set_result(server)
         await self._stopping.wait()
-        self._server.die()
+        server.die()
 
 
 class ServerProcess:

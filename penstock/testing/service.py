@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from penstock.testing.answers import answer
+from penstock.testing.answers import FaultInsteadError, answer
 from penstock.testing.apis import embeddings, google
 from penstock.testing.apis.anthropic import Anthropic, Messages
 from penstock.testing.apis.batches import AnthropicBatch, BatchStore, OpenAIBatch
@@ -20,7 +20,6 @@ from penstock.testing.apis.files import OpenAIFiles, page
 from penstock.testing.apis.model_api import (
     Api,
     BadRequestError,
-    ModelAnswer,
     ModelRequest,
     UnknownUrlError,
     Vendor,
@@ -31,10 +30,10 @@ from penstock.testing.apis.model_api import (
     parse_json,
 )
 from penstock.testing.apis.openai import Chat, Completions, OpenAI, Responses
-from penstock.testing.fault_picker import FaultPicker
 from penstock.testing.faults import (
     MODEL_FAULTS,
     Fault,
+    FaultPicker,
     Hang,
     HttpError,
     Malformed,
@@ -68,7 +67,7 @@ MAX_ANSWERS = 128
 # Exceptions from reading JSON of an unexpected shape.
 SHAPE_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
-Action = Callable[[], "dict[str, Any] | bytes"]
+Action = Callable[[Fault | None], dict[str, Any] | bytes]
 
 
 class ModelService:
@@ -133,7 +132,7 @@ class ModelService:
     def _route(self, vendor: Vendor, path: str, request: HttpRequest) -> HttpReply:
         if request.method == "POST" and (path in PROMPT_APIS or path == "/embeddings" or vendor is GOOGLE):
             return self._post(vendor, path, parse_json(request.body))
-        return self._reply(vendor, path, "", lambda: self._resource(vendor, path, request))
+        return self._reply(vendor, path, "", lambda _: self._resource(vendor, path, request))
 
     def _resource(self, vendor: Vendor, path: str, request: HttpRequest) -> dict[str, Any] | bytes:
         """Answer a request for models, files or batches."""
@@ -159,7 +158,7 @@ class ModelService:
             raise UnknownUrlError(path)
         self._check_model(google.model_of(path) if vendor is GOOGLE else field(body, "model", str))
         text = orjson.dumps(body).decode() if self.script.faults else ""
-        return self._reply(vendor, path, text, lambda: embed(path, body, self.script))
+        return self._reply(vendor, path, text, lambda _: embed(path, body, self.script))
 
     def _prompt(self, vendor: Vendor, api: Api, path: str, body: dict[str, Any]) -> HttpReply:
         if body.get("stream"):
@@ -168,32 +167,29 @@ class ModelService:
         if not 1 <= request.num_answers <= MAX_ANSWERS:
             raise BadRequestError(f"Invalid number of answers: {request.num_answers}; 1 to {MAX_ANSWERS} are allowed.")
         self._check_model(request.model)
-        fault, delay_s = self._picker.pick(path, request.text, request) if self.script.faults else (None, 0.0)
-        answers = self._answers(request, fault if isinstance(fault, MODEL_FAULTS) else None)
-        if isinstance(answers, Fault):
-            fault = answers
-        if fault is not None and (failure := self._failure(vendor, fault)) is not None:
-            return replace(failure, delay_s=failure.delay_s + delay_s)
-        assert isinstance(answers, list)
-        if not self._limits.is_unlimited:
-            self._limits.charge_tokens(sum(count_tokens(each.text) for each in answers))
-        return self._success(vendor, api.write(request, answers), fault, delay_s)
 
-    def _answers(self, request: ModelRequest, fault: Fault | None) -> list[ModelAnswer] | Fault:
-        answers = []
-        for index in range(request.num_answers):
-            result = answer(replace(request, index=index) if index else request, self.script.answer, fault)
-            if isinstance(result, Fault):
-                return result
-            answers.append(result)
-        return answers
+        def write(fault: Fault | None) -> dict[str, Any]:
+            fault = fault if isinstance(fault, MODEL_FAULTS) else None
+            numbered = [replace(request, index=index) if index else request for index in range(request.num_answers)]
+            answers = [answer(one, self.script.answer, fault) for one in numbered]
+            if not self._limits.is_unlimited:
+                self._limits.charge_tokens(sum(count_tokens(each.text) for each in answers))
+            return api.write(request, answers)
 
-    def _reply(self, vendor: Vendor, path: str, text: str, action: Action) -> HttpReply:
-        """Answer a request that is not a prompt."""
-        fault, delay_s = self._picker.pick(path, text)
-        if fault is not None and (failure := self._failure(vendor, fault)) is not None:
-            return replace(failure, delay_s=failure.delay_s + delay_s)
-        return self._success(vendor, action(), fault, delay_s)
+        return self._reply(vendor, path, request.text, write, request)
+
+    def _reply(
+        self, vendor: Vendor, path: str, text: str, action: Action, request: ModelRequest | None = None
+    ) -> HttpReply:
+        """Answer with the result of ``action``, unless a fault prevents it."""
+        fault, delay_s = self._picker.pick(path, text, request) if self.script.faults else (None, 0.0)
+        failure = self._failure(vendor, fault)
+        if failure is None:
+            try:
+                return self._success(vendor, action(fault), fault, delay_s)
+            except FaultInsteadError as error:
+                failure = self._failure(vendor, error.fault) or _error_reply(vendor, 500, None)
+        return replace(failure, delay_s=failure.delay_s + delay_s)
 
     def _success(self, vendor: Vendor, body: dict[str, Any] | bytes, fault: Fault | None, delay_s: float) -> HttpReply:
         """Return an answer; a fault may break its transfer."""
@@ -209,7 +205,7 @@ class ModelService:
             reply.transfer = "truncated"
         return reply
 
-    def _failure(self, vendor: Vendor, fault: Fault) -> HttpReply | None:
+    def _failure(self, vendor: Vendor, fault: Fault | None) -> HttpReply | None:
         """Return the reply of a fault that prevents an answer, else None."""
         match fault:
             case HttpError(status=status, message=message, code=code, headers=headers):

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.ai.local import weights as local_weights
 from penstock.ai.provider import ModelTask
-from penstock.errors import InvalidArgumentError, RequestRefusedError
+from penstock.errors import InvalidArgumentError, RequestRefusedError, require_extra
 
 DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "npu")
 DTYPES = ("float32", "bfloat16", "float16", "auto")
@@ -30,7 +30,8 @@ class Checkpoint:
     @staticmethod
     def of(name: str, task: ModelTask) -> Checkpoint:
         """Return the checkpoint that a task names, with the task's options for loading it."""
-        local_weights.require_transformers(f"{task.function} with provider 'transformers'")
+        for package in ("torch", "transformers"):
+            require_extra(package, "transformers", f"{task.function} with provider 'transformers'")
         options = task.options
         if (dtype := options.get("dtype")) is not None and dtype not in DTYPES:
             raise InvalidArgumentError(f"{task.function}: dtype is one of {', '.join(DTYPES)}; got {dtype!r}")

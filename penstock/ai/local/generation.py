@@ -16,7 +16,7 @@ import numpy as np
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.local import chat
 from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.length_batches import batches_by_length, padded
+from penstock.ai.local.length_batches import batches_by_length
 from penstock.ai.local.local_model import OPTIONS, LocalModel
 from penstock.ai.provider import Prompter, Prompting
 from penstock.ai.remote.wires.wire import check_row_options
@@ -49,7 +49,8 @@ class Sampling:
         rest = tuple(
             sorted((name, _checked_number(name, given[name])) for name in given if name not in (*LIMITS, "stop"))
         )
-        return Sampling(_checked_limit(given), _checked_stop(given), rest)
+        limits = [_checked_number(name, given[name]) for name in LIMITS if name in given]
+        return Sampling(limits[0] if limits else MAX_OUTPUT_TOKENS, _checked_stop(given), rest)
 
     def changed(self, options: Mapping[str, Any] | None) -> Sampling:
         """Return these options with those of one request in their place."""
@@ -74,7 +75,6 @@ class GenerationRuntime:
         self.tokenizer: Any = loaded.tokenizer if takes_images else loaded
         self.model: Any = checkpoint.load("AutoModelForImageTextToText" if takes_images else "AutoModelForCausalLM")
         self.device = checkpoint.torch_device()
-        self.tokenizer.padding_side = "left"
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         settings = self.model.config.get_text_config().to_dict()
@@ -130,7 +130,11 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
                 answers[number] = exc
         for batch in self._batches(request, prompts, samplings):
             first = request[batch[0]]
-            inputs = self._image_inputs(first) if self._has_images(first) else self._padded([prompts[i] for i in batch])
+            if self._has_images(first):
+                inputs = self._image_inputs(first)
+            else:
+                tokens = {"input_ids": [prompts[number] for number in batch]}
+                inputs = dict(self.runtime.tokenizer.pad(tokens, padding_side="left", return_tensors="pt"))
             answers |= zip(batch, self._run(inputs, [request[i] for i in batch], samplings[batch[0]]), strict=True)
         return [answers[number] for number in range(len(request))]
 
@@ -167,13 +171,6 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
             for rows in batches_by_length(lengths, self.runtime.max_cached_tokens, max_rows):
                 yield [numbers[row] for row in rows]
 
-    def _padded(self, prompts: list[list[int]]) -> dict[str, Any]:
-        import torch
-
-        mask = padded([[1] * len(ids) for ids in prompts], 0, is_left=True)
-        ids = padded(prompts, self.runtime.tokenizer.pad_token_id or 0, is_left=True)
-        return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
-
     def _image_inputs(self, request: Request) -> dict[str, Any]:
         processor, images = self.runtime.processor, chat.images_of(request)
         text = chat.rendered(processor, chat.messages_of(request, takes_images=True))
@@ -196,15 +193,12 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
             out = model.generate(**moved, **options)[:, inputs["input_ids"].shape[1] :].cpu().tolist()
         num_inputs = inputs["attention_mask"].sum(1).tolist()
         per_request = len(out) // len(requests)
-        return [
-            [
-                self._generation(
-                    out[number * per_request + i % per_request], num_inputs[number], request, sampling.stop
-                )
-                for i in range(num_answers)
-            ]
-            for number, request in enumerate(requests)
-        ]
+        answers = []
+        for number, request in enumerate(requests):
+            own = out[number * per_request : (number + 1) * per_request]
+            found = [self._generation(tokens, num_inputs[number], request, sampling.stop) for tokens in own]
+            answers.append(found if len(found) == num_answers else found * num_answers)
+        return answers
 
     def _generation_options(self, num_answers: int, sampling: Sampling) -> dict[str, Any]:
         """Return the arguments of ``generate``; options that the user omits are the model's own."""
@@ -254,21 +248,13 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
         )
 
 
-def _checked_limit(options: Mapping[str, Any]) -> int:
-    given = [options[name] for name in LIMITS if options.get(name) is not None]
-    limit = given[0] if given else MAX_OUTPUT_TOKENS
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise InvalidArgumentError(f"prompt: max_output_tokens is a number of tokens; got {limit!r}")
-    return limit
-
-
 NUMBERS: dict[str, tuple[type, Callable[[Any], bool], str]] = {
     "temperature": (float, lambda value: 0 <= value < math.inf, "a number of 0 or more"),
     "top_p": (float, lambda value: 0 < value <= 1, "a number above 0 and up to 1"),
     "top_k": (int, lambda value: value >= 0, "a whole number of 0 or more"),
     "seed": (int, lambda value: 0 <= value < 2**63, "a whole number of 0 or more"),
     "repetition_penalty": (float, lambda value: 0 < value < math.inf, "a number above 0"),
-    "max_length": (int, lambda value: value >= 1, "a number of tokens, 1 or more"),
+    **dict.fromkeys((*LIMITS, "max_length"), (int, lambda value: value >= 1, "a number of tokens, 1 or more")),
 }
 
 

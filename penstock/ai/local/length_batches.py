@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,18 +25,3 @@ def batches_by_length(lengths: NDArray, max_tokens: int, max_rows: int | None = 
         batches.append(order[start:stop])
         start = stop
     return batches
-
-
-def padded(rows: Sequence[Sequence[int]], fill: int, *, is_left: bool = False) -> NDArray:
-    """Return rows of tokens as one array, padded to the longest.
-
-    >>> padded([[5, 6], [7]], fill=0, is_left=True)
-    array([[5, 6],
-           [0, 7]])
-    """
-    width = max(map(len, rows), default=0)
-    out = np.full((len(rows), width), fill, np.int64)
-    for number, row in enumerate(rows):
-        start = width - len(row) if is_left else 0
-        out[number, start : start + len(row)] = row
-    return out

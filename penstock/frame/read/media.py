@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.errors import require_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.files import read_file_format
@@ -48,9 +49,8 @@ def read_audio(
     """
     options = options_of(locals(), "path", "sample_rate", "mono")
     from penstock.media.formats import AudioFormat
-    from penstock.media.sources import require
 
-    require("soundfile", "audio", "read_audio")
+    require_extra("soundfile", "audio", "read_audio")
     if sample_rate is not None:
         check_whole("read_audio", "sample_rate", sample_rate, 1)
     return read_file_format(AudioFormat(sample_rate, mono), path, **options)
@@ -85,10 +85,9 @@ def read_video_frames(
     {'frame_index': [0, 5, 10, 15], 'frame_time': [0.0, 0.5, 1.0, 1.5]}
     """
     from penstock.media.formats import VideoFramesFormat
-    from penstock.media.sources import require
     from penstock.media.video import FrameChoice
 
-    require("av", "video", "read_video_frames")
+    require_extra("av", "video", "read_video_frames")
     choice = FrameChoice(start_time, end_time, sample_interval_seconds, is_key_frame, image_width, image_height)
     format = VideoFramesFormat(choice)
     return read_file_format(format, path, ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options)
@@ -115,11 +114,11 @@ def read_pdf(
     """
     from penstock.functions.media import page_ranges, pages_call
     from penstock.io.files import find_files
-    from penstock.media.sources import SourceAccess, require
+    from penstock.media.sources import SourceAccess
     from penstock.storage.access import ANYTHING
     from penstock.storage.options import StorageOptions
 
-    require("pypdfium2", "pdf", "read_pdf")
+    require_extra("pypdfium2", "pdf", "read_pdf")
     files = find_files(path, (".pdf",), storage_options)
     paths = pa.table({"path": arrow_array([file.url for file in files], pa.string())})
     df = from_table(paths, f"read_pdf({files[0]})", files)

@@ -8,18 +8,18 @@ from penstock.media.images.packages import pillow
 from penstock.types.arrays import NDArray
 
 TAG = 0x0112
-MAX_HEAD_NBYTES = 2**16  # of a JPEG, with its EXIF
+EXIF_STARTS_BEFORE = 1024  # EXIF is the first segment of a JPEG, or follows that of JFIF
+MAX_EXIF_NBYTES = 2**16
 
 
 def jpeg_orientation(data: memoryview) -> int:
-    """Return the orientation of a JPEG. Most have no EXIF, which takes a few microseconds to see."""
-    head = bytes(data[:MAX_HEAD_NBYTES])
-    start = head.find(b"Exif\0\0")
+    """Return the orientation of a JPEG."""
+    start = bytes(data[:EXIF_STARTS_BEFORE]).find(b"Exif\0\0")
     if start < 0:
         return 1
     exif = pillow().Exif()
     try:
-        exif.load(head[start:])
+        exif.load(bytes(data[start : start + MAX_EXIF_NBYTES]))
     except Exception:  # invalid EXIF does not make the image invalid
         return 1
     return orientation_in(exif)
