@@ -3,16 +3,16 @@
 model_server.py    the handle for tests                server_runner.py   its thread or process
 script.py          settings, as data or as text
 faults.py, latency.py, rate_limits.py
-http_server.py, request_log.py
-service.py         request to reply                    answers.py, schema_samples.py   the text of an answer
+http_server.py     connections, the log of requests    service.py         request to reply
+answers.py         the text of an answer
 apis/              the wire format of each API
 """
 
 from penstock.testing import faults
 from penstock.testing.apis.model_api import ModelRequest
+from penstock.testing.http_server import Counts, SeenRequest
 from penstock.testing.latency import Fixed, LogNormal, Uniform
 from penstock.testing.model_server import ModelServer
-from penstock.testing.request_log import Counts, SeenRequest
 from penstock.testing.script import BatchTiming, EmbeddingLimits, Limits, Script
 
 __all__ = [

@@ -21,9 +21,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         faults=tuple(parse_fault(text) for text in options.fault),
         limits=Limits(options.requests_per_second, options.tokens_per_minute, options.max_concurrency),
         api_key=options.api_key,
-        models=options.model or None,
-        seed=options.seed,
-        keep_requests=options.keep_requests,
     )
     server = ServerThread(script, options.port)
     sys.stdout.write(
@@ -51,9 +48,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens-per-minute", type=float)
     add("--max-concurrency", type=int)
     add("--api-key", help="answer 401 to requests with another key")
-    add("--model", action="append", help="answer 404 to requests for other models; may be repeated")
-    add("--seed", type=int, default=0)
-    add("--keep-requests", type=int, default=100_000)
     return parser
 
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.testing.faults import Fault
-from penstock.testing.http_server import HOST
+from penstock.testing.http_server import HOST, Counts, SeenRequest
 from penstock.testing.latency import Latency
-from penstock.testing.request_log import Counts, SeenRequest
 from penstock.testing.script import AnswerFunction, BatchTiming, EmbeddingLimits, Limits, Script
 from penstock.testing.server_runner import ServerProcess, ServerThread
 

@@ -17,8 +17,7 @@ import orjson
 
 from penstock.engine.pools.asyncio import fast_loop
 from penstock.errors import InvalidArgumentError
-from penstock.testing.http_server import HOST, HttpReply, HttpRequest, HttpServer
-from penstock.testing.request_log import RequestLog, SeenRequest
+from penstock.testing.http_server import HOST, HttpReply, HttpRequest, HttpServer, RequestLog, SeenRequest
 from penstock.testing.script import Script, change_script
 from penstock.testing.service import ModelService
 

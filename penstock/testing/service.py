@@ -15,8 +15,7 @@ import orjson
 from penstock.testing.answers import FaultInsteadError, answer
 from penstock.testing.apis import embeddings, google
 from penstock.testing.apis.anthropic import Anthropic, Messages
-from penstock.testing.apis.batches import AnthropicBatch, BatchStore, OpenAIBatch
-from penstock.testing.apis.files import OpenAIFiles, page
+from penstock.testing.apis.batches import AnthropicBatch, BatchStore, OpenAIBatch, OpenAIFiles, page
 from penstock.testing.apis.model_api import (
     Api,
     BadRequestError,

@@ -88,13 +88,10 @@ def test_a_tool_is_called_in_a_chat(server: ModelServer, client: openai.OpenAI) 
 
 def test_results_that_answer_no_call_are_refused(client: openai.OpenAI) -> None:
     asked, stray = {"role": "user", "content": "?"}, {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
-    with pytest.raises(openai.BadRequestError, match="must be a response to a preceding message"):
+    with pytest.raises(openai.BadRequestError, match="No tool call found for the result with call id call_1"):
         client.chat.completions.create(model="m", messages=[asked, {"role": "assistant", "content": ""}, stray])
-    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    with pytest.raises(openai.BadRequestError, match="did not have response messages: call_1"):
-        client.chat.completions.create(model="m", messages=[asked, {"role": "assistant", "tool_calls": [call]}, asked])
     output = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
-    with pytest.raises(openai.BadRequestError, match="No tool call found for function call output"):
+    with pytest.raises(openai.BadRequestError, match="No tool call found for the result"):
         client.responses.create(model="m", input=[asked, output])
 
 

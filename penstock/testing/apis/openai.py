@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.testing.apis.model_api import (
@@ -51,7 +52,10 @@ class Chat:
 
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         messages = field(body, "messages", list)
-        check_tool_messages(messages)
+        check_results(
+            [call["id"] for message in messages for call in message.get("tool_calls") or ()],
+            [message["tool_call_id"] for message in messages if message.get("role") == "tool"],
+        )
         asked, since = split_at_question(messages, _is_from_user)
         output = body.get("response_format") or {}
         functions = [tool["function"] for tool in body.get("tools") or ()]
@@ -128,7 +132,11 @@ class Responses:
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         given = field(body, "input", (str, list))
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        check_call_outputs(items, has_history="previous_response_id" in body or "conversation" in body)
+        if "previous_response_id" not in body and "conversation" not in body:  # else the call is on the server
+            check_results(
+                [item["call_id"] for item in items if item.get("type") == "function_call"],
+                [item["call_id"] for item in items if item.get("type") == "function_call_output"],
+            )
         asked, since = split_at_question(items, _is_from_user)
         results = tuple(as_text(item["output"]) for item in since if item.get("type") == "function_call_output")
         is_call = [item.get("type") == "function_call" for item in since]
@@ -199,34 +207,10 @@ def _is_from_user(message: dict[str, Any]) -> bool:
     return message.get("role") == "user"
 
 
-def check_tool_messages(messages: list[Any]) -> None:
-    """Refuse a tool result without a call before it, and a call without a result after it."""
-    pending: set[str] = set()
-    for index, message in enumerate(messages):
-        if message.get("role") == "tool":
-            if message.get("tool_call_id") not in pending:
-                raise BadRequestError(
-                    f"Invalid parameter: messages[{index}] with role 'tool' must be a response to a preceding message "
-                    "with 'tool_calls'."
-                )
-            pending.discard(message["tool_call_id"])
-            continue
-        if pending:
-            raise BadRequestError(
-                "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
-                f"'tool_call_id'. These did not have response messages: {', '.join(sorted(pending))}"
-            )
-        pending = {call["id"] for call in message.get("tool_calls") or ()}
-
-
-def check_call_outputs(items: list[Any], *, has_history: bool) -> None:
-    """Refuse a function output without a call before it, unless the call may be in the history on the server."""
-    called: set[str] = set()
-    for item in items:
-        if item.get("type") == "function_call":
-            called.add(item["call_id"])
-        elif item.get("type") == "function_call_output" and item["call_id"] not in called and not has_history:
-            raise BadRequestError(f"No tool call found for function call output with call_id {item['call_id']}.")
+def check_results(calls: Iterable[str], results: Iterable[str]) -> None:
+    """Refuse the result of a tool without a call."""
+    if stray := set(results) - set(calls):
+        raise BadRequestError(f"No tool call found for the result with call id {min(stray)}.")
 
 
 def required_output(
