@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import load_extra
 from penstock.io.batches import rows_per_batch
 from penstock.io.selection import Selection, until_limit
-from penstock.io.tables.libraries import load_extra, store_errors
+from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
 from penstock.storage.options import library_options, secrets_of
 from penstock.types import Schema

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, did_you_mean
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, did_you_mean, load_extra
 from penstock.io.batches import rows_per_batch
 from penstock.io.commit.output import new_run_id
 from penstock.io.file_format import FileFormat
@@ -25,7 +25,7 @@ from penstock.io.formats.parquet import ParquetFormat, parquet_sink
 from penstock.io.formats.text import TextFormat
 from penstock.io.formats.webdataset import webdataset_format
 from penstock.io.selection import Selection
-from penstock.io.tables.libraries import load_extra, store_errors
+from penstock.io.tables.libraries import store_errors
 from penstock.io.writer import FileSink, FileWriter
 from penstock.protocols import ReadRequest
 from penstock.types import Schema

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, load_extra
 from penstock.io.selection import Selection, until_limit
-from penstock.io.tables.libraries import load_extra, store_errors
+from penstock.io.tables.libraries import store_errors
 from penstock.protocols import Condition, ReadRequest
 from penstock.types import Schema
 

@@ -11,13 +11,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, WriteError
+from penstock.errors import (
+    InvalidArgumentError,
+    OutputExistsError,
+    PathNotFoundError,
+    ReadError,
+    WriteError,
+    load_extra,
+)
 from penstock.io.batches import BATCH_NBYTES, BATCH_ROWS
 from penstock.io.commit.output import new_run_id
 from penstock.io.conform import conform_rows
 from penstock.io.modes import check_mode
 from penstock.io.selection import Selection, until_limit
-from penstock.io.tables.libraries import load_extra, store_errors
+from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
 from penstock.storage.options import library_options, secrets_of
 from penstock.types import Schema

@@ -1,31 +1,14 @@
-"""Load the optional libraries of tables, and translate their errors."""
+"""Translate the errors of the libraries of tables."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import MissingExtraError, PathNotFoundError, PenstockError, ReadError, WriteError
+from penstock.errors import PathNotFoundError, PenstockError, ReadError, WriteError
 from penstock.storage.options import scrubbed
-
-
-def load_extra(module: str, extra: str, feature: str) -> Any:
-    """Import a module of an optional package, or say how to install it.
-
-    >>> load_extra("no_such_package.part", "lance", "read_lance")
-    Traceback (most recent call last):
-    ...
-    penstock.errors.MissingExtraError: read_lance needs 'no_such_package', which is not installed.
-    Run: pip install "penstock[lance]"
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as exc:
-        raise MissingExtraError(module.partition(".")[0], extra, feature) from exc
 
 
 @contextmanager

@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, load_extra
 from penstock.io.files import UNKNOWN
 from penstock.io.selection import Selection
-from penstock.io.tables.libraries import load_extra
 from penstock.protocols import ReadRequest
 from penstock.types import Schema
 

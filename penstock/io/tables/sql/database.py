@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, WriteError
-from penstock.io.tables.libraries import load_extra
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, WriteError, load_extra
 from penstock.io.tables.sql.adbc import AdbcSession
 from penstock.io.tables.sql.alchemy import AlchemySession
 from penstock.io.tables.sql.session import Session
