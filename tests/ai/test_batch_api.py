@@ -135,18 +135,11 @@ def test_requests_that_fail_for_good_are_errors_of_their_rows(server: ModelServe
         ask(QUESTIONS, provider=provider)
 
 
-def test_a_file_that_is_refused_for_one_line(server: ModelServer) -> None:
-    """The server names the first line: that row fails, the others are submitted again."""
-    server.change(faults=[faults.BatchFails("Broken.", at=1)])
-    answers = ask(QUESTIONS, on_error="null")
-    assert answers.count(None) == 1
-    assert [len(batch) for batch in batches(server)] == [30, 29]
-
-
-def test_a_batch_that_is_refused(server: ModelServer) -> None:
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_batch_that_is_refused(server: ModelServer, provider: str) -> None:
     server.change(faults=[faults.BatchFails("Broken.")])
     with pytest.raises((ProviderError, UdfError), match=r"Broken"):
-        ask(QUESTIONS, provider="anthropic")
+        ask(QUESTIONS, provider=provider)
     assert len(batches(server)) == 1
 
 

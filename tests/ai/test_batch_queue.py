@@ -17,7 +17,7 @@ from penstock.ai.remote.batch import anthropic, openai
 from penstock.ai.remote.batch.client import BatchClient
 from penstock.ai.remote.batch.queue import NBYTES_AROUND, BatchQueue, WaitingCall, num_fitting, quiet_s
 from penstock.ai.remote.batch.records import Attempts, BatchRecords
-from penstock.ai.remote.batch.service import BatchCapacity, BatchState, Intent
+from penstock.ai.remote.batch.service import BatchCapacity, Intent
 from penstock.ai.remote.batch.submission import SubmittedBatch, is_transient, next_poll_s
 from penstock.ai.remote.wires.wire import Endpoint
 from penstock.cache.ledger import open_ledger
@@ -111,9 +111,9 @@ def test_batches_become_smaller(loop: asyncio.AbstractEventLoop) -> None:
     assert [len(queue.take()), len(queue.take())] == [2, 2]
 
 
-@given(st.floats(0.01, 100), st.floats(0, 1e6), st.none() | st.floats(0, 1))
-def test_polls_are_neither_too_often_nor_too_seldom(interval_s: float, age_s: float, share: float | None) -> None:
-    assert interval_s <= next_poll_s(interval_s, age_s, share) <= 10 * interval_s
+@given(st.floats(0.01, 100), st.floats(0, 1e6))
+def test_polls_are_neither_too_often_nor_too_seldom(interval_s: float, age_s: float) -> None:
+    assert interval_s <= next_poll_s(interval_s, age_s) <= 10 * interval_s
 
 
 @given(st.floats(0.001, 1000), st.floats(0, 1e6))
@@ -144,12 +144,6 @@ def test_results_are_known_by_batch_and_call(loop: asyncio.AbstractEventLoop) ->
     assert all(len(each) <= 64 and each.replace("_", "").isalnum() for each in ids)
     assert SubmittedBatch().key_of(ids[0]) is None
     assert batch.key_of(f"{batch.token}_no") is None
-
-
-def test_lines_that_are_refused_are_those_of_their_calls(loop: asyncio.AbstractEventLoop) -> None:
-    batch = SubmittedBatch.of(calls_of(loop, [1, 1, 1]))
-    state = BatchState("b", True, lines={1: "bad", 7: "no such line"})
-    assert list(batch.refused(state)) == [batch.order[1]]
 
 
 def test_records(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class ApiClient:
             raw = await response.read()
             observer.failed()  # unless the body holds an answer
             body = self._body(raw)
-            return self._understood(body, read), tokens_used(body)
+            return self.understood(body, read), tokens_used(body)
 
         return await self._exchange("POST", url, data, take, tokens=call.tokens, observer=observer)
 
@@ -234,7 +234,7 @@ class ApiClient:
             raise self._refusal(status_meant(error), raw, {})
         return body
 
-    def _understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
+    def understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
         """Return what ``read`` makes of a body. Any exception it raises means an invalid answer."""
         try:
             return read(body)

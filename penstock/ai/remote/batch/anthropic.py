@@ -21,7 +21,6 @@ CAPACITY = BatchCapacity(max_requests=100_000, max_nbytes=250_000_000)
 PATH = "/v1/messages/batches"
 SKEW_S, LATE_S = 600.0, 3600.0
 """Maximum time by which a batch may seem older, by another clock, or newer than the intent to submit it."""
-MAX_PAGES = 20
 
 
 @dataclass(frozen=True)
@@ -41,20 +40,16 @@ class AnthropicBatchService:
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
         """Return the batches of that time with the same number of requests. Only the results hold the token."""
         found: list[str] = []
-        query = {"limit": "100"}
-        for _ in range(MAX_PAGES):
-            page = await client.json("GET", PATH, query=query)
-            batches = field_of(page, "data", list, "the list of batches")
-            for batch in batches:
-                batch_id = field_of(batch, "id", str, "a batch")
-                counts = field_or_none(batch, "request_counts")
-                num_requests = sum(count_of(counts, name) or 0 for name in counts or ())
-                if num_requests == intent.num_requests and batch_id not in known and _is_of(batch, intent.time):
-                    found.append(batch_id)
-            is_past = batches and (_created(batches[-1]) or intent.time) < intent.time - SKEW_S
-            if not batches or not page.get("has_more") or is_past:
+        async for batch in client.listed(PATH, "after_id"):
+            created = _created(batch)
+            if created is not None and created < intent.time - SKEW_S:
                 break
-            query = {"limit": "100", "after_id": field_of(batches[-1], "id", str, "a batch")}
+            batch_id = field_of(batch, "id", str, "a batch")
+            counts = field_or_none(batch, "request_counts")
+            num_requests = sum(count_of(counts, name) or 0 for name in counts or ())
+            is_of_that_time = created is not None and created <= intent.time + LATE_S
+            if is_of_that_time and num_requests == intent.num_requests and batch_id not in known:
+                found.append(batch_id)
         return found
 
     async def state(self, client: BatchClient, batch_id: str) -> BatchState:
@@ -92,11 +87,6 @@ def result_of(client: BatchClient, custom_id: str, result: Any) -> BatchResult:
     return BatchResult(
         custom_id, error=ProviderUnavailableError(f"{client.name}: the request has no answer ({kind or 'no result'})")
     )
-
-
-def _is_of(batch: Any, time: float) -> bool:
-    created = _created(batch)
-    return created is not None and time - SKEW_S <= created <= time + LATE_S
 
 
 def _created(batch: Any) -> float | None:

@@ -24,7 +24,6 @@ from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.memo import Memo
 from penstock.errors import (
     InvalidAnswerError,
-    PenstockError,
     ProviderError,
     ProviderUnavailableError,
     ProviderUnusableError,
@@ -288,13 +287,9 @@ class BatchCalls(Generic[Answer]):
         try:
             if result.error is not None:
                 raise result.error
-            answer = (self._read if call is None else call.read)(result.body)
+            answer = self._client.understood(result.body, self._read if call is None else call.read)
         except ProviderError as exc:
             batch.errors[key] = exc
-            return
-        except Exception as exc:
-            reason = str(exc) if isinstance(exc, PenstockError) else f"unknown format: {type(exc).__name__}: {exc}"
-            batch.errors[key] = InvalidAnswerError(f"{self._client.name}: {reason}")
             return
         if self._memo is not None:
             self._memo.put(key, answer)
@@ -309,14 +304,13 @@ class BatchCalls(Generic[Answer]):
         stored = self._memo.get([call.key for call in left]) if left and self._memo is not None else {}
         self._end_attempts(call for call in left if call.key not in stored)
         is_held = state is not None and state.is_too_much and self._is_held_back(batch)
-        errors = {**batch.refused(state), **batch.errors} if state is not None else {}
         for call in left:
             if call.key in stored:
                 call.answer(stored[call.key])
             elif is_held or not batch.is_named:
                 self._enqueue([call])
             else:
-                self._retry_or_fail(call, errors.get(call.key) or self._no_result(batch, state))
+                self._retry_or_fail(call, batch.errors.get(call.key) or self._no_result(batch, state))
 
     def _no_result(self, batch: SubmittedBatch, state: BatchState | None) -> ProviderError:
         """Return the error of a call that is not among the results."""
@@ -325,9 +319,7 @@ class BatchCalls(Generic[Answer]):
             return ProviderUnavailableError(f"{name} is not known to the provider any more")
         if state.problem is None or not batch.is_own:
             return ProviderUnavailableError(f"{name} ended without a result for this request")
-        if not state.lines:
-            return state.problem
-        return ProviderUnavailableError(f"{name} was refused for other requests: {state.problem}")
+        return state.problem
 
     def _retry_or_fail(self, call: WaitingCall, error: ProviderError) -> None:
         call.num_failures += 1

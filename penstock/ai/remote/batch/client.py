@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,10 +13,13 @@ import orjson
 from penstock.ai.remote.addresses import joined, shown
 from penstock.ai.remote.http import ApiClient, delay_before
 from penstock.ai.remote.refusals import error_for_status
+from penstock.ai.remote.wires.wire import field_of
 from penstock.errors import InvalidAnswerError, ProviderError
 
 if TYPE_CHECKING:
     import aiohttp
+
+MAX_PAGES = 20
 
 
 class BatchClient(ApiClient):
@@ -48,6 +51,18 @@ class BatchClient(ApiClient):
         url = self._url(path, query)
         body, _ = await self.retry(lambda: self._exchange(method, url, data, take, headers=headers), is_safe)
         return body
+
+    async def listed(self, path: str, after: str) -> AsyncIterator[Any]:
+        """Yield the batches in a list, newest first; ``after`` is the parameter for the last id of a page."""
+        query = {"limit": "100"}
+        for _ in range(MAX_PAGES):
+            page = await self.json("GET", path, query=query)
+            batches = field_of(page, "data", list, "the list of batches")
+            for batch in batches:
+                yield batch
+            if not batches or not page.get("has_more"):
+                return
+            query = {"limit": "100", after: field_of(batches[-1], "id", str, "a batch")}
 
     async def upload(self, path: str, fields: Mapping[str, str], name: str, content: bytes) -> dict[str, Any]:
         """Upload a file as multipart/form-data."""

@@ -23,8 +23,6 @@ ENDS = ("completed", "failed", "expired", "cancelled")
 TOO_MUCH = ("token_limit_exceeded", "rate_limit_exceeded", "too_many_batches")
 TOKEN = "penstock"  # name of the token in the metadata of a batch
 HOUR_S = 3600.0
-PAGE = "100"
-MAX_PAGES = 20
 
 
 @dataclass(frozen=True)
@@ -51,36 +49,25 @@ class OpenAIBatchService:
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
         """Look for the token in the list of batches, newest first."""
-        query = {"limit": PAGE}
-        for _ in range(MAX_PAGES):
-            page = await client.json("GET", "/batches", query=query)
-            batches = field_of(page, "data", list, "the list of batches")
-            for batch in batches:
-                if field_or_none(field_or_none(batch, "metadata"), TOKEN) == token:
-                    return [field_of(batch, "id", str, "a batch")]
-            is_past = batches and (count_of(batches[-1], "created_at") or intent.time) < intent.time - HOUR_S
-            if not batches or not page.get("has_more") or is_past:
+        async for batch in client.listed("/batches", "after"):
+            if field_or_none(field_or_none(batch, "metadata"), TOKEN) == token:
+                return [field_of(batch, "id", str, "a batch")]
+            if (count_of(batch, "created_at") or intent.time) < intent.time - HOUR_S:
                 break
-            query = {"limit": PAGE, "after": field_of(batches[-1], "id", str, "a batch")}
         return []
 
     async def state(self, client: BatchClient, batch_id: str) -> BatchState:
         batch = await client.json("GET", f"/batches/{batch_id}")
         status = field_of(batch, "status", str, "the batch")
-        counts = batch.get("request_counts")
-        total = count_of(counts, "total")
-        done = (count_of(counts, "completed") or 0) + (count_of(counts, "failed") or 0)
         files = (batch.get("output_file_id"), batch.get("error_file_id"))
         errors = field_or_none(batch.get("errors"), "data") or []
         return BatchState(
             batch_id,
             is_ended=status in ENDS,
-            share_done=done / total if total else None,
             files=tuple(each for each in files if isinstance(each, str)),
             input_file=batch.get("input_file_id"),
             problem=_problem(client, batch_id, errors) if status == "failed" else None,
             is_too_much=any(field_or_none(error, "code") in TOO_MUCH for error in errors),
-            lines=dict(_line_errors(errors)),
         )
 
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
@@ -134,9 +121,3 @@ def _problem(client: BatchClient, batch_id: str, errors: Sequence[Any]) -> Provi
     code = field_or_none(first, "code")
     error = client.error_of(429 if code in ("insufficient_quota", "billing_hard_limit_reached") else 400, first)
     return type(error)(f"{error}\n(batch {batch_id}, {code or 'failed'})")
-
-
-def _line_errors(errors: Sequence[Any]) -> list[tuple[int, str]]:
-    """Return the lines, from 0, that made the provider refuse a file, with their errors."""
-    found = [(count_of(error, "line"), str(field_or_none(error, "message"))) for error in errors]
-    return [(line - 1, message) for line, message in found if line is not None]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from penstock.ai.remote.batch.client import BatchClient
@@ -33,17 +33,14 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """The state of a batch. ``problem`` is the reason why the provider refused it; ``lines`` are the requests at
-    fault, from 0, if the provider names them."""
+    """The state of a batch. ``problem`` is the reason why the provider refused it."""
 
     id: str
     is_ended: bool
-    share_done: float | None = None
     files: tuple[str, ...] = ()  # with the results
     input_file: str | None = None
     problem: ProviderError | None = None
     is_too_much: bool = False  # the account has reached its limit: the provider may accept the batch later
-    lines: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,14 +74,6 @@ class SubmittedBatch:
         except ValueError:
             return None
 
-    def refused(self, state: BatchState) -> dict[bytes, ProviderError]:
-        """Return the errors of the calls that made the provider refuse the batch."""
-        return {
-            self.order[line]: RequestRefusedError(f"batch {state.id} was refused for this request: {message}")
-            for line, message in state.lines.items()
-            if line < len(self.order)
-        }
-
 
 async def ended_state(
     service: BatchService, client: BatchClient, batch: SubmittedBatch, batch_id: str, poll_interval_s: float
@@ -91,7 +83,6 @@ async def ended_state(
     num_not_found, last_heard = 0, time.monotonic()
     while True:
         await asyncio.sleep(wait_s)
-        share_done: float | None = None
         try:
             state = await service.state(client, batch_id)
         except RequestRefusedError as exc:
@@ -107,22 +98,17 @@ async def ended_state(
         else:
             if state.is_ended:
                 return state
-            num_not_found, last_heard, share_done = 0, time.monotonic(), state.share_done
-        wait_s = next_poll_s(poll_interval_s, time.monotonic() - batch.began, share_done)
+            num_not_found, last_heard = 0, time.monotonic()
+        wait_s = next_poll_s(poll_interval_s, time.monotonic() - batch.began)
 
 
-def next_poll_s(poll_interval_s: float, age_s: float, share_done: float | None) -> float:
-    """Return the time until the next poll: longer for older batches, shorter for batches that are nearly done.
+def next_poll_s(poll_interval_s: float, age_s: float) -> float:
+    """Return the time until the next poll: longer for older batches.
 
-    >>> [round(next_poll_s(30, age_s, None)) for age_s in (60, 1200, 36000)]
+    >>> [round(next_poll_s(30, age_s)) for age_s in (60, 1200, 36000)]
     [30, 120, 300]
-    >>> round(next_poll_s(30, 900, 0.9))  # 100 s are left at this pace
-    50
     """
-    wait_s = age_s * AGE_SHARE
-    if share_done:
-        wait_s = min(wait_s, age_s * (1 - share_done) / share_done / 2)
-    return min(max(wait_s, poll_interval_s), poll_interval_s * MAX_POLL_FACTOR)
+    return min(max(age_s * AGE_SHARE, poll_interval_s), poll_interval_s * MAX_POLL_FACTOR)
 
 
 def is_transient(error: ProviderError) -> bool:
