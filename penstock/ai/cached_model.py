@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic
 
 import numpy as np
-import orjson
 
-from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, Turn, UserTurn
+from penstock.ai.conversation import ModelTurn, Request, Text, Turn, UserTurn
 from penstock.ai.provider import AnyModel, Prompter
 from penstock.cache.keys import canonical, key_of, keys_between
 from penstock.cache.memo import Codec, Memo
@@ -100,51 +99,6 @@ def _content_of_turn(turn: Turn) -> Any:
             return {"results": [result.content for result in turn.results]}
 
 
-# --- codecs -----------------------------------------------------------------------------------------------------------
-
 VECTORS = Codec(
     lambda vector: np.ascontiguousarray(vector, np.float32).tobytes(), lambda raw: np.frombuffer(raw, np.float32)
 )
-
-
-def encode_generations(answers: Sequence[Generation] | Exception) -> bytes | None:
-    """Return answers as a JSON array. Errors, and answers that JSON cannot hold, are not cached."""
-    if isinstance(answers, Exception):
-        return None
-    fields = [
-        (a.text, a.model, a.input_tokens, a.output_tokens, a.cached_tokens, a.finish_reason, a.reasoning, a.refusal)
-        for a in answers
-    ]
-    if any(a.raw is not None or a.tool_calls for a in answers):
-        calls = ([(call.id, call.name, call.arguments) for call in a.tool_calls] for a in answers)
-        fields = [(*each, made, a.raw) for each, made, a in zip(fields, calls, answers, strict=True)]  # type: ignore[misc]
-    try:
-        return orjson.dumps(fields)
-    except TypeError:
-        return None
-
-
-def decode_generations(stored: Sequence[Sequence[Any]]) -> list[Generation]:
-    """Return answers from the JSON array that ``encode_generations`` makes.
-
-    >>> decode_generations(orjson.loads(encode_generations([Generation("hi", input_tokens=3)])))[0].input_tokens
-    3
-    """
-    if len(stored[0]) == 8:  # without tool calls and raw answer, as most are
-        return [
-            Generation(text, model, given, made, cached, reason, (), reasoning, refusal)
-            for text, model, given, made, cached, reason, reasoning, refusal in stored
-        ]
-    return [
-        Generation(
-            *(text, model, given, made, cached, reason),
-            tool_calls=tuple(ToolCall(*call) for call in calls),
-            reasoning=reasoning,
-            refusal=refusal,
-            raw=raw,
-        )
-        for text, model, given, made, cached, reason, reasoning, refusal, calls, raw in stored
-    ]
-
-
-GENERATIONS = Codec(encode_generations, lambda raw: decode_generations(orjson.loads(raw)))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import orjson
+
+from penstock.cache.memo import Codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +148,41 @@ class Generation:
     refusal: str | None = None
     latency_s: float | None = None
     raw: Any = None
+
+
+# --- in the ledger ----------------------------------------------------------------------------------------------------
+
+
+def _encode(answers: Sequence[Generation] | Exception) -> bytes | None:
+    """Return answers as a JSON array. Errors, and answers that JSON cannot hold, are not cached."""
+    if isinstance(answers, Exception):
+        return None
+    try:
+        return orjson.dumps([_fields(answer) for answer in answers])
+    except TypeError:
+        return None
+
+
+def _fields(a: Generation) -> tuple[Any, ...]:
+    plain = (
+        *(a.text, a.model, a.input_tokens, a.output_tokens, a.cached_tokens, a.finish_reason, a.reasoning, a.refusal),
+    )
+    if a.raw is None and not a.tool_calls:
+        return plain
+    return (*plain, [(call.id, call.name, call.arguments) for call in a.tool_calls], a.raw)
+
+
+def _generation(
+    text: str, model: Any, given: Any, made: Any, cached: Any, reason: Any, reasoning: Any, refusal: Any,
+    calls: Sequence[Any] = (), raw: Any = None,
+) -> Generation:  # fmt: skip
+    tool_calls = tuple(ToolCall(*call) for call in calls) if calls else ()
+    return Generation(text, model, given, made, cached, reason, tool_calls, reasoning, refusal, None, raw)
+
+
+GENERATIONS = Codec(_encode, lambda raw: [_generation(*fields) for fields in orjson.loads(raw)])
+"""The answers to a request in the ledger.
+
+>>> GENERATIONS.decode(GENERATIONS.encode([Generation("hi", input_tokens=3)]))[0].input_tokens
+3
+"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -13,13 +14,14 @@ import pyarrow as pa
 
 from penstock.ai.cached_model import VECTORS, CachedModel
 from penstock.ai.provider import Embedder, NDArray, loaded
+from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.http import estimated_tokens
 from penstock.errors import InvalidAnswerError, ProviderUnusableError, RequestRefusedError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
 Answer = TypeVar("Answer")
 LongInput = Literal["truncate", "average"]
-SHORTER = 0.75  # share that is left of a text that was refused as too long
+SHORTER = 0.5  # size of the parts of a text that was refused as too long
 SHORTEST = 64  # characters; every model accepts so few
 
 
@@ -92,6 +94,7 @@ class PackedEmbeddings:
 
     def __init__(self, model: Embedder, long_input: LongInput = "truncate") -> None:
         self._model = loaded(model)
+        self._memo = self._model.cached if isinstance(self._model, ApiEmbedder) else None
         self._long_input = long_input
 
     async def embed(self, column: Series) -> PartialColumn:
@@ -125,22 +128,23 @@ class PackedEmbeddings:
     def close(self) -> Any:
         return self._model.close()
 
-    def _pieces(self, row: int, text: str) -> Iterator[_Piece]:
-        """Yield a text, truncated to what the model accepts, or all of it in parts."""
-        limit = self._model.max_input_tokens
+    def _pieces(self, row: int, text: str) -> Iterable[_Piece]:
+        """Return a text, or as much of it as the model accepts."""
+        piece, limit = _Piece(row, text), self._model.max_input_tokens
         if limit is None or len(text) <= limit or estimated_tokens(text) <= limit:
-            yield _Piece(row, text)
-            return
-        step = max(1, len(text) * limit // estimated_tokens(text))
+            return [piece]
+        return self._cut(piece, max(1, len(text) * limit // estimated_tokens(text)))
+
+    def _cut(self, piece: _Piece, size: int) -> Iterable[_Piece]:
+        """Return the first ``size`` characters of a text that is too long, or all of it in parts of that size."""
+        text = piece.text
         if self._long_input == "truncate":
-            yield _Piece(row, text[:step])
-            return
-        for start in range(0, len(text), step):
-            part = text[start : start + step]
-            yield _Piece(row, part, float(len(part)))
+            return [replace(piece, text=text[:size])]
+        parts = [text[start : start + size] for start in range(0, len(text), size)]
+        return [replace(piece, text=part, weight=piece.weight * len(part) / len(text)) for part in parts]
 
     def _cached(self, pieces: Sequence[_Piece]) -> dict[str, NDArray]:
-        return {} if self._model.cached is None else self._model.cached.look_up([piece.text for piece in pieces])
+        return {} if self._memo is None else self._memo.look_up([piece.text for piece in pieces])
 
     def _packed(self, pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
         """Yield the pieces of each call."""
@@ -184,31 +188,20 @@ class PackedEmbeddings:
             failures[piece.row] = error
             return []
         found: list[_Embedded] = []
-        for part in self._less(piece):
+        for part in self._cut(piece, math.ceil(len(piece.text) * SHORTER)):
             cached = self._cached([part])
             found += [(part, cached[part.text])] if cached else await self._vectors([part], failures)
             if piece.row in failures:
                 return []
         return found
 
-    def _less(self, piece: _Piece) -> list[_Piece]:
-        """Return the beginning or the halves of a text that is too long."""
-        text = piece.text
-        if self._long_input == "truncate":
-            return [replace(piece, text=text[: int(len(text) * SHORTER)])]
-        middle = len(text) // 2
-        return [
-            replace(piece, text=half, weight=piece.weight * len(half) / len(text))
-            for half in (text[:middle], text[middle:])
-        ]
-
     async def _sent(self, packed: Sequence[_Piece]) -> list[_Embedded]:
         vectors = self._model.embed([piece.text for piece in packed])
         assert isinstance(vectors, Awaitable)
         found = list(zip(packed, checked_vectors(await vectors, len(packed), self._model), strict=True))
-        if self._model.cached is not None:
+        if self._memo is not None:
             for piece, vector in found:
-                self._model.cached.put(piece.text, vector)
+                self._memo.put(piece.text, vector)
         return found
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.ai.cached_model import GENERATIONS, CachedModel
-from penstock.ai.conversation import Generation, Request
+from penstock.ai.cached_model import CachedModel
+from penstock.ai.conversation import GENERATIONS, Generation, Request
 from penstock.ai.exchange import Exchange, PromptSettings, checked_answers, run_tools, type_name
 from penstock.ai.messages.message import Message, is_quick, message_of, read_message
-from penstock.ai.provider import Found, Prompter, loaded
+from penstock.ai.provider import Prompter, loaded
+from penstock.ai.remote.prompter import ApiPrompter, Found
 from penstock.cache.ordinals import row_ids
 from penstock.errors import InvalidAnswerError
 from penstock.types import PartialColumn, Series, to_arrow_array
@@ -28,6 +29,7 @@ class AsyncPrompts:
 
     def __init__(self, model: Prompter, settings: PromptSettings) -> None:
         self._model = loaded(model)
+        self._cached = self._model.cached if isinstance(self._model, ApiPrompter) else None
         self._settings = settings
         self._empty_request = settings.request(Message(()))
         self._is_plain = settings.output is None and not settings.has_usage
@@ -49,11 +51,11 @@ class AsyncPrompts:
     @property
     def prepare(self) -> Prepared | None:
         """The object that looks up the rows of a task; None if the model does not cache."""
-        return None if self._model.cached is None else self
+        return None if self._cached is None else self
 
     def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the value of each row whose answer is cached, and ``Unfinished`` for the others."""
-        ids, cached = row_ids(len(rows)), self._model.cached
+        ids, cached = row_ids(len(rows)), self._cached
         assert cached is not None
         if self._settings.num_answers is not None:  # whose number of requests depends on the provider
             return [Unfinished(None, row_id) for row_id in ids]

@@ -29,15 +29,14 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.remote.limits.limiter import Caps
-from penstock.cache.ordinals import RowIds
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 
@@ -133,32 +132,6 @@ class ImageClassification(ModelTask):
     labels: tuple[str, ...] = ()
 
 
-Found = list[Generation] | bytes | Exception
-"""The result of looking up a request: its cached answers, its key if it is not cached, or an error in reading them."""
-
-
-class CachedAnswers(Protocol):
-    """Cached answers of a prompter. Look up the requests of many rows at once."""
-
-    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
-        """Yield the cached answers to each request, or the key to set as ``Request.key``."""
-        ...
-
-    def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
-        """Do the same for requests that are equal to ``template`` but for one text as their only turn."""
-        ...
-
-
-class CachedVectors(Protocol):
-    """Cached vectors of an embedder."""
-
-    def look_up(self, texts: Sequence[str]) -> dict[str, NDArray]:
-        """Return the cached vectors by text."""
-        ...
-
-    def put(self, text: str, vector: NDArray) -> None: ...
-
-
 class Model:
     """A model that a worker calls. Its methods run on one thread (or one event loop) at a time."""
 
@@ -198,7 +171,6 @@ class Prompter(Model, ABC):
 
     takes_options: bool = False  # accepts ``Request.options``
     takes_tools: bool = True  # accepts ``Request.tools``
-    cached: CachedAnswers | None = None  # set by ``load`` if answers can be looked up
 
     @abstractmethod
     def generate(self, request: Any) -> Any:
@@ -224,7 +196,6 @@ class Embedder(Model, ABC):
     max_items: int = 256
     max_tokens: int | None = None
     max_input_tokens: int | None = None
-    cached: CachedVectors | None = None  # set by ``load`` if vectors can be looked up
 
     @abstractmethod
     def embed(self, inputs: Sequence[Any]) -> NDArray | Awaitable[NDArray]:
@@ -278,6 +249,13 @@ def check_options(task: ModelTask, provider: str, known: Sequence[str]) -> None:
 
 
 __all__ = [
-    *("Classifier", "Embedder", "Generation", "Model", "ModelTask", "Prompter", "Provider", "Request"),
+    "Classifier",
+    "Embedder",
+    "Generation",
+    "Model",
+    "ModelTask",
+    "Prompter",
+    "Provider",
+    "Request",
     "check_options",
 ]

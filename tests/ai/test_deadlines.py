@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.ai.remote.deadlines import Deadlines
+from penstock.ai.remote.http import Deadlines
 
 
 async def wait(deadlines: Deadlines, seconds: float, limit_s: float) -> str:

@@ -147,26 +147,6 @@ def test_dimensions_of_an_unknown_model_are_found_out(server: ModelServer) -> No
     assert len(found.to_pydict()["t"][0]) == 24
 
 
-def test_dimensions_that_were_found_out_are_kept(
-    server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is paid for when a query is built again, in another process."""
-    server.change(dimensions=24)
-
-    def build(model: str, **options: Any) -> ps.DataFrame:
-        monkeypatch.setattr("penstock.ai.remote.embedder._probed", {})
-        return ps.from_pydict({"t": ["a"]}).select(embed_text(ps.col("t"), provider="openai", model=model, **options))
-
-    with ps.config(cache_dir=str(tmp_path)):
-        for _ in range(2):
-            assert build("kept").schema["t"].dtype == ps.DataType.embedding(ps.DataType.float32(), 24)
-        assert server.num_requests == 1
-        build("another")
-        assert server.num_requests == 2
-        build("kept", cache=False)
-        assert server.num_requests == 3
-
-
 def test_a_bad_text_fails_alone(server: ModelServer) -> None:
     server.change(faults=[faults.HttpError(400, "bad input", containing="text 17")])
     texts = [f"text {i}" for i in range(40)]

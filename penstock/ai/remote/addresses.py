@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import urllib.request
-from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from penstock.errors import InvalidArgumentError, UnreachableError
 from penstock.storage.secret import hidden
@@ -73,29 +71,20 @@ def shown(url: str, base: str = "") -> str:
     return hidden(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl())
 
 
-@dataclass(frozen=True)
-class Proxy:
-    """A proxy, with its Proxy-Authorization header."""
+def proxy_for(url: str) -> str | None:
+    """Return the proxy for an address from the environment: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY.
 
-    url: str
-    authorization: str | None = field(default=None, repr=False)
-
-
-def proxy_for(url: str) -> Proxy | None:
-    """Return the proxy for an address from the environment: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY."""
+    It may hold a password.
+    """
     parts = urlsplit(url)
     proxies = urllib.request.getproxies()
     found = proxies.get(parts.scheme) or proxies.get("all")
     if not found or urllib.request.proxy_bypass(parts.netloc):
         return None
-    proxy = urlsplit(found if "://" in found else f"http://{found}")
-    if proxy.scheme not in ("http", "https") or not proxy.hostname:
+    proxy = found if "://" in found else f"http://{found}"
+    if urlsplit(proxy).scheme not in ("http", "https") or not urlsplit(proxy).hostname:
         raise UnreachableError(
             f"The environment names the proxy {shown(found)} for {shown(url)}; only http:// and https:// proxies are "
             f"supported. Set {parts.scheme.upper()}_PROXY to one, or NO_PROXY={parts.hostname} to connect directly."
         )
-    address = proxy._replace(netloc=proxy.netloc.rpartition("@")[2]).geturl()
-    if proxy.username is None:
-        return Proxy(address)
-    user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return Proxy(address, f"Basic {base64.b64encode(user.encode()).decode()}")
+    return proxy

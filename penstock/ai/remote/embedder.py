@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,16 +14,14 @@ from penstock.ai.cached_model import VECTORS
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray
 from penstock.ai.remote.calls import Calls, RemoteModel
 from penstock.ai.remote.http import ApiClient, estimated_tokens
-from penstock.ai.remote.wires.wire import ApiCall, EmbeddingWire, Endpoint
-from penstock.cache.keys import canonical, key_of
-from penstock.cache.memo import Codec, Memo
+from penstock.ai.remote.wires.wire import EmbeddingWire, Endpoint
+from penstock.cache.keys import key_of
+from penstock.cache.memo import Memo
 from penstock.cost.budget import Billing
 from penstock.errors import InvalidAnswerError
 
 if TYPE_CHECKING:
     from penstock.ai.remote.batch.service import BatchService
-
-DIMENSIONS = Codec(lambda dimensions: str(dimensions).encode(), int)
 
 
 class TextVectors:
@@ -70,7 +68,7 @@ class ApiEmbedder(RemoteModel, Embedder):
         # In a provider's batch each text is a request of its own: one that is refused costs no further batch.
         self.max_items = 1 if settings.batch is not None else wire.max_items
         self.max_tokens, self.max_input_tokens = wire.max_tokens, wire.max_input_tokens
-        self.dimensions = dimensions or self._known_dimensions()
+        self.dimensions = dimensions or probed_dimensions(endpoint, model, settings, wire)
 
     def __penstock_key__(self) -> Any:
         return self._endpoint.provider, self._endpoint.base_url, self._wire, self.dimensions
@@ -117,21 +115,6 @@ class ApiEmbedder(RemoteModel, Embedder):
         vector: NDArray = self._read(body, 1)[0]
         return vector
 
-    def _known_dimensions(self) -> int:
-        """Return the dimensions of a model without a table, from the ledger or by a request."""
-        client = ApiClient(self._endpoint, self.model_name, self._settings)
-        known = (self.base_url, self.model_name)
-        memo = Memo.open(DIMENSIONS, self.cache)
-        if memo is None:
-            return probed_dimensions(known, client, self._wire)
-        try:
-            model = {"provider": self._endpoint.provider, "base_url": self.base_url, "model": self.model_name}
-            key = key_of(canonical({"dimensions of": model}))
-            (found,) = memo.compute([key], [None], lambda _: [probed_dimensions(known, client, self._wire)])
-            return int(found)
-        finally:
-            memo.close()
-
 
 def checked_count(vectors: NDArray, num_texts: int, dimensions: int | None = None) -> NDArray:
     """Check the number and the length of vectors."""
@@ -147,41 +130,22 @@ def checked_count(vectors: NDArray, num_texts: int, dimensions: int | None = Non
 _probed: dict[tuple[str, str], int] = {}
 
 
-def probed_dimensions(key: tuple[str, str], client: ApiClient, wire: EmbeddingWire) -> int:
+def probed_dimensions(endpoint: Endpoint, model: str, settings: CallSettings, wire: EmbeddingWire) -> int:
     """Return the dimensions of a model by asking for one vector, once in a process.
 
     The type of the column is part of the plan, so they must be known before a query runs.
     """
-    if key not in _probed:
 
-        async def ask() -> int:
-            try:
-                call: ApiCall = wire.call(["dimensions"])
-                vectors, _ = await client.ask(call, lambda body: checked_count(wire.read(body), 1))
-                return int(vectors.shape[1])
-            finally:
-                await client.close()
-
-        _probed[key] = run_in_thread(ask)
-    return _probed[key]
-
-
-def run_in_thread(ask: Callable[[], Awaitable[int]]) -> int:
-    """Run a coroutine on a thread of its own: the caller may be inside an event loop, as in a notebook."""
-    outcome: dict[str, Any] = {}
-
-    async def run() -> int:
-        return await ask()
-
-    def target() -> None:
+    async def ask() -> int:
+        client = ApiClient(endpoint, model, settings)
         try:
-            outcome["value"] = asyncio.run(run())
-        except BaseException as exc:
-            outcome["error"] = exc
+            vectors, _ = await client.ask(wire.call(["dimensions"]), lambda body: checked_count(wire.read(body), 1))
+            return int(vectors.shape[1])
+        finally:
+            await client.close()
 
-    thread = threading.Thread(target=target, name="penstock-probe")
-    thread.start()
-    thread.join()
-    if "error" in outcome:
-        raise outcome["error"]
-    return int(outcome["value"])
+    key = endpoint.base_url, model
+    if key not in _probed:
+        with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop, as in a notebook
+            _probed[key] = thread.submit(asyncio.run, ask()).result()
+    return _probed[key]

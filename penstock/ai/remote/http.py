@@ -6,14 +6,14 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import orjson
 
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
-from penstock.ai.remote.deadlines import Deadlines
 from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, WaitTooLongError, limiter_for, wait_too_long
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
@@ -39,6 +39,8 @@ Answer = TypeVar("Answer")
 MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 MAX_FIRST_TRIES = 3  # at an address that has never answered
+MAX_TICK_S = 1.0
+TICKS_A_LIMIT = 10  # a request is cancelled at most a tenth of its limit too late
 
 _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
 
@@ -73,7 +75,7 @@ class ApiClient:
         self._limiter: Limiter | None = None
         self._session: _Session | None = None
         self._headers: Mapping[str, str] = {}
-        self._proxy: dict[str, Any] = {}
+        self._proxy: str | None = None
         self._urls: dict[str, Any] = {}
 
     def open(self) -> None:
@@ -84,13 +86,7 @@ class ApiClient:
         if endpoint.key is not None:
             name, template = endpoint.key_header
             headers[name] = template.format(endpoint.key.reveal())
-        self._proxy = {}
-        if (proxy := proxy_for(endpoint.base_url)) is not None:
-            self._proxy["proxy"] = proxy.url
-            if proxy.authorization is not None:  # https: for the request that opens the tunnel, not for the call
-                is_tunnel = endpoint.base_url.lower().startswith("https:")
-                target = self._proxy.setdefault("proxy_headers", {}) if is_tunnel else headers
-                target["Proxy-Authorization"] = proxy.authorization
+        self._proxy = proxy_for(endpoint.base_url)
         self._headers = _Session.as_headers(headers)
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self.settings.caps)
         self._session = _Session.shared()  # last: an error above leaves nothing to close
@@ -193,7 +189,7 @@ class ApiClient:
                     data=data,
                     headers={**self._headers, **headers} if headers else self._headers,
                     allow_redirects=False,
-                    **self._proxy,
+                    proxy=self._proxy,
                 )
                 try:
                     received = response.headers
@@ -247,7 +243,7 @@ class ApiClient:
 
     @property
     def _route(self) -> tuple[str, str | None]:
-        return self._endpoint.base_url, self._proxy.get("proxy")
+        return self._endpoint.base_url, self._proxy
 
     def _refusal(self, status: int, raw: bytes, headers: Mapping[str, str]) -> ProviderError:
         base_url = self._endpoint.base_url
@@ -319,6 +315,61 @@ class _Session:
             del self._by_loop[self._loop]
             self.deadlines.close()
             await self.client.close()
+
+
+class Deadlines:
+    """Timeouts of the requests of one event loop. A late request is cancelled and raises TimeoutError.
+
+    Thousands of requests share one timer: a timer for each costs a tenth of a request.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until: dict[asyncio.Task[object], float] = {}
+        self._late: set[asyncio.Task[object]] = set()
+        self._tick_s = MAX_TICK_S
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Raise TimeoutError in the body after some seconds. Must not be nested in a task."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._until[task] = self._loop.time() + seconds
+        if self._timer is None or seconds / TICKS_A_LIMIT < self._tick_s:
+            self._start(min(seconds / TICKS_A_LIMIT, MAX_TICK_S))
+        try:
+            yield
+        except asyncio.CancelledError:
+            # If something else cancelled the task too, it stays cancelled.
+            if task in self._late and not task.uncancel():
+                raise TimeoutError from None
+            raise
+        finally:
+            del self._until[task]
+            self._late.discard(task)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self, tick_s: float) -> None:
+        self.close()
+        self._tick_s = tick_s
+        self._timer = self._loop.call_later(tick_s, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for task, until in self._until.items():
+            if until <= now and task not in self._late:
+                self._late.add(task)
+                task.cancel()
+        if self._until:
+            self._start(self._tick_s)
+        else:
+            self._tick_s = MAX_TICK_S
 
 
 def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:

@@ -6,6 +6,7 @@ import base64
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wires.chat import ChatWire, CompletionsWire
 from penstock.ai.remote.wires.responses import ResponsesWire
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint, batch_size_of, extra_body_of, field_of
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint, batch_size_of, extra_body_of, field_of, field_or_none
 from penstock.errors import InvalidAnswerError, InvalidArgumentError
 
 BASE_URL = "https://api.openai.com/v1"
@@ -179,27 +180,17 @@ class OpenAIEmbeddings:
 
     def read(self, body: Mapping[str, Any]) -> NDArray:
         items = field_of(body, "data", list)
+        numbers = [field_or_none(item, "index") for item in items]
+        if len(set(numbers)) > 1:  # servers that do not number vectors send them in order
+            if set(numbers) != set(range(len(items))):
+                raise InvalidAnswerError(
+                    f"the answer numbers its {len(items)} vectors in a way that does not identify their texts"
+                )
+            items = sorted(items, key=itemgetter("index"))
         vectors = [_vector(field_of(item, "embedding", (str, list))) for item in items]
         if len({len(vector) for vector in vectors}) > 1:
             raise InvalidAnswerError("the answer has vectors of different lengths")
-        if not vectors:
-            return np.zeros((0, 0), np.float32)
-        return np.stack([vectors[place] for place in _places([item.get("index") for item in items])])
-
-
-def _places(indices: Sequence[Any]) -> Sequence[int]:
-    """Return the position of the vector of each text. Servers that do not number vectors send them in order.
-
-    >>> _places([1, 0]), _places([None, None]), _places([0, 0])
-    ([1, 0], range(0, 2), range(0, 2))
-    """
-    if all(index == indices[0] for index in indices):
-        return range(len(indices))
-    if not all(type(index) is int for index in indices) or sorted(indices) != list(range(len(indices))):
-        raise InvalidAnswerError(
-            f"the answer numbers its {len(indices)} vectors in a way that does not identify their texts"
-        )
-    return sorted(range(len(indices)), key=indices.__getitem__)
+        return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
 
 
 def _vector(given: str | list[float]) -> NDArray:

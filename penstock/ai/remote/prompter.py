@@ -1,25 +1,38 @@
-"""Prompts to a model behind an HTTP API."""
+"""Prompts to a model behind an HTTP API, and their cached answers.
+
+The key of an answer is a hash of the server and of the call without its return format: another parser, or another
+pydantic model, reads the same answers.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.ai.conversation import Generation, Request, Text, UserTurn
+import orjson
+
+from penstock.ai.conversation import GENERATIONS, Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Prompter
-from penstock.ai.remote.cached_calls import CachedCalls, answers_codec
-from penstock.ai.remote.calls import Calls, RemoteModel
+from penstock.ai.remote.calls import Calls, Read, RemoteModel
 from penstock.ai.remote.http import estimated_tokens
-from penstock.ai.remote.wires.wire import Endpoint, PromptWire
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint, PromptWire
+from penstock.cache.keys import canonical, key_of, keys_between
 from penstock.cache.memo import Memo
+from penstock.cache.ordinals import RowIds
+from penstock.cost.budget import Billing
+from penstock.cost.usage import Usage
 from penstock.errors import InvalidAnswerError
 
 if TYPE_CHECKING:
     from penstock.ai.remote.batch.service import BatchService
 
 TOKENS_OF_A_FILE = 1_000  # about the size of an image or a page
+SAMPLE_TEXTS = ("0f8e3c6b5d7a41929e", "a text of another length: 7b1d2c")
+
+Found = list[Generation] | bytes | Exception
+"""The result of looking up a request: its cached answers, its key if it is not cached, or an error in reading them."""
 
 
 class ApiPrompter(RemoteModel, Prompter):
@@ -44,7 +57,7 @@ class ApiPrompter(RemoteModel, Prompter):
         return self._endpoint.provider, self._endpoint.base_url, self._wire
 
     def load(self) -> None:
-        memo = Memo.open(answers_codec(self._read), self.cache, has_ordinals=True)
+        memo = Memo.open(GENERATIONS, self.cache, has_ordinals=True)
         self._calls = self._open_calls(self._read, memo)
         if memo is not None:
             server = {"provider": self._endpoint.provider, "base_url": self.base_url}
@@ -99,3 +112,134 @@ def request_tokens(request: Request) -> int:
         if isinstance(turn, UserTurn):
             total += sum(estimated_tokens(p.text) if isinstance(p, Text) else TOKENS_OF_A_FILE for p in turn.parts)
     return total
+
+
+# --- cached answers ---------------------------------------------------------------------------------------------------
+
+
+class CachedCalls:
+    """Looks up calls in a memo before it makes them. Used on one event loop."""
+
+    def __init__(
+        self, calls: Calls, memo: Memo, wire: PromptWire, server: Mapping[str, str], billing: Billing | None
+    ) -> None:
+        self._calls, self._memo, self._wire, self._billing = calls, memo, wire, billing
+        self._server = canonical(server)
+        self._text_keys: tuple[Request, _TextKeys | None] | None = None
+
+    async def ask(self, call: ApiCall, read: Read[list[Generation]]) -> tuple[list[Generation], float | None]:
+        """Return the cached answers to a call, or make it. ``call.key`` must be set."""
+        assert call.key is not None
+        if call.is_looked_up and not is_deterministic(call.body):  # no other call has this key
+            answers, latency_s = await self._calls.ask(call, read)
+            self._memo.put(call.key, answers)
+            return answers, latency_s
+        latency_s = None
+
+        async def compute() -> list[Generation]:
+            nonlocal latency_s
+            made: list[Generation]
+            made, latency_s = await self._calls.ask(call, read)
+            return made
+
+        answers, is_new = await self._memo.share(call.key, compute)
+        if not is_new:
+            self._count(answers)
+            answers = [replace(answer) for answer in answers]  # each row sets its latency
+        return answers, latency_s
+
+    async def close(self) -> None:
+        await self._calls.close()
+        await asyncio.to_thread(self._memo.close)
+
+    def next_key(self, request: Request, call: ApiCall) -> bytes:
+        """Return the key of a call that was not looked up."""
+        if request.output is not None:
+            call = self._wire.call(replace(request, output=None))
+        key = key_of(self._prefix(call) + canonical(call.body))
+        return key if is_deterministic(call.body) else self._memo.numbered([key], [request.row_id])[0]
+
+    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
+        """Yield the cached answers to each request, or its key. Answers are decoded when they are drawn."""
+        calls = [self._wire.call(replace(request, output=None)) for request in requests]
+        keys = [key_of(self._prefix(call) + canonical(call.body)) for call in calls]
+        is_random = [number for number, call in enumerate(calls) if not is_deterministic(call.body)]
+        rows = [requests[number].row_id for number in is_random]
+        for number, key in zip(is_random, self._memo.numbered([keys[n] for n in is_random], rows), strict=True):
+            keys[number] = key
+        return self._found(keys)
+
+    def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
+        """Do the same for requests that are equal to ``template`` but for one text as their only turn."""
+
+        def request(text: str, row_id: bytes | None = None) -> Request:
+            return replace(template, turns=(UserTurn((Text(text),)),), output=None, row_id=row_id)
+
+        if self._text_keys is None or self._text_keys[0] is not template:
+            calls = [self._wire.call(request(text)) for text in SAMPLE_TEXTS]
+            self._text_keys = template, _TextKeys.of([(self._prefix(call), call.body) for call in calls])
+        pattern = self._text_keys[1]
+        if pattern is None or not all(texts):  # wires may treat an empty text in another way
+            return self.look_up([request(text, row_id) for text, row_id in zip(texts, rows, strict=True)])
+        keys = keys_between(pattern.head, map(orjson.dumps, texts), pattern.tail)
+        return self._found(keys if pattern.is_deterministic else self._memo.numbered(keys, rows))
+
+    def _prefix(self, call: ApiCall) -> bytes:
+        return b"\0".join((self._server, call.path.encode(), b""))
+
+    def _found(self, keys: list[bytes]) -> Iterator[Found]:
+        stored = self._memo.get_encoded(keys)
+        return self._decoded(keys, stored) if stored else iter(keys)
+
+    def _decoded(self, keys: list[bytes], stored: Mapping[bytes, bytes]) -> Iterator[Found]:
+        get, decode = stored.get, self._memo.codec.decode
+        for key in keys:
+            if (raw := get(key)) is None:
+                yield key
+                continue
+            try:
+                answers = decode(raw)
+            except Exception as exc:
+                yield exc
+                continue
+            if self._billing is not None:
+                self._count(answers)
+            yield answers
+
+    def _count(self, answers: Sequence[Generation]) -> None:
+        if self._billing is not None:
+            a = answers[0]
+            usage = (
+                None if a.input_tokens is None else Usage(a.input_tokens, a.output_tokens or 0, a.cached_tokens or 0)
+            )
+            self._billing.count_cached(usage)
+
+
+@dataclass(frozen=True, slots=True)
+class _TextKeys:
+    """The bytes around the JSON of the text in the keys of calls that differ only in one text."""
+
+    head: bytes
+    tail: bytes
+    is_deterministic: bool
+
+    @staticmethod
+    def of(calls: Sequence[tuple[bytes, Mapping[str, Any]]]) -> _TextKeys | None:
+        """Derive them from the calls of SAMPLE_TEXTS. Return None if these differ in more than the text."""
+        found = set()
+        for text, (prefix, body) in zip(SAMPLE_TEXTS, calls, strict=True):
+            parts = canonical(body).split(canonical(text))
+            if len(parts) != 2:
+                return None
+            found.add(_TextKeys(prefix + parts[0], parts[1], is_deterministic(body)))
+        return found.pop() if len(found) == 1 else None
+
+
+def is_deterministic(body: Mapping[str, Any]) -> bool:
+    """Say whether a call asks for the most likely answer.
+
+    >>> is_deterministic({"temperature": 0}), is_deterministic({"temperature": 0.7}), is_deterministic({})
+    (True, False, False)
+    """
+    temperature = body.get("temperature", (body.get("generationConfig") or {}).get("temperature"))
+    return temperature is not None and temperature == 0
