@@ -123,28 +123,33 @@ class Exchange:
         """Continue with the results of the tools."""
         self._results += results
         self.to_run = ()
-        self._continue(self._model_turn(self._answers[-1]), ToolTurn(tuple(results)))
+        self._continue(ToolTurn(tuple(results)))
 
     def result(self) -> Any:
         """Return the value, in a struct with its usage if the user asked for that."""
         if not self._settings.has_usage:
             return self.value
         last = self._answers[-1]
-        usage = {name: _sum([getattr(each, name) for each in self._answers]) for name in _SUMMED}
+        tokens = {name: self._sum(name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
         calls = [
             {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
         ]
-        tokens = {name: usage[name] for name in _TOKENS}
         settings = self._settings
         return {
             "value": self.value,
             "model": last.model,
-            **usage,
+            **tokens,
+            "latency_s": self._sum("latency_s"),
             "cost": cost_of(settings.provider, last.model, **tokens, price=settings.price, is_batch=settings.is_batch),
             "finish_reason": last.finish_reason,
             "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
             "reasoning": last.reasoning,
         }
+
+    def _sum(self, name: str) -> Any:
+        """Return the sum of a field of all answers, None if it is not known."""
+        known = [value for value in (getattr(each, name) for each in self._answers) if value is not None]
+        return sum(known) if known else None
 
     def _end_with_calls(self, answer: Generation) -> None:
         """End with calls of functions that are not among ``tool_functions``: ``usage`` shows them."""
@@ -166,25 +171,14 @@ class Exchange:
             raise error
         self._num_reasks += 1
         complaint = f"{error}\nAnswer again, with JSON of the form that was asked for and nothing else."
-        self._continue(self._model_turn(answer), UserTurn((Text(complaint),)))
+        self._continue(UserTurn((Text(complaint),)))
 
-    def _model_turn(self, answer: Generation) -> ModelTurn:
-        return ModelTurn(answer.text, answer.tool_calls, answer.raw)
-
-    def _continue(self, *turns: ModelTurn | UserTurn | ToolTurn) -> None:
-        last = self._last_request
-        self._last_request = replace(last, turns=(*last.turns, *turns), num_answers=1, key=None)
+    def _continue(self, turn: UserTurn | ToolTurn) -> None:
+        """Reply to the last answer."""
+        last, answer = self._last_request, self._answers[-1]
+        said = ModelTurn(answer.text, answer.tool_calls, answer.raw)
+        self._last_request = replace(last, turns=(*last.turns, said, turn), num_answers=1, key=None)
         self.request = self._last_request
-
-
-_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
-_SUMMED = (*_TOKENS, "latency_s")
-
-
-def _sum(values: list[Any]) -> Any:
-    """Return the sum of the known values, None if none is known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 async def run_tools(tools: Sequence[ToolFunction], calls: Sequence[ToolCall]) -> list[ToolResult]:

@@ -204,18 +204,15 @@ class AnsweredRows:
 
     def begin(self, row: int, request: Request, answers: Sequence[Generation] | Exception) -> None:
         """Start one conversation for each answer to the request of a row."""
-        if isinstance(answers, Exception):
-            self.failures[row] = answers
-            return
-        self._exchanges[row] = [Exchange(self._settings, request) for _ in answers]
-        for exchange, answer in zip(self._exchanges[row], answers, strict=True):
-            self.take(row, exchange, [answer])
+        self._exchanges[row] = [Exchange(self._settings, request) for _ in range(request.num_answers)]
+        for number, exchange in enumerate(self._exchanges[row]):
+            self.take(row, exchange, answers, number)
 
-    def take(self, row: int, exchange: Exchange, answers: Sequence[Generation] | Exception) -> None:
+    def take(self, row: int, exchange: Exchange, answers: Sequence[Generation] | Exception, number: int = 0) -> None:
         try:
             if isinstance(answers, Exception):
                 raise answers
-            exchange.take(answers[0])
+            exchange.take(answers[number])
         except Exception as exc:
             self.failures[row] = exc
 

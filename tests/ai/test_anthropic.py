@@ -179,7 +179,7 @@ def test_structured_output() -> None:
             },
             "required": ["stars", "note", "kind", "tags"],
             "additionalProperties": False,
-            "$defs": {"Tag": {"type": "string", "format": "date"}},
+            "$defs": {"Tag": {"type": "string", "description": '(format: "date")'}},
         },
     }
 

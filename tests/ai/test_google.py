@@ -263,7 +263,7 @@ def test_a_missing_field_is_named(broken: dict[str, Any], named: str) -> None:
 
 
 def test_embeddings() -> None:
-    call = GoogleEmbeddings("gemini-embedding-2", 2).call(["a", "b"])
+    call = GoogleEmbeddings("gemini-embedding-2", 2, 100).call(["a", "b"])
     assert call.path == "/v1beta/models/gemini-embedding-2:batchEmbedContents"
     assert call.body == {
         "requests": [
@@ -275,8 +275,10 @@ def test_embeddings() -> None:
             for text in "ab"
         ]
     }
-    assert "outputDimensionality" not in GoogleEmbeddings("gemini-embedding-2", None).call(["a"]).body["requests"][0]
-    vectors = GoogleEmbeddings("gemini-embedding-2", None).read(
+    assert (
+        "outputDimensionality" not in GoogleEmbeddings("gemini-embedding-2", None, 100).call(["a"]).body["requests"][0]
+    )
+    vectors = GoogleEmbeddings("gemini-embedding-2", None, 100).read(
         {"embeddings": [{"values": [0.5, 1]}, {"values": [2, 3], "shape": [2]}]}
     )
     assert vectors.dtype == np.float32
@@ -293,7 +295,7 @@ def test_embeddings() -> None:
 )
 def test_a_broken_embedding_is_named(broken: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidAnswerError, match=named):
-        GoogleEmbeddings("gemini-embedding-2", None).read(broken)
+        GoogleEmbeddings("gemini-embedding-2", None, 100).read(broken)
 
 
 # --- the provider -----------------------------------------------------------------------------------------------------

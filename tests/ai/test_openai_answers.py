@@ -10,7 +10,7 @@ from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.exchange import Exchange, PromptSettings
 from penstock.ai.remote.wires.chat import ChatWire
 from penstock.ai.remote.wires.responses import ResponsesWire
-from penstock.errors import InvalidAnswerError, ProviderUnavailableError, RequestRefusedError
+from penstock.errors import InvalidAnswerError, ProviderUnavailableError
 
 THOUGHT = {"type": "reasoning", "summary": []}
 SAID = {"type": "message", "content": [{"type": "output_text", "text": "Yes."}]}
@@ -34,7 +34,6 @@ def chat(message: Any, reason: str = "stop", **fields: Any) -> Generation:
         ([], {"status": "queued"}, InvalidAnswerError, "'queued'"),
         ([], {"status": "in_progress"}, InvalidAnswerError, "'in_progress'"),
         ([SAID], {"status": "cancelled"}, InvalidAnswerError, "'cancelled'"),
-        ([], {"status": "queued", "background": True}, RequestRefusedError, "background=True"),
         ([], {"status": "failed", "error": {"code": "server_error"}}, ProviderUnavailableError, "server_error"),
         ([], {}, InvalidAnswerError, "its items are: none"),
         ([THOUGHT], {}, InvalidAnswerError, "its items are: reasoning"),
@@ -66,11 +65,6 @@ def test_responses_without_an_answer(output: Any, fields: Any, error: type[Excep
 def test_messages_without_an_answer(message: Any, reason: str, fields: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         chat(message, reason, **fields)
-
-
-def test_an_error_instead_of_choices_is_told() -> None:
-    with pytest.raises(ProviderUnavailableError, match="overloaded"):
-        ChatWire("m", {}, {}).read({"error": {"message": "overloaded", "code": 502}})
 
 
 def test_an_empty_text_is_an_answer() -> None:

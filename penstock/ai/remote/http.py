@@ -17,7 +17,8 @@ from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, WaitTooLongError, limiter_for, wait_too_long
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint, count_of, field_or_none
+from penstock.ai.remote.wires.wire import ApiCall, Endpoint
+from penstock.cost.usage import usage_in
 from penstock.errors import (
     InvalidAnswerError,
     PenstockError,
@@ -120,7 +121,8 @@ class ApiClient:
             raw = await response.read()
             observer.failed()  # unless the body holds an answer
             body = self._body(raw)
-            return self.understood(body, read), tokens_used(body)
+            usage = usage_in(body)
+            return self.understood(body, read), None if usage is None else usage.input + usage.output
 
         return await self._exchange("POST", url, data, take, tokens=call.tokens, observer=observer)
 
@@ -388,16 +390,6 @@ def delay_before(attempt: int, error: BaseException, draw: float, first_s: float
 
 def _retry_after_s(error: BaseException) -> float:
     return (error.retry_after_s or 0.0) if isinstance(error, RateLimitedError | ProviderUnavailableError) else 0.0
-
-
-def tokens_used(body: Any) -> int | None:
-    """Return the number of tokens of a call, from the body of its answer."""
-    usage = field_or_none(body, "usage") or field_or_none(body, "usageMetadata")
-    for name in ("total_tokens", "totalTokenCount"):
-        if (total := count_of(usage, name)) is not None:
-            return total
-    parts = [count_of(usage, name) for name in ("input_tokens", "output_tokens")]
-    return sum(part or 0 for part in parts) if any(part is not None for part in parts) else None
 
 
 def connection_errors() -> tuple[type[BaseException], ...]:

@@ -28,13 +28,19 @@ from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wires.chat import ChatWire, CompletionsWire
 from penstock.ai.remote.wires.responses import ResponsesWire
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint, batch_size_of, extra_body_of, field_of, field_or_none
+from penstock.ai.remote.wires.wire import (
+    ApiCall,
+    EmbeddingWire,
+    Endpoint,
+    batch_size_of,
+    extra_body_of,
+    field_of,
+    field_or_none,
+)
 from penstock.errors import InvalidAnswerError, InvalidArgumentError
 
-BASE_URL = "https://api.openai.com/v1"
-
 DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
-MAX_ITEMS, MAX_REQUEST_TOKENS, MAX_INPUT_TOKENS = 2048, 300_000, 8191
+MAX_ITEMS = 2048
 ITEMS_A_CALL = 256
 """Default number of texts in a call. More would save little, and wait longer for the slowest."""
 
@@ -46,6 +52,8 @@ class OpenAIProvider(RemoteProvider):
     use_chat_completions: bool = False
     name: str = "openai"
     key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
+    url_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
+    default_url: ClassVar[str] = "https://api.openai.com/v1"
     if_unreachable: ClassVar[str] = ""
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "gpt-5-mini", "embed_text": "text-embedding-3-small"}
     has_batch_api: ClassVar[bool] = True
@@ -61,11 +69,8 @@ class OpenAIProvider(RemoteProvider):
 
     def endpoint(self) -> Endpoint:
         """Return the server. Raise an error if it needs a key and has none."""
-        address = checked_address(self._base_url())
-        return Endpoint(self.name, address, self.key(), headers=self.headers, if_unreachable=self.if_unreachable)
-
-    def _base_url(self) -> str:
-        return self.base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
+        key, advice = self.key(), self.if_unreachable
+        return Endpoint(self.name, self.address(), key, headers=self.headers, if_unreachable=advice)
 
     def _prompter(self, task: ModelTask) -> ApiPrompter:
         name = task.model or self.default_models.get("prompt") or self.model_name(task)
@@ -95,9 +100,8 @@ class LmStudioProvider(OpenAIProvider):
     )
     default_models: ClassVar[Mapping[str, str]] = {"embed_text": "text-embedding-nomic-embed-text-v1.5"}
     has_batch_api: ClassVar[bool] = False
-
-    def _base_url(self) -> str:
-        return self.base_url or "http://localhost:1234/v1"
+    url_variable: ClassVar[str | None] = None
+    default_url: ClassVar[str] = "http://localhost:1234/v1"
 
 
 @dataclass(frozen=True)
@@ -111,10 +115,10 @@ class OllamaProvider(OpenAIProvider):
     default_models: ClassVar[Mapping[str, str]] = {"embed_text": "nomic-embed-text"}
     has_batch_api: ClassVar[bool] = False
 
-    def _base_url(self) -> str:
+    def address(self) -> str:
         host = os.environ.get("OLLAMA_HOST") or "localhost:11434"
         host = host if "://" in host else f"http://{host}"
-        return self.base_url or f"{host.rstrip('/')}/v1"
+        return checked_address(self.base_url or f"{host.rstrip('/')}/v1")
 
 
 VLLM_VARIABLE = "PENSTOCK_VLLM_BASE_URL"
@@ -134,9 +138,10 @@ class VllmProvider(OpenAIProvider):
     if_unreachable: ClassVar[str] = "Start it with `vllm serve MODEL`, or give base_url=."
     default_models: ClassVar[Mapping[str, str]] = {}
     has_batch_api: ClassVar[bool] = False
+    url_variable: ClassVar[str | None] = VLLM_VARIABLE
 
     def model(self, task: ModelTask) -> Model:
-        if not self._base_url():
+        if not self.base_url and not os.environ.get(VLLM_VARIABLE):
             raise InvalidArgumentError(
                 f"{task.function} with provider {self.name!r} cannot run the engine in this process yet; serve the "
                 f"model (`vllm serve MODEL`) and give its address by base_url= or {VLLM_VARIABLE}."
@@ -150,9 +155,6 @@ class VllmProvider(OpenAIProvider):
         wire = CompletionsWire.of(task, self.name, name)
         return ApiPrompter(self.endpoint(), wire, name, task.settings)
 
-    def _base_url(self) -> str:
-        return self.base_url or os.environ.get(VLLM_VARIABLE) or ""
-
 
 @dataclass(frozen=True)
 class PrefixCachingProvider(VllmProvider):
@@ -162,15 +164,12 @@ class PrefixCachingProvider(VllmProvider):
 
 
 @dataclass(frozen=True)
-class OpenAIEmbeddings:
+class OpenAIEmbeddings(EmbeddingWire):
     """``POST /embeddings``. Vectors are sent as base64: a third of the bytes of decimal numbers, and fast to read."""
 
-    model: str
-    dimensions: int | None
-    max_items: int
     extra_body: Mapping[str, Any]
-    max_tokens: int | None = MAX_REQUEST_TOKENS
-    max_input_tokens: int | None = MAX_INPUT_TOKENS
+    max_tokens = 300_000
+    max_input_tokens = 8191
 
     def call(self, texts: Sequence[str]) -> ApiCall:
         body: dict[str, Any] = {"model": self.model, "input": list(texts), "encoding_format": "base64"}

@@ -28,6 +28,8 @@ class RemoteProvider(Provider):
     headers: Any = ()  # a mapping; stored as pairs, with Secrets as values of secret headers
     name: str = ""
     key_variables: ClassVar[tuple[str, ...]] = ()
+    url_variable: ClassVar[str | None] = None
+    default_url: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         variable = self.key_variables[0] if self.key_variables else None
@@ -35,6 +37,11 @@ class RemoteProvider(Provider):
         object.__setattr__(self, "headers", checked_headers(self.headers))
         if self.base_url != "":
             object.__setattr__(self, "base_url", checked_address(self.base_url))
+
+    def address(self) -> str:
+        """Return ``base_url``, or the address in ``url_variable``, or the default."""
+        named = os.environ.get(self.url_variable) if self.url_variable else None
+        return checked_address(self.base_url or named or self.default_url)
 
     def key(self) -> Secret | None:
         """Return the key, None if the provider needs none, or raise an error."""

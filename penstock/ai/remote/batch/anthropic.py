@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -23,18 +22,15 @@ SKEW_S, LATE_S = 600.0, 3600.0
 """Maximum time by which a batch may seem older, by another clock, or newer than the intent to submit it."""
 
 
-@dataclass(frozen=True)
 class AnthropicBatchService:
     """The Message Batches API."""
 
-    @property
-    def capacity(self) -> BatchCapacity:
-        return CAPACITY
+    capacity = CAPACITY
 
     async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
         items = (b'{"custom_id":%s,"params":%s}' % (orjson.dumps(each.custom_id), each.body) for each in requests)
         data = b'{"requests":[%s]}' % b",".join(items)
-        created = await client.send("POST", PATH, data, is_safe=False)
+        created = await client.json("POST", PATH, data, is_safe=False)
         return str(field_of(created, "id", str, "the batch"))
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:

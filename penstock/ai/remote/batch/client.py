@@ -29,25 +29,21 @@ class BatchClient(ApiClient):
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None, is_safe: bool = True
     ) -> dict[str, Any]:
         """Send a request and return the JSON object of the answer. Retry if the request ``is_safe`` to repeat."""
-        data = None if body is None else orjson.dumps(body)
-        return await self.send(method, path, data, query=query, is_safe=is_safe)
+        data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
+        return await self._send(method, path, data, {}, query, is_safe)
 
-    async def send(
+    async def _send(
         self,
         method: str,
         path: str,
-        data: bytes | None = None,
-        content_type: str | None = None,
-        *,
+        data: bytes | None,
+        headers: Mapping[str, str],
         query: Mapping[str, str] | None = None,
         is_safe: bool = True,
     ) -> dict[str, Any]:
-        """Send bytes, otherwise as ``json``."""
-
         async def take(response: aiohttp.ClientResponse) -> tuple[dict[str, Any], None]:
             return self._body(await response.read()), None
 
-        headers = {"Content-Type": content_type} if content_type else {}
         url = self._url(path, query)
         body, _ = await self.retry(lambda: self._exchange(method, url, data, take, headers=headers), is_safe)
         return body
@@ -76,7 +72,7 @@ class BatchClient(ApiClient):
             "Content-Type: application/jsonl\r\n\r\n"
         )
         data = b"".join((head.encode(), content, f"\r\n--{boundary}--\r\n".encode()))
-        return await self.send("POST", path, data, f"multipart/form-data; boundary={boundary}")
+        return await self._send("POST", path, data, {"Content-Type": f"multipart/form-data; boundary={boundary}"})
 
     async def read_lines(self, path: str, take_line: Callable[[dict[str, Any]], None]) -> None:
         """Call ``take_line`` with each line of a file, a JSON object. After a lost connection it starts over."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -25,13 +24,10 @@ TOKEN = "penstock"  # name of the token in the metadata of a batch
 HOUR_S = 3600.0
 
 
-@dataclass(frozen=True)
 class OpenAIBatchService:
     """Files and Batches of OpenAI's API."""
 
-    @property
-    def capacity(self) -> BatchCapacity:
-        return CAPACITY
+    capacity = CAPACITY
 
     async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
         endpoint = f"/v1{requests[0].path}"

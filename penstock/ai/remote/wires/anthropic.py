@@ -6,7 +6,6 @@ Structured output uses ``output_config.format``, since the newest models cannot 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -28,7 +27,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import ImageClassification, Model, ModelTask, Prompting, TextClassification
-from penstock.ai.remote.addresses import checked_address, without_end
+from penstock.ai.remote.addresses import without_end
 from penstock.ai.remote.batch.anthropic import AnthropicBatchService
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
@@ -47,7 +46,6 @@ from penstock.ai.remote.wires.wire import (
 )
 from penstock.errors import RequestRefusedError
 
-BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2026-10-21"
 SAMPLING_VERSION = "2023-06-01"
 """The last version of the API with temperature, top_p and top_k, for models that still take them."""
@@ -67,7 +65,6 @@ FINISH_REASONS = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 _KEYWORDS = ("title", "description", "required", "enum", "const", "$ref")  # supported
 
 
@@ -77,6 +74,8 @@ class AnthropicProvider(RemoteProvider):
 
     name: str = "anthropic"
     key_variables: ClassVar[tuple[str, ...]] = ("ANTHROPIC_API_KEY",)
+    url_variable: ClassVar[str | None] = "ANTHROPIC_BASE_URL"
+    default_url: ClassVar[str] = "https://api.anthropic.com"
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "claude-haiku-5-5"}
     has_batch_api: ClassVar[bool] = True
 
@@ -91,11 +90,10 @@ class AnthropicProvider(RemoteProvider):
 
     def endpoint(self, wire: MessagesWire) -> Endpoint:
         """Return the server for the calls of a wire."""
-        base_url = self.base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL
         headers = {"anthropic-version": wire.api_version, **dict(self.headers)}
         return Endpoint(
             provider=self.name,
-            base_url=without_end(checked_address(base_url), "/v1"),
+            base_url=without_end(self.address(), "/v1"),
             key=self.key(),
             key_header=("x-api-key", "{}"),
             headers=tuple(headers.items()),
@@ -261,7 +259,7 @@ def _schema_of(schema: Any) -> Any:
                 kept[name] = value
         elif name == "additionalProperties":
             kept[name] = False
-        elif name in _KEYWORDS or (name == "format" and value in _FORMATS) or (name == "minItems" and value in (0, 1)):
+        elif name in _KEYWORDS:
             kept[name] = value
         else:
             other.append(f"{name}: {json.dumps(value)}")

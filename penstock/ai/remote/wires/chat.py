@@ -64,8 +64,6 @@ class ChatWire(PromptWire):
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         found, tokens = [], wire.tokens_in(body)
-        if not body.get("choices") and body.get("error"):
-            raise _failed(body["error"])
         for choice in field_of(body, "choices", list):
             message = field_of(choice, "message", dict)
             reason = choice.get("finish_reason")

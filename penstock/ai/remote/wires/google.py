@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -32,19 +31,17 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
-from penstock.ai.remote.addresses import checked_address, without_end
+from penstock.ai.remote.addresses import without_end
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
 from penstock.ai.remote.wires import wire
-from penstock.ai.remote.wires.wire import ApiCall, Endpoint, PromptWire, field_of
+from penstock.ai.remote.wires.wire import ApiCall, EmbeddingWire, Endpoint, PromptWire, field_of
 from penstock.errors import InvalidAnswerError
 
-BASE_URL = "https://generativelanguage.googleapis.com"
 LEVELS = {"none": "MINIMAL", "xhigh": "HIGH", "max": "HIGH"}  # nearest levels of efforts that the API does not have
 EMBEDDING_DIMENSIONS = {"gemini-embedding-2": 3072, "gemini-embedding-001": 3072}
 MAX_EMBEDDING_INPUTS = 100  # of one call
-MAX_EMBEDDING_TOKENS = 2048  # of one text; the API would truncate it silently
 
 _FIELDS = {
     "temperature": "temperature",
@@ -75,6 +72,8 @@ class GoogleProvider(RemoteProvider):
 
     name: str = "google"
     key_variables: ClassVar[tuple[str, ...]] = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
+    url_variable: ClassVar[str | None] = "GOOGLE_GEMINI_BASE_URL"
+    default_url: ClassVar[str] = "https://generativelanguage.googleapis.com"
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "gemini-3.8-flash", "embed_text": "gemini-embedding-2"}
 
     def model(self, task: ModelTask) -> Model:
@@ -94,10 +93,9 @@ class GoogleProvider(RemoteProvider):
 
     def endpoint(self) -> Endpoint:
         """Return the server."""
-        base_url = self.base_url or os.environ.get("GOOGLE_GEMINI_BASE_URL") or BASE_URL
         return Endpoint(
             provider=self.name,
-            base_url=without_end(checked_address(base_url), "/v1beta"),
+            base_url=without_end(self.address(), "/v1beta"),
             key=self.key(),
             key_header=("x-goog-api-key", "{}"),
             headers=self.headers,
@@ -255,15 +253,10 @@ def _tool_call(call: Mapping[str, Any], number: int) -> ToolCall:
 # --- embeddings -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class GoogleEmbeddings:
+class GoogleEmbeddings(EmbeddingWire):
     """POST /v1beta/models/{model}:batchEmbedContents."""
 
-    model: str
-    dimensions: int | None
-    max_items: int = MAX_EMBEDDING_INPUTS
-    max_tokens: int | None = None
-    max_input_tokens: int | None = MAX_EMBEDDING_TOKENS
+    max_input_tokens = 2048  # the API would truncate longer texts silently
 
     def call(self, texts: Sequence[str]) -> ApiCall:
         name = self.model if "/" in self.model else f"models/{self.model}"

@@ -21,7 +21,7 @@ from penstock.ai.conversation import (
 )
 from penstock.ai.remote.wires import wire
 from penstock.ai.remote.wires.wire import PromptWire, field_of
-from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError, RequestRefusedError
+from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError
 
 # Options that the API has under the same name.
 PASSED_ON = (
@@ -109,8 +109,6 @@ def _check_status(status: Any, body: Mapping[str, Any]) -> None:
     match status:
         case "failed":
             raise ProviderUnavailableError(f"the response failed: {body.get('error') or 'no reason given'}")
-        case "queued" | "in_progress" if body.get("background"):
-            raise RequestRefusedError("background=True, for a response to fetch later, is not supported; leave it out.")
         case "queued" | "in_progress" | "cancelled":
             raise InvalidAnswerError(f"the response has status {status!r}, so there is no answer yet")
 

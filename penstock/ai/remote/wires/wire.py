@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
 from penstock.ai.provider import ModelTask, NDArray, check_options
@@ -98,29 +98,22 @@ class PromptWire(ABC):
         return ApiCall(self.path, merged(body, extra_body) if extra_body else body)
 
 
-class EmbeddingWire(Protocol):
-    """One embeddings API. Picklable, and created once for all rows."""
+@dataclass(frozen=True)
+class EmbeddingWire(ABC):
+    """One embeddings API of a model. Picklable, and created once for all rows."""
 
-    @property
-    def max_items(self) -> int:
-        """The maximum number of texts in a call."""
-        ...
+    model: str
+    dimensions: int | None
+    max_items: int  # texts of a call
+    max_tokens: ClassVar[int | None] = None  # of all texts of a call
+    max_input_tokens: ClassVar[int | None] = None  # of one text
 
-    @property
-    def max_tokens(self) -> int | None:
-        """The maximum number of tokens of all texts of a call."""
-        ...
-
-    @property
-    def max_input_tokens(self) -> int | None:
-        """The maximum number of tokens of one text."""
-        ...
-
+    @abstractmethod
     def call(self, texts: Sequence[str]) -> ApiCall: ...
 
+    @abstractmethod
     def read(self, body: Mapping[str, Any]) -> NDArray:
         """Return the vectors of a body in the order of the texts, shape ``(n, d)``."""
-        ...
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
