@@ -48,7 +48,11 @@ def with_cache_keys(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 def _with_key(stage: Stage) -> Stage:
     match stage.work:
         case CallUdf(call=call) if call.udf.cache:
-            constants = {str(n): _constant(each) for n, each in enumerate(call.children) if _is_constant(each)}
+            constants = {
+                str(number): child.value if isinstance(child, PythonValue) else child.scalar
+                for number, child in enumerate(call.children)
+                if isinstance(child, Literal | PythonValue)
+            }
             names = [name for name, _ in call.kwargs]
             spec = replace(call.udf, cache_key=_key(call.udf, (constants, names)))
             return replace(stage, work=replace(stage.work, call=replace(call, udf=spec)))
@@ -73,14 +77,6 @@ def _key(spec: UdfSpec | BatchSpec, constants: Any) -> bytes:
             *(spec.name, ", ".join(found.opaque)),
         )
     return found.digest
-
-
-def _is_constant(expr: Any) -> bool:
-    return isinstance(expr, Literal | PythonValue)
-
-
-def _constant(expr: Any) -> Any:
-    return expr.value if isinstance(expr, PythonValue) else expr.scalar
 
 
 # --- in workers -------------------------------------------------------------------------------------------------------

@@ -14,11 +14,18 @@ from hypothesis import given, strategies as st
 
 from penstock.ai.provider import CallSettings
 from penstock.ai.remote.batch import anthropic, openai
-from penstock.ai.remote.batch.client import BatchClient
-from penstock.ai.remote.batch.queue import NBYTES_AROUND, BatchQueue, WaitingCall, num_fitting, quiet_s
+from penstock.ai.remote.batch.queue import (
+    NBYTES_AROUND,
+    BatchQueue,
+    SubmittedBatch,
+    WaitingCall,
+    is_transient,
+    next_poll_s,
+    num_fitting,
+    quiet_s,
+)
 from penstock.ai.remote.batch.records import Attempts, BatchRecords
-from penstock.ai.remote.batch.service import BatchCapacity, Intent
-from penstock.ai.remote.batch.submission import SubmittedBatch, is_transient, next_poll_s
+from penstock.ai.remote.batch.service import BatchCapacity, BatchClient, Intent
 from penstock.ai.remote.wires.wire import Endpoint
 from penstock.cache.ledger import open_ledger
 from penstock.errors import (

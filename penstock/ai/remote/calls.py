@@ -118,7 +118,7 @@ class RemoteModel(Model):
             client = ApiClient(endpoint, self.model_name, settings)
             return client if self._billing is None else BilledCalls(client, self._billing)
         from penstock.ai.remote.batch.calls import BatchCalls
-        from penstock.ai.remote.batch.client import BatchClient
+        from penstock.ai.remote.batch.service import BatchClient
 
         batches = BatchCalls(
             self._service, BatchClient(endpoint, self.model_name, settings), settings.batch, read, memo

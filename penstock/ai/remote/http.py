@@ -81,6 +81,8 @@ class ApiClient:
 
     def open(self) -> None:
         """Open the client on the running loop."""
+        import multidict
+
         endpoint = self._endpoint
         headers = {"Content-Type": "application/json"}
         headers |= {name: value.reveal() if isinstance(value, Secret) else value for name, value in endpoint.headers}
@@ -88,7 +90,8 @@ class ApiClient:
             name, template = endpoint.key_header
             headers[name] = template.format(endpoint.key.reveal())
         self._proxy = proxy_for(endpoint.base_url)
-        self._headers = _Session.as_headers(headers)
+        # The type that aiohttp would otherwise convert them to for every request.
+        self._headers = multidict.CIMultiDictProxy(multidict.CIMultiDict(headers))
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self.settings.caps)
         self._session = _Session.shared()  # last: an error above leaves nothing to close
 
@@ -303,13 +306,6 @@ class _Session:
         session = cls._by_loop[loop]
         session._num_users += 1
         return session
-
-    @staticmethod
-    def as_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Return headers in the type that aiohttp would otherwise convert them to for every request."""
-        import multidict
-
-        return multidict.CIMultiDictProxy(multidict.CIMultiDict(headers))
 
     async def release(self) -> None:
         self._num_users -= 1

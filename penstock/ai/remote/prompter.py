@@ -81,7 +81,7 @@ class ApiPrompter(RemoteModel, Prompter):
         call.tokens = request_tokens(request)
         if self.cached is not None:
             call.is_looked_up = request.key is not None
-            call.key = request.key or self.cached.next_key(request, call)
+            call.key = request.key or self.cached.next_key(request)
         may_continue = request.output is not None or bool(request.tools)
         answers: list[Generation]
         answers, latency_s = await self._calls.ask(call, self._read if may_continue else self._read_last)
@@ -152,22 +152,23 @@ class CachedCalls:
         await self._calls.close()
         await asyncio.to_thread(self._memo.close)
 
-    def next_key(self, request: Request, call: ApiCall) -> bytes:
+    def next_key(self, request: Request) -> bytes:
         """Return the key of a call that was not looked up."""
-        if request.output is not None:
-            call = self._wire.call(replace(request, output=None))
-        key = key_of(self._prefix(call) + canonical(call.body))
-        return key if is_deterministic(call.body) else self._memo.numbered([key], [request.row_id])[0]
+        return self._keys([request])[0]
 
     def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
         """Yield the cached answers to each request, or its key. Answers are decoded when they are drawn."""
+        return self._found(self._keys(requests))
+
+    def _keys(self, requests: Sequence[Request]) -> list[bytes]:
+        """Return the keys of requests. Random answers to equal requests have different keys."""
         calls = [self._wire.call(replace(request, output=None)) for request in requests]
         keys = [key_of(self._prefix(call) + canonical(call.body)) for call in calls]
         is_random = [number for number, call in enumerate(calls) if not is_deterministic(call.body)]
         rows = [requests[number].row_id for number in is_random]
         for number, key in zip(is_random, self._memo.numbered([keys[n] for n in is_random], rows), strict=True):
             keys[number] = key
-        return self._found(keys)
+        return keys
 
     def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
         """Do the same for requests that are equal to ``template`` but for one text as their only turn."""

@@ -14,11 +14,9 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from penstock.ai.provider import BatchSettings
-from penstock.ai.remote.batch.client import BatchClient
-from penstock.ai.remote.batch.queue import BatchQueue, WaitingCall
+from penstock.ai.remote.batch.queue import BatchQueue, SubmittedBatch, WaitingCall, ended_state, is_transient
 from penstock.ai.remote.batch.records import NO_ATTEMPTS, BatchRecords
-from penstock.ai.remote.batch.service import BatchResult, BatchService, BatchState
-from penstock.ai.remote.batch.submission import SubmittedBatch, ended_state, is_transient
+from penstock.ai.remote.batch.service import BatchClient, BatchResult, BatchService, BatchState
 from penstock.ai.remote.wires.wire import ApiCall
 from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.memo import Memo

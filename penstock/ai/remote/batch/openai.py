@@ -8,8 +8,15 @@ from typing import Any
 
 import orjson
 
-from penstock.ai.remote.batch.client import BatchClient
-from penstock.ai.remote.batch.service import BatchCapacity, BatchRequest, BatchResult, BatchState, Intent, Take
+from penstock.ai.remote.batch.service import (
+    BatchCapacity,
+    BatchClient,
+    BatchRequest,
+    BatchResult,
+    BatchState,
+    Intent,
+    Take,
+)
 from penstock.ai.remote.refusals import status_meant
 from penstock.ai.remote.wires.wire import count_of, field_of, field_or_none
 from penstock.errors import ProviderError, ProviderUnavailableError, RequestRefusedError
