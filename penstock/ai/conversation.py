@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from penstock.cache.memo import Codec
+
+if TYPE_CHECKING:
+    from penstock.ai.structured.formats import OutputFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +98,6 @@ class Tool(Protocol):
         ...
 
 
-class ReturnFormat(Protocol):
-    """The structured output that a request asks for."""
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """The JSON schema of the answer."""
-        ...
-
-    @property
-    def named_schema(self) -> Mapping[str, Any]:
-        """``name``, ``schema`` and ``strict``: in a strict schema all fields are required and no others are allowed."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request to a model. ``output`` is the return format, None for free text.
@@ -118,7 +107,7 @@ class Request:
 
     turns: tuple[Turn, ...]
     system: str | None = None
-    output: ReturnFormat | None = None
+    output: OutputFormat | None = None
     tools: tuple[Tool, ...] = ()
     num_answers: int = 1
     options: Mapping[str, Any] | None = None

@@ -20,8 +20,6 @@ from penstock.ai.remote.batch.service import Intent
 from penstock.cache.keys import key_of
 from penstock.protocols import Ledger
 
-KEYS_A_LOOKUP = 1_000
-
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
@@ -43,10 +41,16 @@ class BatchRecords:
 
     def attempts(self, keys: Sequence[bytes]) -> dict[bytes, Attempts]:
         """Return the attempts of the calls that were submitted before."""
-        found: dict[bytes, Attempts] = {}
-        for start in range(0, len(keys), KEYS_A_LOOKUP):
-            self._add_attempts(keys[start : start + KEYS_A_LOOKUP], found)
-        return found
+        attempt, last = 0, dict[bytes, tuple[int, str]]()
+        while keys:  # that have this attempt
+            places = {_call_key(key, attempt): key for key in keys}
+            tokens = self._ledger.get(list(places))
+            keys = [places[place] for place in tokens]
+            last.update((places[place], (attempt, token.decode())) for place, token in tokens.items())
+            attempt += 1
+        ends = {_end_key(key, number): key for key, (number, _) in last.items()}
+        ended = {ends[place] for place in self._ledger.get(list(ends))} if ends else set()
+        return {key: Attempts(None if key in ended else token, number + 1) for key, (number, token) in last.items()}
 
     def begin(self, token: str, calls: Iterable[tuple[bytes, int]], intent: Intent) -> None:
         """Record that calls, each with the number of its attempt, are about to be submitted. Durable on return."""
@@ -76,19 +80,6 @@ class BatchRecords:
 
     def _value(self, key: bytes) -> bytes | None:
         return self._ledger.get([key]).get(key)
-
-    def _add_attempts(self, keys: Sequence[bytes], found: dict[bytes, Attempts]) -> None:
-        attempt, last = 0, dict[bytes, tuple[int, str]]()
-        while keys:  # that have this attempt
-            places = {_call_key(key, attempt): key for key in keys}
-            tokens = self._ledger.get(list(places))
-            keys = [places[place] for place in tokens]
-            last.update((places[place], (attempt, token.decode())) for place, token in tokens.items())
-            attempt += 1
-        ends = {_end_key(key, number): key for key, (number, _) in last.items()}
-        ended = {ends[place] for place in self._ledger.get(list(ends))} if ends else set()
-        for key, (number, token) in last.items():
-            found[key] = Attempts(None if key in ended else token, number + 1)
 
 
 def _call_key(key: bytes, attempt: int) -> bytes:

@@ -18,7 +18,6 @@ from penstock.ai.conversation import (
     ModelTurn,
     Part,
     Request,
-    ReturnFormat,
     Text,
     ToolCall,
     ToolResult,
@@ -44,6 +43,7 @@ from penstock.ai.remote.wires.wire import (
     tokens_in,
     tools_of,
 )
+from penstock.ai.structured.formats import OutputFormat
 from penstock.errors import RequestRefusedError
 
 API_VERSION = "2026-10-21"
@@ -163,7 +163,7 @@ class MessagesWire(PromptWire):
             )
         ]
 
-    def _schema(self, output: ReturnFormat) -> Any:
+    def _schema(self, output: OutputFormat) -> Any:
         """Return the strict schema of a format, None without one. Cached, since all rows have the same format."""
         known = self.__dict__.get("_known")
         if known is None or known[0] is not output:
