@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ai.remote.http import delay_before, estimated_tokens, tokens_used
+from penstock.ai.remote.http import delay_before, estimated_tokens
 from penstock.ai.remote.refusals import error_for_status
 from penstock.errors import (
     AuthenticationError,
@@ -207,13 +207,6 @@ def test_errors_of_all_forms_are_told(raw: bytes, words: str) -> None:
 def test_google_s_word_for_a_bad_key() -> None:
     raw = b'{"error": {"code": 400, "message": "API key not valid", "details": [{"reason": "API_KEY_INVALID"}]}}'
     assert isinstance(error_for_status(400, raw, {}, "google", "http://x"), AuthenticationError)
-
-
-def test_tokens_of_all_forms_are_read() -> None:
-    assert tokens_used({"usage": {"total_tokens": 5}}) == 5
-    assert tokens_used({"usage": {"input_tokens": 2, "output_tokens": 3}}) == 5
-    assert tokens_used({"usageMetadata": {"totalTokenCount": 5}}) == 5
-    assert tokens_used({}) is None
 
 
 def test_tokens_are_estimated() -> None:
