@@ -368,7 +368,7 @@ def test_openrouter(server: ModelServer, df: ps.DataFrame, monkeypatch: pytest.M
 
 
 def test_openrouter_without_its_key_does_not_send_that_of_openai(server: ModelServer, df: ps.DataFrame) -> None:
-    with pytest.raises(InvalidArgumentError, match="api_key is None: the variable"):
+    with pytest.raises(InvalidArgumentError, match="api_key is None; is its environment variable set"):
         run_sample(OPENROUTER, df=df)
 
 
