@@ -222,7 +222,7 @@ class SendRate:
     def _grow(self, now: float) -> None:
         """Raise the rate for the time since the last call, if a request had to wait for it."""
         assert self.rate is not None
-        elapsed, self._grown_at = min(now - self._grown_at, 0.1), now
+        elapsed, self._grown_at = min(now - self._grown_at, max(0.1, 1 / self.rate)), now
         if now < self._hold_until or now - self._waited_at > max(0.1, 2 / self.rate):
             return
         fastest = min(FAST_GROWTH, 0.25 / self._refusal_s, max(self.rate, SLOW_GROWTH))
