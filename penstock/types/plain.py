@@ -63,6 +63,9 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
         builder = pa.lib.StringBuilder()
         builder.append_values(values)
         return builder.finish()
+    if kind is bytes and not has_null:
+        offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
+        return pa.Array.from_buffers(pa.binary(), len(values), [None, *map(pa.py_buffer, (offsets, b"".join(values)))])
     if kind not in _NUMBERS:
         return None
     is_null = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_null else None

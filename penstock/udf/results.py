@@ -134,9 +134,9 @@ def _resumed(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
 
 
 def owned(result: Any, given: pa.RecordBatch | None = None) -> Any:
-    """Return a result with copies of all memory that the function may still change, such as a buffer that it reuses.
+    """Return a result with copies of all memory that the function may still change, such as a reused buffer.
 
-    Read-only arrays and columns of the ``given`` batch are not copied.
+    Not copied: arrays without another reference, read-only arrays, and columns of the ``given`` batch.
 
     >>> buffer = np.zeros(2)
     >>> result = owned({"x": buffer})
@@ -144,30 +144,47 @@ def owned(result: Any, given: pa.RecordBatch | None = None) -> Any:
     >>> result["x"].tolist()
     [0.0, 0.0]
     """
-    match result:
-        case Iterator():
-            return map(owned, result, itertools.repeat(given))
-        case Mapping():
-            return {name: owned(value, given) for name, value in result.items()}
-        case list():
-            return list(result)
+    if isinstance(result, Iterator):
+        return map(owned, result, itertools.repeat(given))
+    is_shared = sys.getrefcount(result) > _SOLE
+    if not isinstance(result, Mapping):
+        return _owned(result, is_shared, given)
+    counts = [sys.getrefcount(value) for value in result.values()]
+    shared = [is_shared or type(result) is not dict or count > _SOLE_IN_DICT for count in counts]
+    return {name: _owned(value, each, given) for (name, value), each in zip(result.items(), shared, strict=True)}
+
+
+def _owned(value: Any, is_shared: bool, given: pa.RecordBatch | None) -> Any:
+    match value:
         case np.ndarray():
-            return result.copy() if result.flags.writeable else result
+            return value.copy() if value.flags.writeable and (is_shared or not value.flags.owndata) else value
+        case list():
+            return list(value) if is_shared else value
         case pa.Table() | pa.RecordBatch():
-            columns = [owned(column, given) for column in result.columns]
-            return type(result).from_arrays(columns, schema=result.schema)
+            columns = [_owned(column, True, given) for column in value.columns]
+            return type(value).from_arrays(columns, schema=value.schema)
         case pa.Array() | pa.ChunkedArray():  # it may wrap an array of the function
-            return (
-                result
-                if _addresses([result]) <= _addresses(() if given is None else given.columns)
-                else _copied(result)
-            )
-    if is_pandas(result):
-        return result.copy(deep=True) if hasattr(result, "copy") else result
+            return value if _addresses(value) <= _addresses(given) else _copied(value)
+    if is_pandas(value):
+        return value.copy(deep=True) if hasattr(value, "copy") else value
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(result, torch.Tensor) and result.device.type == "cpu":
-        return result.detach().clone()
-    return result
+    if torch is not None and isinstance(value, torch.Tensor) and value.device.type == "cpu":
+        is_borrowed = is_shared or value._is_view() or not value.untyped_storage().resizable()
+        return value.detach().clone() if is_borrowed else value
+    return value
+
+
+def _count(result: Any) -> int:
+    return sys.getrefcount(result)
+
+
+def _count_values(result: dict[str, Any]) -> list[int]:
+    return [sys.getrefcount(value) for value in result.values()]
+
+
+# The counts that the expressions in ``owned`` return for objects without another reference.
+_SOLE = _count(np.empty(0))
+_SOLE_IN_DICT = _count_values({"x": np.empty(0)})[0]
 
 
 def _copied(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -176,6 +193,10 @@ def _copied(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([*chunks, chunks[0][:0]]) if chunks else pa.array([], column.type)
 
 
-def _addresses(columns: Iterable[pa.Array | pa.ChunkedArray]) -> set[int]:
-    chunks = [chunk for column in columns for chunk in getattr(column, "chunks", [column])]
+def _addresses(data: Any) -> set[int]:
+    if data is None:
+        return set()
+    if isinstance(data, pa.RecordBatch):
+        return set().union(*map(_addresses, data.columns))
+    chunks = data.chunks if isinstance(data, pa.ChunkedArray) else [data]
     return {buffer.address for chunk in chunks for buffer in chunk.buffers() if buffer is not None}

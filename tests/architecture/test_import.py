@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.architecture.test_layers import HEAVY
 
@@ -17,3 +18,14 @@ def run_python(code: str) -> str:
 def test_import_loads_no_heavy_package() -> None:
     loaded = set(json.loads(run_python("import json, sys, penstock; print(json.dumps(sorted(sys.modules)))")))
     assert not loaded & HEAVY
+
+
+def test_a_query_and_a_write_load_no_pandas(tmp_path: Path) -> None:
+    """Importing pandas takes longer than a small query."""
+    code = f"""
+import sys, penstock as ps
+add = ps.func(lambda number: number + 1, return_dtype=ps.DataType.int64())
+ps.from_pydict({{"a": [1, 2], "t": ["x", "y"]}}).with_column("b", add(ps.col("a"))).write_parquet({str(tmp_path)!r})
+print("pandas" in sys.modules)
+"""
+    assert run_python(code).strip() == "False"
