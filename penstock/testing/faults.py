@@ -165,7 +165,14 @@ class BatchLoses(Fault):
     done: float = 0.5
 
 
-BATCH_FAULTS = (BatchFails, BatchExpires, BatchLoses)
+@dataclass(frozen=True)
+class BatchDamages(Fault):
+    """Replace the first line of a batch's results by this text, in which ``$LINE`` stands for the line."""
+
+    text: str = '{"custom_id": "'
+
+
+BATCH_FAULTS = (BatchFails, BatchExpires, BatchLoses, BatchDamages)
 MODEL_FAULTS = (CallTools, ContentFilter, CutShort, InvalidAnswer, Refusal)
 """Faults of the model instead of the server; they apply to prompts only."""
 

@@ -111,6 +111,65 @@ def test_what_has_no_result_is_submitted_again(server: ModelServer, provider: st
     assert set(second) == set(QUESTIONS[12:])
 
 
+UNREADABLE = ['{"custom_id": "cut', "[]", "{}", '{"custom_id": 7}', '{"custom_id": "unknown", "response": {}}']
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("line", UNREADABLE)
+def test_a_damaged_line_costs_one_request(server: ModelServer, provider: str, line: str) -> None:
+    server.change(faults=[faults.BatchDamages(line, at=1)])
+    assert ask(QUESTIONS, provider=provider) == QUESTIONS
+    assert [len(batch) for batch in batches(server)] == [30, 1]
+
+
+def test_the_only_line_of_the_errors_is_damaged(server: ModelServer, caplog: pytest.LogCaptureFixture) -> None:
+    refused = faults.HttpError(400, "No.", containing="number 7", first_tries=1)
+    server.change(faults=[refused, faults.BatchDamages('{"custom_id": "cut\n$LINE', at=1)])
+    assert ask(QUESTIONS, on_error="null").count(None) == 1
+    server.change(faults=[refused, faults.BatchDamages('{"custom_id": "cut', at=1)])
+    with caplog.at_level(logging.WARNING):
+        assert ask(QUESTIONS, max_retries=1) == QUESTIONS
+    assert 'a line is not JSON: \'{"custom_id": "cut\'' in caplog.text
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_something_else_in_place_of_results_is_not_paid_for_again(kept: ModelServer, provider: str) -> None:
+    page = faults.Malformed("<html>Sign in</html>", path="/content" if provider == "openai" else "/results")
+    kept.change(faults=[page])
+    assert ask(QUESTIONS, provider=provider, max_retries=1, on_error="null") == [None] * 30
+    kept.change(faults=[])
+    assert ask(QUESTIONS, provider=provider) == QUESTIONS
+    assert len(batches(kept)) == 1
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_result_that_comes_twice(server: ModelServer, provider: str, caplog: pytest.LogCaptureFixture) -> None:
+    server.change(faults=[faults.BatchDamages("$LINE\n$LINE")])
+    with caplog.at_level(logging.INFO):
+        assert ask(QUESTIONS, provider=provider) == QUESTIONS
+    assert "30 answers, 0 errors" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fault", "num_uploads"),
+    [
+        (faults.HttpError(400, "No.", path="/batches"), 1),
+        (faults.HttpError(404, "Unknown request URL.", path="/batches"), 1),
+        (faults.RateLimited(code="insufficient_quota", path="/batches"), 1),
+        (faults.ServerError(503, path="/batches", at=(1, 3)), 2),  # the second request looks for the batch
+    ],
+    ids=str,
+)
+def test_files_of_a_batch_that_cannot_be_created_are_deleted(
+    server: ModelServer, fault: faults.Fault, num_uploads: int
+) -> None:
+    server.change(faults=[fault])
+    with pytest.raises((ProviderError, UdfError)):
+        ask(QUESTIONS, max_retries=1)
+    deleted = [seen.path for seen in server.requests if seen.method == "DELETE"]
+    assert (num_posted(server, "/v1/files"), len(set(deleted))) == (num_uploads, num_uploads)
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_bounded_number_of_times(server: ModelServer, provider: str) -> None:
     server.change(faults=[faults.BatchExpires(done=0.0)])

@@ -150,7 +150,9 @@ def test_results_are_known_by_batch_and_call(loop: asyncio.AbstractEventLoop) ->
     assert [batch.key_of(each) for each in ids] == list(batch.calls)
     assert all(len(each) <= 64 and each.replace("_", "").isalnum() for each in ids)
     assert SubmittedBatch().key_of(ids[0]) is None
-    assert batch.key_of(f"{batch.token}_no") is None
+    for unknown in ("no", "ab", "00" * 15 + "07"):
+        assert batch.key_of(f"{batch.token}_{unknown}") is None
+    assert SubmittedBatch(batch.token).key_of(f"{batch.token}_ab") is None
 
 
 def test_records(tmp_path: Path) -> None:

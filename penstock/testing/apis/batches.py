@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from penstock.testing.apis.model_api import BadRequestError, UnknownUrlError, field, new_id, parse_json
-from penstock.testing.faults import BatchExpires, BatchFails, BatchLoses, Fault
+from penstock.testing.faults import BatchDamages, BatchExpires, BatchFails, BatchLoses, Fault
 from penstock.testing.http_server import HttpRequest
 from penstock.testing.script import BatchTiming
 
@@ -81,6 +81,14 @@ class Batch(ABC):
         if isinstance(self.fault, BatchLoses) and self.cancelled is None:
             return []
         return [line.custom_id for line in self.lines if line.custom_id not in self.results]
+
+    def result_file(self, results: list[dict[str, Any]]) -> bytes:
+        """Return results as the lines of a file, damaged by the fault of the batch."""
+        content = b"".join(orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE) for result in results)
+        if isinstance(self.fault, BatchDamages):
+            line, _, others = content.partition(b"\n")
+            return self.fault.text.encode().replace(b"$LINE", line) + b"\n" + others
+        return content
 
     @property
     def num_failed(self) -> int:
@@ -239,7 +247,7 @@ class OpenAIBatch(Batch):
         error = {"code": f"batch_{status}", "message": f"This request was not executed: the batch is {status}."}
         failed += [{"custom_id": custom_id, "response": None, "error": error} for custom_id in self.unanswered]
         return {
-            kind: self._files.add(f"{self.id}_{kind}.jsonl", "batch_output", json_lines(lines))["id"]
+            kind: self._files.add(f"{self.id}_{kind}.jsonl", "batch_output", self.result_file(lines))["id"]
             for kind, lines in (("output", done), ("error", failed))
             if lines
         }
@@ -286,7 +294,7 @@ class AnthropicBatch(Batch):
             result = {"type": "succeeded", "message": body} if code == 200 else {"type": "errored", "error": body}
             results.append({"custom_id": custom_id, "result": result})
         unanswered = {"type": self._unanswered_state}
-        return json_lines(results + [{"custom_id": each, "result": unanswered} for each in self.unanswered])
+        return self.result_file(results + [{"custom_id": each, "result": unanswered} for each in self.unanswered])
 
     @property
     def _unanswered_state(self) -> str:
@@ -316,10 +324,6 @@ def read_lines(content: bytes, endpoint: str) -> list[BatchLine]:
     if len(models) > 1:
         raise BadRequestError("All requests of a batch must be for one model.", code="mismatched_model")
     return found
-
-
-def json_lines(values: list[dict[str, Any]]) -> bytes:
-    return b"".join(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE) for value in values)
 
 
 def parse_multipart(content_type: str, body: bytes) -> dict[str, tuple[str | None, bytes]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,12 +19,11 @@ from penstock.ai.remote.batch.service import (
 )
 from penstock.ai.remote.refusals import status_meant
 from penstock.ai.remote.wires.wire import count_of, field_of, field_or_none
-from penstock.errors import ProviderUnavailableError, RequestRefusedError
+from penstock.errors import ProviderUnavailableError
 
 CAPACITY = BatchCapacity(max_requests=100_000, max_nbytes=250_000_000)
 """The API accepts 100,000 requests and 256 MB, including ids and brackets around each body."""
 
-PATH = "/v1/messages/batches"
 SKEW_S, LATE_S = 600.0, 3600.0
 """Maximum time by which a batch may seem older, by another clock, or newer than the intent to submit it."""
 
@@ -33,17 +32,20 @@ class AnthropicBatchService:
     """The Message Batches API."""
 
     capacity = CAPACITY
+    path = "/v1/messages/batches"
 
-    async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
+    async def create(
+        self, client: BatchClient, token: str, requests: Sequence[BatchRequest], uploaded: list[str]
+    ) -> str:
         items = (b'{"custom_id":%s,"params":%s}' % (orjson.dumps(each.custom_id), each.body) for each in requests)
         data = b'{"requests":[%s]}' % b",".join(items)
-        created = await client.json("POST", PATH, data, is_safe=False)
+        created = await client.json("POST", self.path, data, is_safe=False)
         return str(field_of(created, "id", str, "the batch"))
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
         """Return the batches of that time with the same number of requests. Only the results hold the token."""
         found: list[str] = []
-        async for batch in client.listed(PATH, "after_id"):
+        async for batch in client.listed(self.path, "after_id"):
             created = _created(batch)
             if created is not None and created < intent.time - SKEW_S:
                 break
@@ -56,26 +58,15 @@ class AnthropicBatchService:
         return found
 
     async def state(self, client: BatchClient, batch_id: str) -> BatchState:
-        batch = await client.json("GET", f"{PATH}/{batch_id}")
+        batch = await client.json("GET", f"{self.path}/{batch_id}")
         return BatchState(batch_id, field_of(batch, "processing_status", str, "the batch") == "ended")
 
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
-        def read(line: Mapping[str, Any]) -> None:
-            if isinstance(custom_id := line.get("custom_id"), str):
-                take(result_of(client, custom_id, line.get("result")))
+        def take_line(line: Any) -> None:
+            take(result_of(client, field_of(line, "custom_id", str, "a line"), line.get("result")))
 
-        try:
-            # Not from results_url: the key must go only to the server that the user named.
-            await client.read_lines(f"{PATH}/{state.id}/results", read)
-        except RequestRefusedError as exc:
-            if exc.status != 404:  # results are deleted after 29 days
-                raise
-
-    async def cancel(self, client: BatchClient, batch_id: str) -> None:
-        await client.json("POST", f"{PATH}/{batch_id}/cancel")
-
-    async def clean_up(self, client: BatchClient, state: BatchState) -> None:
-        """Do nothing: the provider deletes a batch after 29 days, and no files were uploaded."""
+        # Not from results_url: the key must go only to the server that the user named.
+        await client.read_results(f"{self.path}/{state.id}/results", take_line)
 
 
 def result_of(client: BatchClient, custom_id: str, result: Any) -> BatchResult:

@@ -116,8 +116,8 @@ class BatchCalls(Generic[Answer]):
         elif running:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    cancelled = (self._service.cancel(self._client, batch_id) for batch_id in running)
-                    await asyncio.gather(*cancelled, return_exceptions=True)
+                    paths = (f"{self._service.path}/{batch_id}/cancel" for batch_id in running)
+                    await asyncio.gather(*(self._client.json("POST", path) for path in paths), return_exceptions=True)
         await self._client.close()
 
     # --- queue ---
@@ -189,17 +189,25 @@ class BatchCalls(Generic[Answer]):
             self._start(self._follow(batch))
 
     async def _create(self, batch: SubmittedBatch) -> None:
-        """Submit a batch. If the outcome is unknown, look for the batch before submitting it again."""
+        """Submit a batch. If the outcome is unknown, look for the batch before submitting it again.
+
+        The files of a batch that was not created are deleted. A batch that is listed too late to be found then fails.
+        """
         intent, num_failures = batch.intent, 0
         while not batch.ids:
+            uploaded: list[str] = []
             try:
-                self._name(batch, await self._service.create(self._client, batch.token, batch.requests()))
-            except (ProviderUnavailableError, InvalidAnswerError) as exc:
+                self._name(batch, await self._service.create(self._client, batch.token, batch.requests(), uploaded))
+            except ProviderError as exc:
                 num_failures += 1
-                if num_failures > self._client.settings.max_retries:
-                    raise
-                await self._client.pause(num_failures, exc)  # a new batch may not be listed at once
-                batch.ids = await self._service.find(self._client, batch.token, intent, self._known_ids())
+                is_unknown = isinstance(exc, ProviderUnavailableError | InvalidAnswerError)
+                if is_unknown:
+                    await self._client.pause(num_failures, exc)  # a new batch may not be listed at once
+                    batch.ids = await self._service.find(self._client, batch.token, intent, self._known_ids())
+                if not batch.ids:
+                    await self._client.delete(uploaded)
+                    if not is_unknown or num_failures > self._client.settings.max_retries:
+                        raise
 
     def _name(self, batch: SubmittedBatch, batch_id: str) -> None:
         batch.ids, batch.is_named = [batch_id], True
@@ -240,9 +248,9 @@ class BatchCalls(Generic[Answer]):
         if state is not None:
             log.info(
                 "%s: batch %s ended; %d answers, %d errors",
-                *(self._client.name, state.id, batch.num_answers, len(batch.errors)),
+                *(self._client.name, state.id, len(batch.answered), len(batch.errors)),
             )
-            await self._service.clean_up(self._client, state)
+            await self._client.delete((*state.result_files, *state.input_files))
 
     async def _results(self, batch: SubmittedBatch) -> BatchState | None:
         """Read the results of a batch when it has ended and return its state; None if it was never created."""
@@ -263,7 +271,12 @@ class BatchCalls(Generic[Answer]):
                     is_this_one = True
                     self._take(batch, key, result)
 
-            await self._service.results(self._client, state, take)
+            try:
+                await self._service.results(self._client, state, take)
+            except InvalidAnswerError as exc:
+                if len(batch.calls) > 1 and not (batch.answered or batch.errors):
+                    raise  # something else was sent in place of the results
+                log.warning("%s: %s", self._client.name, exc)
             if is_this_one:
                 self._name(batch, batch_id)
                 return state
@@ -281,6 +294,8 @@ class BatchCalls(Generic[Answer]):
 
     def _take(self, batch: SubmittedBatch, key: bytes, result: BatchResult) -> None:
         """Store the answer to a call, and return it to its caller if there is one."""
+        if key in batch.answered:  # the first answer counts
+            return
         call = batch.calls.get(key)
         try:
             if result.error is not None:
@@ -291,7 +306,8 @@ class BatchCalls(Generic[Answer]):
             return
         if self._memo is not None:
             self._memo.put(key, answer)
-        batch.num_answers += 1
+        batch.answered.add(key)
+        batch.errors.pop(key, None)
         if call is not None:
             del batch.calls[key]
             call.answer(answer)
@@ -328,10 +344,10 @@ class BatchCalls(Generic[Answer]):
 
     def _is_held_back(self, batch: SubmittedBatch) -> bool:
         """Hold the queue back until the provider has room, or shrink batches. Return False if neither helps."""
-        if not self._batches and len(batch.order) <= 1:
+        if not self._batches and len(batch.keys) <= 1:
             return False
         if not self._batches:
-            self._queue.shrink(len(batch.order))
+            self._queue.shrink(len(batch.keys))
         self._queue.hold_back(time.monotonic(), bool(self._batches))
         return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from penstock.ai.remote.batch.service import (
 )
 from penstock.ai.remote.refusals import status_meant
 from penstock.ai.remote.wires.wire import count_of, field_of, field_or_none
-from penstock.errors import ProviderError, ProviderUnavailableError, RequestRefusedError
+from penstock.errors import ProviderError, ProviderUnavailableError
 
 CAPACITY = BatchCapacity(max_requests=50_000, max_nbytes=195_000_000)
 """The API accepts 50,000 requests and 200 MB, including ids around each body. A request for embeddings holds one text,
@@ -35,24 +34,29 @@ class OpenAIBatchService:
     """Files and Batches of OpenAI's API."""
 
     capacity = CAPACITY
+    path = "/batches"
 
-    async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
+    async def create(
+        self, client: BatchClient, token: str, requests: Sequence[BatchRequest], uploaded: list[str]
+    ) -> str:
         endpoint = f"/v1{requests[0].path}"
         content = b"".join(_line(request, endpoint) for request in requests)
-        uploaded = await client.upload("/files", {"purpose": "batch"}, f"penstock-{token}.jsonl", content)
+        file = await client.upload("/files", {"purpose": "batch"}, f"penstock-{token}.jsonl", content)
         del content
+        file_id = field_of(file, "id", str, "the answer to an upload")
+        uploaded.append(f"/files/{file_id}")
         body = {
-            "input_file_id": field_of(uploaded, "id", str, "the answer to an upload"),
+            "input_file_id": file_id,
             "endpoint": endpoint,
             "completion_window": "24h",
             "metadata": {TOKEN: token},
         }
-        created = await client.json("POST", "/batches", body, is_safe=False)
+        created = await client.json("POST", self.path, body, is_safe=False)
         return str(field_of(created, "id", str, "the batch"))
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
         """Look for the token in the list of batches, newest first."""
-        async for batch in client.listed("/batches", "after"):
+        async for batch in client.listed(self.path, "after"):
             if field_or_none(field_or_none(batch, "metadata"), TOKEN) == token:
                 return [field_of(batch, "id", str, "a batch")]
             if (count_of(batch, "created_at") or intent.time) < intent.time - HOUR_S:
@@ -60,38 +64,28 @@ class OpenAIBatchService:
         return []
 
     async def state(self, client: BatchClient, batch_id: str) -> BatchState:
-        batch = await client.json("GET", f"/batches/{batch_id}")
+        batch = await client.json("GET", f"{self.path}/{batch_id}")
         status = field_of(batch, "status", str, "the batch")
-        files = (batch.get("output_file_id"), batch.get("error_file_id"))
         errors = field_or_none(batch.get("errors"), "data") or []
         return BatchState(
             batch_id,
             is_ended=status in ENDS,
-            files=tuple(each for each in files if isinstance(each, str)),
-            input_file=batch.get("input_file_id"),
+            result_files=_files(batch, "output_file_id", "error_file_id"),
+            input_files=_files(batch, "input_file_id"),
             problem=_problem(client, batch_id, errors) if status == "failed" else None,
             is_too_much=any(field_or_none(error, "code") in TOO_MUCH for error in errors),
         )
 
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
-        def read(line: Mapping[str, Any]) -> None:
-            if isinstance(custom_id := line.get("custom_id"), str):
-                take(result_of(client, custom_id, line))
+        def take_line(line: Any) -> None:
+            take(result_of(client, field_of(line, "custom_id", str, "a line"), line))
 
-        for file_id in state.files:
-            try:
-                await client.read_lines(f"/files/{file_id}/content", read)
-            except RequestRefusedError as exc:
-                if exc.status != 404:  # an earlier run read and deleted it
-                    raise
+        for path in state.result_files:
+            await client.read_results(f"{path}/content", take_line)
 
-    async def cancel(self, client: BatchClient, batch_id: str) -> None:
-        await client.json("POST", f"/batches/{batch_id}/cancel")
 
-    async def clean_up(self, client: BatchClient, state: BatchState) -> None:
-        for file_id in (*state.files, *filter(None, (state.input_file,))):
-            with contextlib.suppress(ProviderError):
-                await client.json("DELETE", f"/files/{file_id}")
+def _files(batch: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+    return tuple(f"/files/{file_id}" for name in names if isinstance(file_id := batch.get(name), str))
 
 
 def _line(request: BatchRequest, endpoint: str) -> bytes:

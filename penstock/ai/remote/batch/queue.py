@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.ai.remote.batch.service import BatchCapacity, BatchClient, BatchRequest, BatchService, BatchState, Intent
+from penstock.cache.keys import KEY_NBYTES
 from penstock.errors import (
     InvalidAnswerError,
     ProviderError,
@@ -163,26 +164,26 @@ class SubmittedBatch:
 
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     calls: dict[bytes, WaitingCall] = field(default_factory=dict)
-    order: tuple[bytes, ...] = ()  # keys as they were submitted, if this process did that
+    keys: frozenset[bytes] = frozenset()  # of all its calls, if this process submitted it
     ids: list[str] = field(default_factory=list)  # candidates for the provider's id
     is_named: bool = False  # the id is certain
     began: float = field(default_factory=time.monotonic)
     errors: dict[bytes, ProviderError] = field(default_factory=dict)
-    num_answers: int = 0
+    answered: set[bytes] = field(default_factory=set)
 
     @staticmethod
     def of(calls: Iterable[WaitingCall]) -> SubmittedBatch:
         by_key = {call.key: call for call in calls}
-        return SubmittedBatch(calls=by_key, order=tuple(by_key))
+        return SubmittedBatch(calls=by_key, keys=frozenset(by_key))
 
     @property
     def is_own(self) -> bool:
         """True if this process submitted the batch."""
-        return bool(self.order)
+        return bool(self.keys)
 
     @property
     def intent(self) -> Intent:
-        return Intent(len(self.order), time.time())
+        return Intent(len(self.keys), time.time())
 
     def requests(self) -> list[BatchRequest]:
         return [BatchRequest(self.custom_id(call.key), call.path, call.body) for call in self.calls.values()]
@@ -192,12 +193,13 @@ class SubmittedBatch:
         return f"{self.token}_{key.hex()}"
 
     def key_of(self, custom_id: str) -> bytes | None:
-        """Return the key of the call with this id, None if it belongs to another batch."""
-        token, _, key = custom_id.partition("_")
+        """Return the key of the call with this id, None if the id is not one of this batch."""
         try:
-            return bytes.fromhex(key) if token == self.token else None
+            key = bytes.fromhex(custom_id.partition("_")[2])
         except ValueError:
             return None
+        is_one = key in self.keys if self.is_own else len(key) == KEY_NBYTES
+        return key if is_one and custom_id == self.custom_id(key) else None
 
 
 async def ended_state(

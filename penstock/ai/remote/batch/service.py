@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,12 +15,14 @@ import orjson
 
 from penstock.ai.remote.addresses import joined, shown
 from penstock.ai.remote.http import ApiClient, delay_before
-from penstock.ai.remote.refusals import error_for_status
+from penstock.ai.remote.refusals import error_for_status, shortened
 from penstock.ai.remote.wires.wire import field_of
-from penstock.errors import InvalidAnswerError, ProviderError
+from penstock.errors import InvalidAnswerError, ProviderError, RequestRefusedError
 
 if TYPE_CHECKING:
     import aiohttp
+
+log = logging.getLogger("penstock.ai")
 
 MAX_PAGES = 20
 
@@ -50,8 +54,8 @@ class BatchState:
 
     id: str
     is_ended: bool
-    files: tuple[str, ...] = ()  # with the results
-    input_file: str | None = None
+    result_files: tuple[str, ...] = ()  # paths
+    input_files: tuple[str, ...] = ()
     problem: ProviderError | None = None
     is_too_much: bool = False  # the account has reached its limit: the provider may accept the batch later
 
@@ -82,8 +86,18 @@ class BatchService(Protocol):
     @property
     def capacity(self) -> BatchCapacity: ...
 
-    async def create(self, client: BatchClient, token: str, requests: Sequence[BatchRequest]) -> str:
-        """Submit a batch once and return its id. After ProviderUnavailableError it may have been created or not."""
+    @property
+    def path(self) -> str:
+        """The path of the batches on the server."""
+        ...
+
+    async def create(
+        self, client: BatchClient, token: str, requests: Sequence[BatchRequest], uploaded: list[str]
+    ) -> str:
+        """Submit a batch once and return its id. Add the paths of files that it uploads to ``uploaded``.
+
+        After ProviderUnavailableError or InvalidAnswerError the batch may have been created or not.
+        """
         ...
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
@@ -94,12 +108,6 @@ class BatchService(Protocol):
 
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
         """Call ``take`` with each result of a batch that has ended, with some perhaps twice."""
-        ...
-
-    async def cancel(self, client: BatchClient, batch_id: str) -> None: ...
-
-    async def clean_up(self, client: BatchClient, state: BatchState) -> None:
-        """Remove what the provider stores for a batch whose results have been read."""
         ...
 
 
@@ -155,20 +163,47 @@ class BatchClient(ApiClient):
         data = b"".join((head.encode(), content, f"\r\n--{boundary}--\r\n".encode()))
         return await self._send("POST", path, data, {"Content-Type": f"multipart/form-data; boundary={boundary}"})
 
-    async def read_lines(self, path: str, take_line: Callable[[dict[str, Any]], None]) -> None:
-        """Call ``take_line`` with each line of a file, a JSON object. After a lost connection it starts over."""
+    async def delete(self, paths: Iterable[str]) -> None:
+        """Delete files. A file that cannot be deleted is left to the provider."""
+        for path in paths:
+            with contextlib.suppress(ProviderError):
+                await self.json("DELETE", path)
+
+    async def read_results(self, path: str, take_line: Callable[[Any], None]) -> None:
+        """Call ``take_line`` with each line of a file of results. After a lost connection it starts over.
+
+        A line that is not JSON, or for which ``take_line`` raises InvalidAnswerError, is skipped with a warning; a file
+        that has only such lines raises InvalidAnswerError. A file that does not exist has no lines.
+        """
 
         async def take(response: aiohttp.ClientResponse) -> tuple[None, None]:
-            rest = b""
+            rest, num_taken, errors = b"", 0, list[InvalidAnswerError]()
+
+            def take_all(lines: Iterable[bytes]) -> None:
+                nonlocal num_taken
+                for line in filter(bytes.strip, lines):
+                    try:
+                        take_line(self._parsed(line))
+                        num_taken += 1
+                    except InvalidAnswerError as exc:
+                        errors.append(exc)
+
             async for chunk in response.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    self._take_line(line, take_line)
-            self._take_line(rest, take_line)
+                take_all(lines)
+            take_all([rest])
+            if errors and not num_taken:
+                raise InvalidAnswerError(f"no line of {path} can be read: {errors[0]}")
+            if errors:
+                log.warning("%s: %d lines of %s cannot be read: %s", self.name, len(errors), path, errors[0])
             return None, None
 
         url = self._url(path)
-        await self.retry(lambda: self._exchange("GET", url, None, take))
+        try:
+            await self.retry(lambda: self._exchange("GET", url, None, take))
+        except RequestRefusedError as exc:
+            if exc.status != 404:  # the provider deleted it, or an earlier run that had read it
+                raise
 
     def error_of(self, status: int, body: Any) -> ProviderError:
         """Return the error for a status and body in a file of results."""
@@ -183,12 +218,8 @@ class BatchClient(ApiClient):
 
         return yarl.URL(joined(self._endpoint.base_url, path)).update_query(query or {})
 
-    def _take_line(self, line: bytes, take: Callable[[dict[str, Any]], None]) -> None:
-        if not line.strip():
-            return
+    def _parsed(self, line: bytes) -> Any:
         try:
-            value = orjson.loads(line)
+            return orjson.loads(line)
         except orjson.JSONDecodeError as exc:
-            raise InvalidAnswerError(f"{self.name}: a line of a file of results is not JSON") from exc
-        if isinstance(value, dict):
-            take(value)
+            raise InvalidAnswerError(f"a line is not JSON: {shortened(line)!r}") from exc
