@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, MissingExtraError, did_you_mean
+from penstock.errors import InvalidArgumentError, did_you_mean, load_extra
 from penstock.expr.arrays import on_arrays, to_lists
 from penstock.expr.column import Expression, call, method
 from penstock.expr.kinds import STRING, TEXT, UINT32, Kind
@@ -102,11 +102,8 @@ def tokenize_decode(expr: Expression, tokens_path: str) -> Expression:
 
 @functools.lru_cache(maxsize=8)
 def _tokenizer(path: str) -> Any:
-    try:
-        from tokenizers import Tokenizer  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise MissingExtraError("tokenizers", "transformers", "tokenize_encode and tokenize_decode") from None
-    return Tokenizer.from_file(path) if os.path.exists(path) else Tokenizer.from_pretrained(path)
+    kind = load_extra("tokenizers", "transformers", "tokenize_encode and tokenize_decode").Tokenizer
+    return kind.from_file(path) if os.path.exists(path) else kind.from_pretrained(path)
 
 
 @strict("tokenize_encode", takes(TEXT, returns=TOKENS))

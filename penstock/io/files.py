@@ -26,6 +26,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 UNKNOWN = "unknown version"
 _MAGIC = re.compile(r"[*?\[]")
+MAX_SHOWN = 5  # names in a message
 
 
 @dataclass(frozen=True)
@@ -269,15 +270,21 @@ def _not_found(storage: Storage, filesystem: Any, name: str, path: str, is_empty
     """Return the message for a missing path, with the most similar name in its folder."""
     if is_empty_folder:
         return f"Folder {name!r} holds no files (names that begin with '_' or '.' are skipped)."
-    is_pattern = bool(_MAGIC.search(path)) and not storage.is_web
-    what = f"No file matches {redacted(name)!r}" if is_pattern else f"Path {redacted(name)!r} does not exist"
+    magic = None if storage.is_web else _MAGIC.search(path)
+    what = f"No file matches {redacted(name)!r}" if magic else f"Path {redacted(name)!r} does not exist"
     if storage.is_web:
         return f"{what}; a web server lists no files, so name each file."
+    folder = posixpath.dirname(path[: magic.start()] if magic else path)
     try:
-        siblings = [info.base_name for info in _children(filesystem, posixpath.dirname(path))]
+        siblings = [info.base_name for info in _children(filesystem, folder)]
     except (OSError, ValueError):  # a store without folders above those with data, such as the Hugging Face hub
         siblings = []
-    return f"{what}.{did_you_mean(posixpath.basename(path), siblings)}"
+    hint = did_you_mean(posixpath.basename(path), siblings)
+    if magic and not hint:
+        visible = [sibling for sibling in siblings if not is_hidden(sibling)]
+        shown = ", ".join(visible[:MAX_SHOWN]) + (" and others" if len(visible) > MAX_SHOWN else "")
+        hint = f" Folder {folder!r} " + (f"holds {shown}." if shown else "does not exist, or is empty.")
+    return f"{what}.{hint}"
 
 
 def version_of(file: DataFile) -> str:

@@ -106,7 +106,8 @@ def test_a_protocol_nobody_knows_is_refused() -> None:
     [
         ("b.cvs", r"Path '.*/b\.cvs' does not exist\. Did you mean 'b\.csv'\?"),
         ("subb/c.csv", r"Path '.*/subb/c\.csv' does not exist\.$"),
-        ("*.parquet", r"No file matches '.*/\*\.parquet'"),
+        ("*.parquet", r"No file matches '.*/\*\.parquet'\. Folder '.*' holds .*b\.csv"),
+        ("nowhere/*/*.csv", r"No file matches .*\. Folder '.*/nowhere' does not exist, or is empty\."),
     ],
 )
 def test_nothing_found_names_the_path_and_what_is_near(folder: Path, path: str, message: str) -> None:

@@ -105,7 +105,7 @@ class LocalPools:
             return PoolChoice(make_threads(emit), takes_core, PYTHON_WORK)
 
         from penstock.engine.pools.thread_to_process import ThreadToProcessPool
-        from penstock.udf.cpu_clock import wanted_cpu_s
+        from penstock.observe.cpu_clock import wanted_cpu_s
 
         def make_processes(emit: Emit) -> ThreadPool | None:
             try:

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S, NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import read_hints
 from penstock.errors import RateLimitedError
-from penstock.udf.cpu_clock import wanted_cpu_s
+from penstock.observe.cpu_clock import wanted_cpu_s
 
 __all__ = ["Caps", "Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
 
