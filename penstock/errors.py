@@ -44,8 +44,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+import os
 from collections.abc import Iterable
 from typing import Any
+
+PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # frames of other files are the user's
 
 
 class PenstockError(Exception):
@@ -59,11 +62,21 @@ class PlanError(PenstockError, ValueError):
 class ColumnNotFoundError(PlanError):
     """The input has no column of this name."""
 
+    lines: tuple[str, ...] = ()  # of the user, for an error that is found when the query runs
+
     def __init__(self, name: str, available: Iterable[str], where: str = "") -> None:
-        names = list(available)
+        super().__init__(name, tuple(available), where)
+
+    @property
+    def column(self) -> str:
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        name, available, where = self.args
         place = f" in {where}" if where else ""
-        listing = ", ".join(names) if names else "(none)"
-        super().__init__(f"Column {name!r} not found{place}; available: {listing}.{did_you_mean(name, names)}")
+        message = f"Column {name!r} not found{place}; available: {', '.join(available) or '(none)'}."
+        named = f" It is named in {' and in '.join(self.lines)}." if self.lines else ""
+        return f"{message}{did_you_mean(name, available)}{named}"
 
 
 class TypeMismatchError(PlanError, TypeError):

@@ -14,6 +14,7 @@ from penstock.observe.errors import ErrorLog
 from penstock.observe.stats import Stats
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
+from penstock.plan.unknown_columns import with_line
 from penstock.protocols import Subscriber
 from penstock.types import Schema
 
@@ -37,7 +38,7 @@ class LazyTable:
         self._stats_owner: LazyTable | None = None  # receives errors() and stats() instead of this one
 
     def _with(self, plan: Plan) -> Self:
-        return type(self)(plan)
+        return type(self)(plan if plan.schema is not None else with_line(plan))
 
     @property
     def schema(self) -> Schema:

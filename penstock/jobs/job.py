@@ -34,6 +34,7 @@ from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.observe.events import RowError
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
+from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import Origin, Subscriber
 from penstock.types.plain import arrow_array
 
@@ -212,7 +213,8 @@ class Job:
     def _write_parts(self, stages: Sequence[Stage], runner: query.Runner, subscribers: Sequence[Subscriber]) -> None:
         selection = UnfinishedRows(self._state, self._reconciled.done)
         lineage = Lineage(selection, stages, self._state.next_lot)
-        with closing(query.write_parts(stages, runner, lineage, subscribers=subscribers)) as parts:
+        writing = query.write_parts(stages, runner, lineage, subscribers=subscribers)
+        with naming_lines(self._plan), closing(writing) as parts:
             for records, origins in parts:
                 lineage.written(origins)
                 self._output.files.sync([record["path"] for record in records])

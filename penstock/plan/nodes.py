@@ -23,6 +23,7 @@ class Plan:
     """One node of a plan."""
 
     schema: Schema | None = field(init=False, compare=False, repr=False)
+    line: str | None = field(default=None, compare=False, repr=False, kw_only=True)  # of the user, if it is needed
     is_row_preserving: ClassVar[bool] = False  # row i of the output is made of row i of the input alone
 
     def __post_init__(self) -> None:

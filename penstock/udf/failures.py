@@ -6,7 +6,6 @@ import base64
 import json
 import logging
 import math
-import os
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import ProviderUnusableError, UdfError
+from penstock.errors import PACKAGE_FOLDER, ProviderUnusableError, UdfError
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.observe.events import RowError
 from penstock.storage.urls import redacted
@@ -29,7 +28,6 @@ CALL_FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
 
 MAX_BINARY_NBYTES = 64 * 1024  # longer images and arrays are described instead of recorded
 MAX_SHOWN_LENGTH = 200  # of a value in an error message
-PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Failures:

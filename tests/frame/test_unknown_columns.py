@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
+from penstock.functions import explode
 
 
 class Counted:
@@ -119,9 +122,82 @@ def test_concat_of_known_and_unknown(unknown: ps.DataFrame) -> None:
         (lambda df: df.select(ps.unnest(col("a"))), TypeMismatchError, "expected a struct, got int64"),
     ],
 )
-def test_mistakes_are_told_with_the_first_batch_as_they_would_have_been_before(
+def test_mistakes_are_errors_of_the_first_batch(
     unknown: ps.DataFrame, verb: Callable[[ps.DataFrame], ps.DataFrame], error: type[Exception], message: str
 ) -> None:
     df = verb(unknown)
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as caught:
         df.collect()
+    if error is ColumnNotFoundError:
+        first = verb.__code__.co_firstlineno
+        assert f"It is named in {__file__}, line {first}." in str(caught.value)
+
+
+@pytest.mark.parametrize("use_process", [False, True])
+def test_a_missing_column_is_reported_with_the_lines_that_name_it(tmp_path: Path, use_process: bool) -> None:
+    df = ps.range(3).map_batches(lambda batch: batch, use_process=use_process)
+    df = df.with_column("w", col("id") + 1)
+    wrong = df.select("id", explode(col("nope")))
+    here = sys._getframe().f_lineno
+    for run in (wrong.collect, lambda: wrong.write_parquet(str(tmp_path / "out"), resume=True)):
+        with pytest.raises(ColumnNotFoundError, match=rf"available: id.* in {__file__}, line {here - 1}\."):
+            run()
+
+
+@ps.func
+def never(x: int) -> int:
+    raise AssertionError("the result is not used")
+
+
+@pytest.mark.parametrize(
+    "unused",
+    [
+        lambda df: df.with_column("w", col("a") + 1),
+        lambda df: df.with_columns({"w": col("a"), "b": col("a"), "v": 1}),
+        lambda df: df.with_column("w", never(col("a"))),
+        lambda df: df.with_column("b", never(col("a"))).exclude("b"),
+        lambda df: df.rename_columns({"b": "w"}),
+        lambda df: df.with_column("w", 1).where(col("a") >= 0).exclude("b").monotonically_increasing_id("n"),
+    ],
+)
+def test_a_column_that_is_not_used_is_not_computed(
+    unknown: ps.DataFrame, tmp_path: Path, unused: Callable[[ps.DataFrame], ps.DataFrame]
+) -> None:
+    df = unused(unknown)
+    assert df.select("a").to_pydict() == {"a": [0, 1, 2]}
+    assert df.count_rows() == df.select("a").count_rows() == 3
+    df.select("a").write_parquet(str(tmp_path))
+    assert ps.read_parquet(str(tmp_path)).to_pydict() == {"a": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("dropping", "available"),
+    [
+        (lambda df: df.select("a"), "a"),
+        (lambda df: df.select("a", w=col("b")).where(col("a") > 0).limit(2), "a, w"),
+        (lambda df: df.exclude("b"), "the other columns of the input"),
+        (lambda df: df.rename_columns({"b": "w"}).into_batches(2), "w, the other columns of the input"),
+        (lambda df: df.unpivot("a", "b"), "a, variable, value"),
+        (lambda df: df.select("a").with_column("w", 1).monotonically_increasing_id("n"), "n, w, a"),
+    ],
+)
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda df: df.select("b"),
+        lambda df: df.with_column("x", col("b") + 1),
+        lambda df: df.where(col("b") > 1),
+        lambda df: df.exclude("b"),
+        lambda df: df.explode("b"),
+        lambda df: df.select(explode(col("b"))),
+    ],
+)
+def test_a_dropped_column_does_not_come_back(
+    unknown: ps.DataFrame,
+    dropping: Callable[[ps.DataFrame], ps.DataFrame],
+    reading: Callable[[ps.DataFrame], ps.DataFrame],
+    available: str,
+) -> None:
+    dropped = dropping(unknown)
+    with pytest.raises(ColumnNotFoundError, match=rf"^Column 'b' not found; available: {available}\."):
+        reading(dropped)

@@ -25,6 +25,7 @@ from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
 from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import Gathered, Stage
+from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import Bundle, CachesAnswers, ErrorSink, Origin, Priced, Subscriber
 from penstock.udf.memo import with_cache_keys
 
@@ -85,7 +86,7 @@ def _run(
     stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
     # The reader's own, those that wait for it, and the one that waits to join them.
     num_held = NUM_RESULTS_HELD + (num_ahead + 1 if num_ahead else 0)
-    with closing(_execute(stages, runner, subscribers, None, cancellation, num_held)) as bundles:
+    with naming_lines(plan), closing(_execute(stages, runner, subscribers, None, cancellation, num_held)) as bundles:
         for bundle in bundles:
             yield runner.fetch(bundle)
 

@@ -79,7 +79,7 @@ def _step(plan: Plan) -> dict[str, Any]:
             options = {"batch_format": spec.batch_format} if spec.verb == "map_batches" else {}
             return {"step": spec.verb, "calls": [{"function": spec.name, **_code(spec), **options}]}
         case _:
-            names = [field.name for field in dataclasses.fields(plan) if field.name not in ("schema", "child")]
+            names = [field.name for field in dataclasses.fields(plan) if field.name not in ("schema", "line", "child")]
             return {**head, **{name: _readable(getattr(plan, name)) for name in names}}
 
 

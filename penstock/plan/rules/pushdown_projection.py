@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 import pyarrow.types as pt
@@ -18,6 +18,7 @@ def pushdown_projection(plan: nodes.Plan) -> nodes.Plan:
 
     Project(Filter(Scan(s), b > 1), [a])  ->  Project(Filter(Scan(s, columns=[a, b]), b > 1), [a])
     Project(UdfProject(x, f(b) as c), [a])  ->  Project(x, [a])
+    Project(Project(MapBatches(x), [*, b + 1 as c]), [a])  ->  Project(Project(MapBatches(x), [a]), [a])
 
     The rule stops at MapBatches, whose function sees every column.
     """
@@ -68,10 +69,25 @@ def _narrow_scan(scan: nodes.Scan, needed: Set[str]) -> nodes.Plan:
 
 
 def _narrow_project(project: nodes.Project, needed: Set[str]) -> nodes.Plan:
-    exprs = tuple(expr for expr in project.exprs if _must_stay(expr) or expr.name in needed)
+    listed = _with_names(project.exprs, needed)
+    exprs = tuple(expr for expr in listed if _must_stay(expr) or expr.name in needed)
+    if not exprs and any(isinstance(expr, Star) for expr in project.exprs):
+        return narrow(project.child, needed)
     if not exprs:
         exprs = (next(filter(is_trivial, project.exprs), project.exprs[0]),) if project.exprs else ()
-    return project if len(exprs) == len(project.exprs) else replace(project, exprs=exprs)
+    return project if exprs == project.exprs else replace(project, exprs=exprs)
+
+
+def _with_names(exprs: Sequence[Expr], needed: Set[str]) -> Sequence[Expr]:
+    """Return the select list with the needed columns in place of a star, unless an unnest may give some of them."""
+    if any(isinstance(expr, Unnest) for expr in exprs):
+        return exprs
+    given = {expr.name for expr in exprs}
+    return [
+        part
+        for expr in exprs
+        for part in (map(ColumnRef, sorted(needed - given - {*expr.exclude})) if isinstance(expr, Star) else [expr])
+    ]
 
 
 def _must_stay(expr: Expr) -> bool:

@@ -1,0 +1,102 @@
+"""Columns that are only known when the query runs: what is certain about them, and the lines that name them.
+
+A select list without a star has known names even if its input has not, so a column that it dropped is an error at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from penstock.errors import PACKAGE_FOLDER, ColumnNotFoundError
+from penstock.expr.nodes import Star, Unnest, columns_of
+from penstock.plan import nodes
+from penstock.plan.nodes import Plan, walk_plan
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+OTHERS = "the other columns of the input"
+
+
+def with_line(plan: AnyPlan) -> AnyPlan:
+    """Return the nodes of a verb with the line of the user that called it; raise ColumnNotFoundError if it is wrong."""
+    node: Plan = plan
+    while isinstance(node, nodes.Unary) and node.schema is None and node.line is None:
+        _check(node)
+        node = node.child
+    return replace(plan, line=_users_line())
+
+
+@contextmanager
+def naming_lines(plan: Plan) -> Iterator[None]:
+    """Add the lines of the user to an error about a column that was found when the query ran."""
+    try:
+        yield
+    except ColumnNotFoundError as exc:
+        lines, line = list[str](), None
+        for node in walk_plan(plan):
+            line = node.line or line  # a verb may have several nodes; the first has the line
+            if line is not None and exc.column in _columns_read(node):
+                lines.append(line)
+        exc.lines = tuple(dict.fromkeys(reversed(lines)))
+        raise
+
+
+def _check(plan: nodes.Unary) -> None:
+    names, removed = _certain(plan.child)
+    for column in sorted(_columns_read(plan)):
+        if column in removed or (OTHERS not in names and column not in names):
+            raise ColumnNotFoundError(column, names)
+
+
+def _certain(plan: Plan) -> tuple[list[str], set[str]]:
+    """Return the columns that a plan has, with ``OTHERS`` if it may have more, and those that it certainly lacks."""
+    names: list[str] = []
+    removed: set[str] = set()
+    while plan.schema is None:
+        match plan:
+            case nodes.Project(child, exprs):
+                given = [expr.name for expr in exprs if not isinstance(expr, (Star, Unnest))]
+                star = next((expr for expr in exprs if isinstance(expr, Star)), None)
+                names += [name for name in given if name not in removed]
+                if any(isinstance(expr, Unnest) for expr in exprs):
+                    return [*names, OTHERS], removed
+                if star is None:
+                    return names, removed
+                removed |= {*star.exclude} - {*names}
+                plan = child
+            case nodes.MonotonicId(child, column):
+                names.append(column)
+                plan = child
+            case nodes.Unpivot(ids=ids, variable_name=variable, value_name=value):
+                return [*names, *(name for name in (*ids, variable, value) if name not in removed)], removed
+            case nodes.Unary(child) if not isinstance(plan, (nodes.MapBatches, nodes.SetOperation)):
+                plan = child
+            case _:
+                return [*names, OTHERS], removed
+    return [*names, *(name for name in plan.schema.names if name not in removed)], removed
+
+
+def _columns_read(plan: Plan) -> set[str]:
+    match plan:
+        case nodes.Project(exprs=(Star(exclude),)):
+            return set(exclude)
+        case nodes.Project(exprs=exprs):
+            return set().union(*map(columns_of, exprs))
+        case nodes.Filter(predicate=predicate):
+            return columns_of(predicate)
+        case nodes.Explode(columns=columns):
+            return set(columns)
+        case nodes.Unpivot(ids=ids, values=values):
+            return {*ids, *values}
+        case _:
+            return set()
+
+
+def _users_line() -> str:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
