@@ -105,7 +105,8 @@ def make_provider(name: str, options: Mapping[str, Any]) -> Provider:
                 f"Provider {name!r} does not take {option!r}; it takes: {', '.join(taken)}."
                 f"{did_you_mean(option, taken)}"
             )
-    if options.get("api_key", "") is None:
-        raise InvalidArgumentError("api_key is None; is its environment variable set?")
+    for option in ("api_key", "base_url"):
+        if options.get(option, "") is None:
+            raise InvalidArgumentError(f"{option} is None; is its environment variable set?")
     provider: Provider = cls(**options)
     return provider

@@ -145,6 +145,12 @@ class Expression:
             "Use & | ~ for and, or, not, with brackets around comparisons."
         )
 
+    def __format__(self, spec: str) -> str:
+        raise TypeError(
+            f"An f-string cannot hold the values of {self!r}, which are not known before the query runs. Use "
+            "penstock.functions.format('Answer: {}', column); to show the expression itself, write {column!r}."
+        )
+
     def __neg__(self) -> Expression:
         return call("negate", self)
 

@@ -99,7 +99,7 @@ class OpenAIProcessorConfig(GenerationConfig):
         check_mapping(type(self).__name__, "headers", self.headers)
         object.__setattr__(self, "headers", dict(checked_headers(self.headers)))
         object.__setattr__(self, "api_key", checked_key(self.api_key, "OPENAI_API_KEY"))
-        if self.base_url:
+        if self.base_url is not None:
             object.__setattr__(self, "base_url", checked_address(self.base_url))
         super().__post_init__()
 
@@ -203,7 +203,7 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
         chosen = self.model or self.model_source
         check_text(name, "model", chosen)
         object.__setattr__(self, "api_key", checked_key(self.api_key))
-        if self.base_url:
+        if self.base_url is not None:
             object.__setattr__(self, "base_url", checked_address(self.base_url))
         for option in ("model", "model_source"):
             object.__setattr__(self, option, chosen)

@@ -185,9 +185,7 @@ def _vllm(config: vLLMEngineProcessorConfig) -> VllmProvider:
             f"vLLMEngineProcessorConfig: a processor generates; for task_type={config.task_type!r} use "
             "embed_text or classify_text."
         )
-    return VllmProvider(
-        base_url=config.base_url or "", api_key=config.api_key, use_completions=not config.has_chat_template
-    )
+    return VllmProvider(base_url=config.base_url, api_key=config.api_key, use_completions=not config.has_chat_template)
 
 
 def vllm_options(params: Mapping[str, Any]) -> Mapping[str, Any]:

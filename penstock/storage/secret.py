@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 
 from penstock.errors import AuthenticationError
 
 _revealed: dict[str, str] = {}  # by fingerprint, for this process only
+_SEAL = re.compile("secret-([0-9a-f]{16})")
 
 
 class Secret:
@@ -57,6 +59,22 @@ class Secret:
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restored, (self._fingerprint, self._variable)
+
+
+def sealed(value: str) -> str:
+    """Return a text that stands for a key, to put into an address. Sealing it again changes nothing.
+
+    >>> sealed("sk-live-1234")
+    'secret-13c769a106e34070'
+    >>> unsealed(f"http://host/v1?code={sealed('sk-live-1234')}")
+    'http://host/v1?code=sk-live-1234'
+    """
+    return value if _SEAL.fullmatch(value) else f"secret-{Secret(value)._fingerprint}"
+
+
+def unsealed(text: str) -> str:
+    """Return a text with the keys that its seals stand for."""
+    return _SEAL.sub(lambda seal: _restored(seal[1], None).reveal(), text)
 
 
 def known_secrets() -> Mapping[str, str]:

@@ -15,7 +15,9 @@ REMOTE = (*WEB, *KINDS, "hf")
 KNOWN_PLACES = "local paths, file://, http://, https://, s3://, gs://, az:// and hf://"
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
-_SECRET = re.compile(r"(?i)(?<=[?&;])([^=&#;]*(?:sig(?:nature)?|token|secret|key|pass|credential|auth)[^=&#;]*=)[^&#]*")
+_SECRET_NAMES = "sig|token|secret|key|pass|credential|auth|cookie"
+_SECRET_NAME = re.compile(f"(?i){_SECRET_NAMES}")
+_SECRET = re.compile(rf"(?i)(?<=[?&;])([^=&#;]*(?:{_SECRET_NAMES})[^=&#;]*=)[^&#]*")
 _USERINFO = re.compile(r"\b(?!abfss?:)([A-Za-z][A-Za-z0-9+.\-]*://)[^/?#\s]*@")  # Azure has the container there
 
 
@@ -45,6 +47,15 @@ def local_path(path: str) -> str | None:
     host, slash, tail = rest.partition("/")
     # file://localhost/x is the standard; people also write file://x/y and file://~/y for a path.
     return unquote(slash + tail) if host == "localhost" else os.path.expanduser(unquote(rest))
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a header, or a parameter of a URL, holds a secret by its name.
+
+    >>> [is_secret_name(name) for name in ("X-Auth", "X-Amz-Signature", "Session-Token", "X-Team", "Accept")]
+    [True, True, True, False, False]
+    """
+    return _SECRET_NAME.search(name) is not None
 
 
 def redacted(text: str) -> str:

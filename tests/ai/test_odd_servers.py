@@ -190,6 +190,15 @@ def test_a_key_is_hidden_before_words_are_cut(raw_server: RawServer, form: str) 
         assert "sk-t" not in str(raised.value)
 
 
+@pytest.mark.parametrize(("path", "has_advice"), [("", True), ("/api", True), ("/v1", False), ("/openai/v1/", False)])
+def test_a_404_says_that_the_address_may_lack_v1(raw_server: RawServer, path: str, has_advice: bool) -> None:
+    ps.set_provider("openai", base_url=raw_server.url.removesuffix("/v1") + path, api_key="none")
+    raw_server.say(b"404 page not found", status=404)
+    with pytest.raises(UdfError, match="404 page not found") as raised:
+        asked(["a"]).collect()
+    assert (f"{path}' may lack /v1" in str(raised.value)) == has_advice
+
+
 @pytest.fixture
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):

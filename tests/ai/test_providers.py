@@ -17,10 +17,11 @@ from penstock.ai.remote.http import _Session
 from penstock.ai.remote.openai import OpenAIProvider
 from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
 from penstock.functions import classify_image, classify_text, embed_text, prompt
-from penstock.llm import HttpRequestProcessorConfig, OpenAIProcessorConfig
+from penstock.llm import HttpRequestProcessorConfig, OpenAIProcessorConfig, build_processor
 from penstock.storage.secret import Secret, hidden, known_secrets, restore_secrets
 from penstock.testing import EmbeddingLimits, ModelServer, faults
 from penstock.testing.apis.embeddings import embedding
+from tests.ai.conftest import RawServer
 
 KEY = "sk-very-secret-5678"
 QUESTIONS = [f"number {i}" for i in range(40)]
@@ -327,7 +328,8 @@ def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_keys_in_headers_are_keys(model_server: ModelServer) -> None:
-    headers = {"api-key": KEY, "Authorization": f"Bearer {KEY}", "X-Team": "blue"}
+    names = ("api-key", "X-Auth", "X-Hub-Signature", "Session-Token", "Cookie")
+    headers = {**dict.fromkeys(names, KEY), "Authorization": f"Bearer {KEY}", "X-Team": "blue"}
     provider = OpenAIProvider(base_url=model_server.openai_url, api_key="none", headers=headers)
     df = ps.from_pydict({"q": ["a"]}).with_column("a", prompt(ps.col("q"), model="m", provider=provider))
     assert df.to_pydict()["a"] == ["a"]
@@ -342,6 +344,26 @@ def test_keys_in_headers_are_keys(model_server: ModelServer) -> None:
     with pytest.raises(Exception, match=r"what is \*\*\*") as raised:
         df.collect()
     assert KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["key", "code", "subscription"])
+def test_a_key_in_the_query_of_an_address_is_a_key(raw_server: RawServer, name: str, caplog: Any) -> None:
+    caplog.set_level("DEBUG")
+    url = f"{raw_server.url}?api-version=1&{name}={KEY}"
+    provider = OpenAIProvider(base_url=url, api_key="none", use_chat_completions=True)
+    raw_server.say({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]})
+    df = ps.from_pydict({"q": ["a"]}).with_column("a", prompt(ps.col("q"), model="m", provider=provider))
+    assert df.to_pydict()["a"] == ["a"]
+    assert raw_server.requests[-1].path == f"/v1/chat/completions?api-version=1&{name}={KEY}"
+    config = OpenAIProcessorConfig(model="m", base_url=url)
+    http = build_processor(HttpRequestProcessorConfig(url=url), lambda row: {"payload": row})(ps.range(1))
+    for thing in (provider, df, config, http):
+        assert KEY not in f"{thing!r} {thing}"
+        assert KEY.encode() not in cloudpickle.dumps(thing)
+    raw_server.say({"error": {"message": f"what is {KEY}?"}}, status=400)
+    with pytest.raises(Exception, match=r"what is \*\*\*"):
+        df.collect()
+    assert KEY not in caplog.text
 
 
 def test_a_provider_that_is_made_by_hand_hides_its_key() -> None:
@@ -375,7 +397,9 @@ def test_a_saved_plan_takes_its_key_from_the_environment(server: ModelServer, mo
         ({"api_key": 5}, "api_key must be a text or a Secret; got int"),
         ({"api_key": Secret("sk-\tabc")}, "control characters"),
         ({"base_url": 5}, "base_url must be a text such as 'https://host/v1'; got int"),
-        ({"base_url": None}, "got NoneType"),
+        ({"base_url": None}, "base_url is None; is its environment variable set"),
+        ({"base_url": ""}, "base_url is empty. Leave it out"),
+        ({"base_url": " "}, "base_url is empty"),
         ({"base_url": "localhost:8000/v1"}, "must start with http://"),
         ({"base_url": "htp://x/v1"}, "must start with http://"),
         ({"base_url": "http://"}, "must start with http://"),

@@ -203,3 +203,12 @@ def test_is_in_takes_a_list() -> None:
 def test_an_expression_has_no_truth_value() -> None:
     with pytest.raises(TypeError, match="no truth value"):
         bool(a == 1)
+
+
+@pytest.mark.parametrize(
+    "write", [lambda x: f"Answer: {x}", lambda x: f"{x:>9}", "Answer: {}".format], ids=["f-string", "width", "format"]
+)
+def test_an_expression_in_an_f_string_is_an_error(write: Any) -> None:
+    with pytest.raises(TypeError, match=r"the values of col\(a\).*functions\.format\('Answer: {}', column\)"):
+        write(a)
+    assert f"{a!r}" == repr(a) == str(a) == "col(a)"

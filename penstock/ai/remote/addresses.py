@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import urllib.request
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from penstock.errors import InvalidArgumentError, UnreachableError
-from penstock.storage.secret import hidden
+from penstock.storage.secret import Secret, hidden, sealed, unsealed
+
+PUBLIC_PARAMETERS = ("api-version", "api_version", "version")
+"""Parameters in the query of an address that are never keys."""
 
 
 def checked_address(url: Any, what: str = "base_url") -> str:
-    """Check the address of a server. A password in it is refused and never printed.
+    """Check the address of a server and seal its query, which may hold a key. Refuse a password, and never print it.
 
-    >>> checked_address("http://localhost:8000/v1")
-    'http://localhost:8000/v1'
+    >>> checked_address("http://localhost:8000/v1?api-version=1")
+    'http://localhost:8000/v1?api-version=1'
     """
     if not isinstance(url, str):
         raise InvalidArgumentError(f"{what} must be a text such as 'https://host/v1'; got {type(url).__name__}.")
     address: str = url.strip()
+    if not address:
+        raise InvalidArgumentError(f"{what} is empty. Leave it out for the default address, or give 'http://host/v1'.")
     before_query = address.partition("?")[0]
     if "@" in (before_query.partition("//")[2].partition("/")[0] if "//" in address else before_query):
         raise InvalidArgumentError(
@@ -35,7 +40,19 @@ def checked_address(url: Any, what: str = "base_url") -> str:
             f"{what}={hidden(before_query)!r} must start with http:// or https:// and a host, as in "
             "'http://localhost:8000/v1'."
         )
-    return address
+    return address if not parts.query else parts._replace(query=_sealed_query(parts.query)).geturl()
+
+
+def _sealed_query(query: str) -> str:
+    """Return a query with sealed values, except for the version of the API: keys have names of all kinds."""
+    parts = []
+    for pair in query.split("&"):
+        name, equals, value = pair.partition("=")
+        if value and name not in PUBLIC_PARAMETERS:
+            Secret(unquote(value))  # hide it in this form too: a server may quote it
+            value = sealed(value)
+        parts.append(name + equals + value)
+    return "&".join(parts)
 
 
 def without_end(url: str, end: str) -> str:
@@ -49,13 +66,13 @@ def without_end(url: str, end: str) -> str:
 
 
 def joined(url: str, path: str) -> str:
-    """Return an address with a path added. Its query, such as Azure's API version, is part of every call.
+    """Return the URL of a call: an address with a path added. Its query is part of every call.
 
     >>> joined("https://host/v1/?api-version=1", "/responses")
     'https://host/v1/responses?api-version=1'
     """
-    parts = urlsplit(url)
-    return parts._replace(path=parts.path.rstrip("/") + path).geturl() if path else url
+    parts = urlsplit(unsealed(url))
+    return parts._replace(path=parts.path.rstrip("/") + path if path else parts.path).geturl()
 
 
 def shown(url: str, base: str = "") -> str:

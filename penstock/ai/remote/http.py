@@ -258,7 +258,10 @@ class ApiClient:
                 f"{shown(headers.get('Location', ''), base_url)}. Redirects are not followed, to keep the key from "
                 "other servers. If you trust that server, give its address as base_url=."
             )
-        return error_for_status(status, raw, headers, self.name, shown(base_url))
+        error = error_for_status(status, raw, headers, self.name, shown(base_url))
+        if status == 404 and self._endpoint.if_not_found:
+            error.args = (f"{error}\n{self._endpoint.if_not_found}",)
+        return error
 
     def _lost(self, exc: BaseException) -> ProviderError:
         import aiohttp

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
-from penstock.ai.remote.addresses import checked_address
+from penstock.ai.remote.addresses import checked_address, shown
 from penstock.ai.remote.batch.openai import OpenAIBatchService
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.prompter import ApiPrompter
@@ -69,8 +71,10 @@ class OpenAIProvider(RemoteProvider):
 
     def endpoint(self) -> Endpoint:
         """Return the server. Raise an error if it needs a key and has none."""
-        key, advice = self.key(), self.if_unreachable
-        return Endpoint(self.name, self.address(), key, headers=self.headers, if_unreachable=advice)
+        key, address, advice = self.key(), self.address(), self.if_unreachable
+        is_complete = re.search(r"/v\d", urlsplit(address).path) is not None
+        not_found = "" if is_complete else f"base_url={shown(address)!r} may lack /v1, which most servers need."
+        return Endpoint(self.name, address, key, headers=self.headers, if_unreachable=advice, if_not_found=not_found)
 
     def _prompter(self, task: ModelTask) -> ApiPrompter:
         name = task.model or self.default_models.get("prompt") or self.model_name(task)

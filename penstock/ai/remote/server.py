@@ -11,9 +11,7 @@ from penstock.ai.provider import Provider
 from penstock.ai.remote.addresses import checked_address
 from penstock.errors import AuthenticationError, InvalidArgumentError
 from penstock.storage.secret import Secret
-
-SECRET_WORDS = ("key", "token", "secret", "authorization", "cookie", "password", "credential")
-"""Words in the names of headers whose values are secret."""
+from penstock.storage.urls import is_secret_name
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ class RemoteProvider(Provider):
     Without ``api_key`` the key is the first of ``key_variables`` that is set. A provider without these needs no key.
     """
 
-    base_url: str = ""
+    base_url: str | None = None
     api_key: Any = None  # a text or a Secret; stored as a Secret
     headers: Any = ()  # a mapping; stored as pairs, with Secrets as values of secret headers
     name: str = ""
@@ -35,7 +33,7 @@ class RemoteProvider(Provider):
         variable = self.key_variables[0] if self.key_variables else None
         object.__setattr__(self, "api_key", checked_key(self.api_key, variable))
         object.__setattr__(self, "headers", checked_headers(self.headers))
-        if self.base_url != "":
+        if self.base_url is not None:
             object.__setattr__(self, "base_url", checked_address(self.base_url))
 
     def address(self) -> str:
@@ -93,7 +91,7 @@ def _header_value(name: str, value: Any) -> str | Secret:
     text = str(value).rstrip("\r\n")
     if not name.isascii() or not name.isprintable() or not text.isprintable():
         raise InvalidArgumentError(f"headers: {name!r} has control characters in its name or value.")
-    if not any(word in name.lower() for word in SECRET_WORDS):
+    if not is_secret_name(name):
         return text
     Secret(text.rpartition(" ")[2])  # hide the key without "Bearer" too: a server may quote it alone
     return Secret(text)

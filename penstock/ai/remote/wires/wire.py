@@ -32,6 +32,7 @@ class Endpoint:
     key_header: tuple[str, str] = ("Authorization", "Bearer {}")
     headers: tuple[tuple[str, str | Secret], ...] = ()
     if_unreachable: str = ""  # advice for the error message if the server does not answer
+    if_not_found: str = ""  # the same if it answers 404
 
 
 @dataclass(slots=True)
