@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.errors import JobError
 from penstock.io.commit.output import JOB_FOLDER, JobOutput, writing
 from penstock.io.commit.place import LocalPlace, Place, StorePlace
 from penstock.jobs.journal import Journal
@@ -26,7 +28,7 @@ Note = dict[str, Any]
 
 
 class Notes:
-    """The JSON documents of a job, by name."""
+    """The JSON documents of a job, by name, each with a checksum of its content."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -36,18 +38,29 @@ class Notes:
         content = self._place.read(f"{JOB_FOLDER}/{name}.json")
         try:
             found: Note | None = None if content is None else json.loads(content)
-        except ValueError:  # a torn note belongs to a job that had not begun
-            return None
+            is_whole = found is None or found.pop("checksum", None) in (None, _checksum(found))
+        except (ValueError, AttributeError, TypeError):  # not JSON, or not an object
+            is_whole = False
+        if not is_whole:
+            raise JobError(
+                f"The file {f'{JOB_FOLDER}/{name}.json'!r} of the job in {self._place.root!r} is damaged. Restore it "
+                "from a backup; or delete it and write all rows again with mode='overwrite': answers of calls are kept."
+            )
         return found
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Replace a note; returns when it is durable."""
+        checked = {**content, "checksum": _checksum(content)}
         with writing(self._place.root):
-            self._place.write(f"{JOB_FOLDER}/{name}.json", json.dumps(content, indent=1).encode())
+            self._place.write(f"{JOB_FOLDER}/{name}.json", json.dumps(checked, indent=1).encode())
 
     def delete(self, name: str) -> None:
         with writing(self._place.root):
             self._place.delete([f"{JOB_FOLDER}/{name}.json"])
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content).encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from penstock.errors import (
     ColumnNotFoundError,
     InvalidArgumentError,
     JobChangedError,
+    JobError,
     OutputExistsError,
     TypeMismatchError,
 )
@@ -92,6 +93,10 @@ class Job:
             self._begin()
             return None
         self._state = JobState.of(self._folder.journal.read())
+        is_damaged = self._is_journal_damaged()
+        if is_damaged and self._sink.mode == "overwrite":
+            self._begin()
+            return None
         differences = self._description.differences(known)
         if differences and resume != "force":
             if self._may_begin_again(resume):
@@ -101,7 +106,7 @@ class Job:
         stale = self._stale_reads(known, bool(differences))
         redo = self._failed_origins() if resume == "errors" else []
         has_untracked_errors = resume == "errors" and len(redo) < len(self._state.failures)
-        is_unchanged = not (differences or stale or redo or has_untracked_errors)
+        is_unchanged = not (is_damaged or differences or stale or redo or has_untracked_errors)
         if is_unchanged and self._output.is_finished and self._has_all_files():
             return self._nothing_to_do()
         self._resume(stale, redo)
@@ -120,6 +125,27 @@ class Job:
             self._folder.clear()
             self._output.begin()
             self._folder.notes.write("job", self._description.data)
+
+    def _is_journal_damaged(self) -> bool:
+        """Say whether entries of the journal are lost; refuse to go on if rows that they record are visible."""
+        known = {*(file["path"] for file in self._state.files), *self._state.retired}
+        damage = self._folder.journal.damage
+        if damage is None and set(self._output.finished_files()) - known:
+            damage = "its last entries are missing or cannot be read"
+        if damage is None:
+            return False
+        text = f"The journal of the job in {self._sink.root!r} is damaged: {damage}."
+        unknown = [name for name in self._output.files_below() if name not in known]
+        is_overwritten = self._sink.mode == "overwrite"
+        if unknown and not is_overwritten:
+            raise JobError(
+                f"{text} It does not name all files there, such as {unknown[0]!r}, so their rows might be written "
+                "twice. Restore the journal from a backup; or write all rows again with mode='overwrite', which "
+                "replaces every file there. Answers of calls are kept."
+            )
+        rows = "All rows" if is_overwritten else "The rows that it does not name"
+        log.warning("%s %s are written again; answers of calls are kept.", text, rows)
+        return True
 
     def _may_begin_again(self, resume: Resume) -> bool:
         """Say whether a changed job may begin again: its output stays, is overwritten, or does not exist yet."""

@@ -27,16 +27,25 @@ class Journal:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._next = (0, 0)  # generation and number of the next entry
+        self.damage: str | None = None  # found by ``read``
 
     def read(self) -> list[dict[str, Any]]:
+        """Return the entries up to the first one that is missing or damaged.
+
+        A last entry that cannot be read is not damage: it may be an append that a crash interrupted.
+        """
         names = self._names()
         generation = max((name[0] for name in names), default=0)
-        numbers = {number for each, number in names if each == generation}
-        # Entries are written one after another: those after a gap are of a run that had lost the job.
-        length = next(number for number in range(len(numbers) + 1) if number not in numbers)
-        self._next = generation, length
+        length = max((number + 1 for each, number in names if each == generation), default=0)
         with ThreadPoolExecutor(MAX_CONCURRENT_READS) as threads:
-            return list(unpacked(threads.map(self._place.read, [_path(generation, each) for each in range(length)])))
+            contents = threads.map(self._place.read, [_path(generation, each) for each in range(length)])
+            entries = list(unpacked(contents))
+        self._next = generation, len(entries)
+        if not length:
+            self.damage = f"{FOLDER!r} is empty"
+        elif len(entries) < max(1, length - 1):
+            self.damage = f"entry {len(entries) + 1} of {length} in {FOLDER!r} is missing or cannot be read"
+        return entries
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Add an entry; returns when it is durable."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from penstock import DataType, col
 from penstock.errors import (
     InvalidArgumentError,
     JobChangedError,
+    JobError,
     JobRunningError,
     OutputExistsError,
     PenstockError,
@@ -469,6 +471,62 @@ def test_a_damaged_journal_costs_work_and_no_rows(
     write()
     assert column(out, "b") == [a * 10 for a in range(60)]
     assert len(visible_files(out)) == len(pq.ParquetDataset(out).files)
+
+
+def damage(out: Path, what: str) -> None:
+    """Damage the record of a finished job; each entry of its journal is a part of one file."""
+    job = out / "_penstock_job"
+    entries = sorted((job / "journal").iterdir())
+    match what:
+        case "flipped":
+            content = bytearray(entries[1].read_bytes())
+            content[len(content) // 2] ^= 1
+            entries[1].write_bytes(content)
+        case "entry gone":
+            entries[1].unlink()
+        case "end gone":
+            for entry in entries[2:]:
+                entry.unlink()
+        case "gone":
+            shutil.rmtree(job / "journal")
+            (job / "finished.json").unlink()
+        case "description":
+            description = (job / "job.json").read_text()
+            (job / "job.json").write_text(description.replace("a", "b", 1))
+
+
+@pytest.mark.parametrize("resume", [True, "force"])
+@pytest.mark.parametrize("what", ["flipped", "entry gone", "end gone", "gone", "description"])
+def test_a_finished_job_with_a_damaged_record_writes_no_row_twice(
+    out: Path, tmp_path: Path, calls: Calls, broken: Path, what: str, resume: Any
+) -> None:
+    source = write_numbers(tmp_path / "in", range(20), range(20, 40), range(40, 60))
+
+    def write(resume: Any, **options: Any) -> None:
+        frame = tens(ps.read_parquet(str(source)), calls, broken, cache=True)
+        frame.write_parquet(str(out), resume=resume, **options)
+
+    write(True)
+    calls.take()
+    damage(out, what)
+    write_numbers(source, range(20), range(20, 40), range(40, 60), range(60, 80))
+    with pytest.raises(JobError, match=r"damaged.*mode='overwrite'"):
+        write(resume)
+    assert column(out) == list(range(60))
+    if what == "description":
+        (out / "_penstock_job" / "job.json").unlink()
+    write(resume, mode="overwrite")
+    assert column(out) == list(range(80))
+    assert sum(calls.take().values()) == 20  # the others are in the ledger
+
+
+def test_a_damaged_journal_without_its_files_is_not_complete(out: Path, calls: Calls, broken: Path) -> None:
+    for _ in range(2):
+        tens(numbers(40), calls, broken).write_parquet(str(out), resume=True)
+        assert column(out) == list(range(40))
+        shutil.rmtree(out / "_penstock_job" / "journal")
+        for name in visible_files(out):
+            (out / name).unlink()
 
 
 def test_an_interrupted_commit_is_completed(out: Path, calls: Calls, broken: Path) -> None:

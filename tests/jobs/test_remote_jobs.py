@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.cache.ledger import key_of, open_ledger
-from penstock.errors import JobChangedError, JobRunningError, OutputExistsError, PenstockError, WriteError
+from penstock.errors import JobChangedError, JobError, JobRunningError, OutputExistsError, PenstockError, WriteError
 from penstock.io.commit import lease
 from penstock.io.commit.output import JobOutput
 from penstock.io.commit.place import StorePlace
@@ -136,6 +136,19 @@ def test_a_deleted_file_is_made_again(bucket: Bucket, calls: Path) -> None:
     write(bucket, job(str(calls)), rows_per_file=20)
     assert 0 < sum(taken(calls).values()) <= 20
     assert tens(bucket) == TENS
+
+
+def test_a_finished_job_with_a_damaged_journal_writes_no_row_twice(bucket: Bucket, calls: Path) -> None:
+    write(bucket, job(str(calls), cache=True))
+    taken(calls)
+    entry = next(path for path, _ in place(bucket).sizes_below("_penstock_job/journal"))
+    place(bucket).write(entry, b"damaged")
+    with pytest.raises(JobError, match=r"damaged.*mode='overwrite'"):
+        write(bucket, job(str(calls), cache=True), "force")
+    assert tens(bucket) == TENS
+    write(bucket, job(str(calls), cache=True), mode="overwrite")
+    assert tens(bucket) == TENS
+    assert not taken(calls)
 
 
 def test_rows_that_failed_are_tried_again(bucket: Bucket, calls: Path) -> None:

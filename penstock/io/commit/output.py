@@ -207,6 +207,14 @@ class JobOutput(Output):
         """True after a commit, until ``reopen``."""
         return self.place.read(self._finished) is not None
 
+    def finished_files(self) -> list[str]:
+        """Return the files that the last commit made visible; none if they are unknown."""
+        try:
+            moves: list[str] = json.loads(self.place.read(self._finished) or b"{}").get("moves", [])
+        except ValueError:
+            return []
+        return [name for name in moves if not name.startswith(f"{ERRORS_FOLDER}/")]
+
     def reopen(self) -> None:
         """Allow another commit. Visible files stay."""
         self.place.delete([self._finished])
