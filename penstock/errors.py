@@ -140,7 +140,10 @@ class LedgerError(PenstockError, OSError):
 
 
 class UdfError(PenstockError):
-    """User code raised; the original exception is the ``__cause__``."""
+    """User code raised; the original exception is the ``__cause__``.
+
+    The error is also an instance of that exception's class: ``except KeyError`` around ``collect()`` catches it.
+    """
 
 
 class TooManyErrorsError(UdfError):

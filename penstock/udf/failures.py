@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PACKAGE_FOLDER, ProviderUnusableError, UdfError
+from penstock.errors import PACKAGE_FOLDER, ProviderUnusableError
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.observe.events import RowError
 from penstock.storage.urls import redacted
 from penstock.udf.sizing import Parts
+from penstock.udf.user_errors import udf_error
 
 log = logging.getLogger("penstock.udf")
 
@@ -55,7 +56,7 @@ class Failures:
         if isinstance(exc, ProviderUnusableError):
             raise exc
         if not self.is_tolerant:
-            raise UdfError(self.message(batch, row, exc)) from exc
+            raise udf_error(self.message(batch, row, exc), exc) from exc
         self.record(batch, row, position, exc)
 
     def part(self, part: pa.RecordBatch, position: int | None, parts: Parts, exc: BaseException) -> bool:
@@ -68,7 +69,7 @@ class Failures:
         if parts.has_shrunk(exc):
             return False
         if not self.is_tolerant:
-            raise UdfError(self.message(part, 0, exc)) from exc
+            raise udf_error(self.message(part, 0, exc), exc) from exc
         if parts.split():
             return False
         for row in range(part.num_rows):
@@ -81,10 +82,11 @@ class Failures:
             if isinstance(exc, ProviderUnusableError):
                 raise exc
             if not self.is_tolerant:
-                raise UdfError(
+                message = (
                     f"{self._name} failed on row {position + row} of its input: {str(exc) or type(exc).__name__}. "
                     'To continue with null for such rows, set on_error="null"; df.errors() then lists them.'
-                ) from exc
+                )
+                raise udf_error(message, exc) from exc
             self.record(part, row, position + row, exc)
 
     def record(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:

@@ -12,11 +12,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from penstock.errors import ProviderUnusableError, UdfError
+from penstock.errors import ProviderUnusableError
 from penstock.expr.udf import Target
 from penstock.plan.stages import CallUdf
 from penstock.udf.callers import Prepared
 from penstock.udf.failures import CALL_FAILURES
+from penstock.udf.user_errors import udf_error
 
 log = logging.getLogger("penstock.udf")
 
@@ -107,7 +108,8 @@ def build_instance(target: Target) -> Any:
         raise
     except CALL_FAILURES as exc:
         name = target.function.__name__
-        raise UdfError(f"{name}() failed when a worker built its instance: {type(exc).__name__}: {exc}") from exc
+        message = f"{name}() failed when a worker built its instance: {type(exc).__name__}: {exc}"
+        raise udf_error(message, exc) from exc
 
 
 def callable_of(target: Target, instance: Any) -> Callable[..., Any]:

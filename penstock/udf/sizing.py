@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.errors import InvalidArgumentError, TypeMismatchError, UdfError
+from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.udf import BatchLimits
+from penstock.udf.user_errors import udf_error
 
 log = logging.getLogger("penstock.udf")
 
@@ -96,7 +97,8 @@ class BatchSizes:
         try:
             weights = self._weigh(batch)
         except Exception as exc:
-            raise UdfError(f"{self._what}: batch_weight failed: {type(exc).__name__}: {exc}") from exc
+            message = f"{self._what}: batch_weight failed: {type(exc).__name__}: {exc}"
+            raise udf_error(message, exc) from exc
         return checked_weights(weights, batch.num_rows, self._what)
 
 

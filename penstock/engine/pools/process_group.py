@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engine.pools.transport import PeerClosedError, receive, send
+from penstock.engine.pools.worker import unpacked_error
 from penstock.engine.pools.worker_output import OutputForwarder
 from penstock.errors import QueryCancelledError, WorkerDiedError, WorkerGoneError
 from penstock.observe.events import RowError
@@ -88,9 +88,7 @@ class WorkerProcess:
                     raise QueryCancelledError("the query was stopped") from exc
                 raise WorkerDiedError(self._death_message(is_starting=request[0] == "open")) from exc
         if is_done is None:
-            error, cause, note = pickle.loads(given)
-            error.add_note(note)
-            raise error from cause
+            raise unpacked_error(given)
         return is_done, given, output
 
     def kill(self) -> None:

@@ -113,6 +113,15 @@ def packed_error(exc: BaseException) -> bytes:
     raise AssertionError("a RuntimeError with a text can be pickled")
 
 
+def unpacked_error(packed: bytes) -> BaseException:
+    """Return an exception of another process, with the text of its traceback as a note."""
+    error: BaseException
+    error, cause, note = pickle.loads(packed)
+    error.__cause__ = cause or error.__cause__
+    error.add_note(note)
+    return error
+
+
 def _end_with_parent(lifeline_fd: int) -> None:
     """Kill this process and its children once the driver is gone, even in the middle of a long call."""
     os.read(lifeline_fd, 1)

@@ -15,7 +15,7 @@ from penstock.cost.accounts import Entries, taken_entries
 from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
 from penstock.engine.pools.threads import joined
-from penstock.engine.pools.worker import packed_error
+from penstock.engine.pools.worker import packed_error, unpacked_error
 from penstock.observe.events import RowError
 from penstock.protocols import WorkerContext
 from penstock.types.ipc import from_ipc, to_ipc
@@ -38,12 +38,7 @@ class ActorReport:
 
     @property
     def exception(self) -> BaseException | None:
-        if not isinstance(self.error, bytes):
-            return self.error
-        error, cause, note = pickle.loads(self.error)
-        error.__cause__ = cause
-        error.add_note(note)
-        return error  # type: ignore[no-any-return]
+        return unpacked_error(self.error) if isinstance(self.error, bytes) else self.error
 
 
 Reply = tuple[pa.Buffer | None, ActorReport]  # two objects, so that the first may stay in the object store
