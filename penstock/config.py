@@ -30,13 +30,15 @@ class Config:
     ``allow_local_files`` and ``allow_private_urls`` restrict the URLs in data (``File``, ``download``). ``cache_dir``
     holds cached calls: at most ``cache_max_size`` bytes, and those used within ``cache_max_age`` seconds ("30d"); ``0``
     means no limit. ``prices`` is a file of model prices that precedes the built-in ones (``docs/PROMPTS.md``).
-    ``max_image_pixels`` bounds decoded images; a row with a larger image is an error. ``checkpoint_interval`` is the
+    ``max_image_pixels`` bounds decoded images; a row with a larger image is an error. ``max_response_bytes`` bounds
+    the decompressed answer of a model server; a longer one is an error of its row. ``checkpoint_interval`` is the
     time in seconds between commits of a resumable job; it grows to twelve times that as the job takes longer.
     """
 
     memory_limit: int = 0
     num_threads: int = 0
     max_image_pixels: int = MAX_IMAGE_PIXELS
+    max_response_bytes: int = 64 * 2**20
     checkpoint_interval: float = 5.0
     progress: bool = True
     cache_dir: str = ""
@@ -148,7 +150,7 @@ def _parse_prices(value: Any) -> str:
 
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("memory_limit", "cache_max_size"), parse_bytes),
+    **dict.fromkeys(("memory_limit", "cache_max_size", "max_response_bytes"), parse_bytes),
     "cache_max_age": parse_age,
     **dict.fromkeys(("num_threads", "max_image_pixels"), _parse_whole),
     "checkpoint_interval": _parse_seconds,
@@ -182,8 +184,9 @@ def updated(config: Config, settings: dict[str, Any]) -> Config:
         raise InvalidArgumentError("cache_max_size cannot be negative; use 0 for no limit")
     if changed.memory_limit < 0 or changed.num_threads < 0:
         raise InvalidArgumentError("memory_limit and num_threads cannot be negative; use 0 for the default")
-    if changed.max_image_pixels < 1:
-        raise InvalidArgumentError(f"max_image_pixels={changed.max_image_pixels} must be at least 1")
+    for name in ("max_image_pixels", "max_response_bytes"):
+        if getattr(changed, name) < 1:
+            raise InvalidArgumentError(f"{name}={getattr(changed, name)} must be at least 1")
     return changed
 
 

@@ -33,6 +33,7 @@
     |   |-- RateLimitedError        too many requests (429)
     |   |-- ProviderUnavailableError  5xx, time-outs, dropped connections
     |   |-- InvalidAnswerError      an answer is malformed, or does not match the requested format
+    |   |   `-- AnswerTooLargeError   an answer has more than max_response_bytes
     |   `-- ContentFilteredError    the model, or its content filter, declined
     `-- RetryAfterError             raised by user code: call again later
 
@@ -266,6 +267,10 @@ class ProviderUnavailableError(ProviderError):
 
 class InvalidAnswerError(ProviderError):
     """An answer is malformed, or does not match the requested format."""
+
+
+class AnswerTooLargeError(InvalidAnswerError):
+    """An answer has more bytes than the setting ``max_response_bytes`` allows. It is not asked for again."""
 
 
 class ContentFilteredError(ProviderError):

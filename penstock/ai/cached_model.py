@@ -99,6 +99,9 @@ def _content_of_turn(turn: Turn) -> Any:
             return {"results": [result.content for result in turn.results]}
 
 
-VECTORS = Codec(
-    lambda vector: np.ascontiguousarray(vector, np.float32).tobytes(), lambda raw: np.frombuffer(raw, np.float32)
-)
+def _encode_vector(vector: np.ndarray[Any, Any]) -> bytes | None:
+    """Return a vector as bytes. One with NaN or infinity is an error of its row, and not cached."""
+    return np.ascontiguousarray(vector, np.float32).tobytes() if np.isfinite(vector).all() else None
+
+
+VECTORS = Codec(_encode_vector, lambda raw: np.frombuffer(raw, np.float32))

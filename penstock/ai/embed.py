@@ -35,7 +35,8 @@ def checked_vectors(found: Any, num_inputs: int, model: Embedder) -> NDArray:
     """Return the vectors of a model as an array of float32. An error about their shape names the model's class."""
     wanted = (num_inputs, model.dimensions)
     try:
-        vectors = np.asarray(found, np.float32)
+        with np.errstate(over="ignore"):  # infinity is the error of its row
+            vectors = np.asarray(found, np.float32)
         got = f"an array of shape {vectors.shape}"
     except (TypeError, ValueError):
         vectors, got = None, f"a {type(found).__name__} that is not an array of numbers"
@@ -47,23 +48,33 @@ def checked_vectors(found: Any, num_inputs: int, model: Embedder) -> NDArray:
     return vectors
 
 
+def not_finite(model: Embedder) -> InvalidAnswerError:
+    """Return the error of a row whose vector would be near to nothing, and spoil every mean it is part of."""
+    return InvalidAnswerError(
+        f"the vector that {model.model_name or type(model).__name__} returned has NaN or infinity"
+    )
+
+
 class BatchEmbeddings:
     """Embeddings by a model that takes batches, on this machine."""
 
     def __init__(self, model: Embedder) -> None:
         self._model = CachedModel(model, VECTORS)
 
-    def embed(self, column: Series) -> pa.Array:
-        dimensions = self._model.model.dimensions
+    def embed(self, column: Series) -> PartialColumn:
+        model = self._model.model
         values = column.to_pylist()
         rows = [row for row, value in enumerate(values) if value is not None]
-        if len(rows) == len(values):
-            return embedding_column(self._embedded(values), dimensions)
+        found = self._embedded([values[row] for row in rows]) if rows else np.empty((0, model.dimensions), np.float32)
+        failures: dict[int, Exception] = {
+            rows[at]: not_finite(model) for at in np.flatnonzero(~np.isfinite(found).all(axis=1))
+        }
+        if len(rows) == len(values) and not failures:
+            return PartialColumn(embedding_column(found, model.dimensions), {})
         vectors: list[NDArray | None] = [None] * len(values)
-        if rows:
-            for row, vector in zip(rows, self._embedded([values[row] for row in rows]), strict=True):
-                vectors[row] = vector
-        return embedding_column(vectors, dimensions)
+        for row, vector in zip(rows, found, strict=True):
+            vectors[row] = None if row in failures else vector
+        return PartialColumn(embedding_column(vectors, model.dimensions), failures)
 
     def _embedded(self, values: Sequence[Any]) -> NDArray:
         def compute(values: Sequence[Any]) -> NDArray:
@@ -105,6 +116,9 @@ class PackedEmbeddings:
         num_parts = [0] * len(texts)
 
         def add(piece: _Piece, vector: NDArray) -> None:
+            if not np.isfinite(vector).all():
+                failures[piece.row] = not_finite(self._model)
+                return
             share, before = vector * np.float32(piece.weight), sums[piece.row]
             sums[piece.row] = share if before is None else before + share
             num_parts[piece.row] += 1

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.ai.exchange import PromptSettings
+from penstock.ai.lenient_json import parse_json
 from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 from penstock.ai.provider import Model, Prompter, loaded
 from penstock.ai.remote.http import ApiClient
@@ -190,11 +191,9 @@ class JsonClient(ApiClient):
     """Send and receive any JSON."""
 
     def _body(self, raw: bytes) -> Any:
-        import orjson
-
         try:
-            return orjson.loads(raw)
-        except orjson.JSONDecodeError as exc:
+            return parse_json(raw)
+        except ValueError as exc:
             raise InvalidAnswerError(f"The answer of {self.name} is not JSON: {shortened(raw)!r}") from exc
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock as ps
@@ -79,6 +88,112 @@ def test_bad_vectors_are_asked_for_again(raw_server: RawServer, data: Any) -> No
         embedded(["a", "b"], max_retries=1)
     assert isinstance(raised.value.__cause__, InvalidAnswerError)
     assert len(raw_server.requests) == 2
+
+
+BAD_NUMBERS = {
+    "NaN": [1.0, float("nan")],
+    "infinity": [1.0, float("inf")],
+    "too large for float32": [1.0, 1e300],
+    "base64": base64.b64encode(np.array([1, np.nan], "<f4").tobytes()).decode(),
+}
+
+
+@pytest.mark.parametrize("numbers", BAD_NUMBERS.values(), ids=BAD_NUMBERS)
+def test_a_vector_that_is_not_finite_is_the_error_of_its_row(
+    raw_server: RawServer, tmp_path: Path, numbers: Any
+) -> None:
+    raw_server.say({"data": [VECTOR, {"index": 1, "embedding": numbers}]})
+    vectors = embed_text(ps.col("t"), model="m", dimensions=2, on_error="log")
+    with ps.config(cache_dir=str(tmp_path)):
+        for num_requests in (1, 2):
+            df = ps.from_pydict({"t": ["a", "b"]}).with_column("v", vectors)
+            found = df.to_pydict()["v"]
+            assert ([*found[0]], found[1], df.errors().count_rows()) == ([1, 2], None, 1)
+            assert len(raw_server.requests) == num_requests
+            raw_server.answers = [(200, {}, json.dumps({"data": [{"embedding": numbers}]}).encode())]
+    with pytest.raises(UdfError, match="the vector that m returned has NaN or infinity"):
+        embedded(["b"])
+
+
+HALF = '{"a": "cut \\ud83d", "b": 1}'  # the escape of half an emoji
+HALF_SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "options", "expected"),
+    [
+        (rb"cut \ud83d", {}, "cut \ufffd"),
+        (rb"\udd00 \ud83d\ude00", {}, "\ufffd \U0001f600"),
+        (b"latin \xe9", {}, "latin \ufffd"),
+        (json.dumps(HALF)[1:-1].encode(), {"return_format": HALF_SCHEMA}, {"a": "cut \ufffd"}),
+    ],
+    ids=str,
+)
+def test_text_that_is_not_unicode_is_replaced_and_paid_for_once(
+    raw_server: RawServer, raw: bytes, options: dict[str, Any], expected: Any
+) -> None:
+    raw_server.say(b'{"choices": [{"message": {"content": "%s"}, "finish_reason": "stop"}]}' % raw)
+    assert asked(["a"], use_chat_completions=True, **options).to_pydict()["a"] == [expected]
+    assert len(raw_server.requests) == 1
+
+
+@pytest.fixture
+def endless() -> Iterator[tuple[str, list[int]]]:
+    """The address of a server that sends a gigabyte, in gzip below ``/gzip``, and the bytes it sent each time."""
+    deflate = zlib.compressobj(1, wbits=31)
+    head = deflate.compress(b"[" + b" " * 2**23) + deflate.flush(zlib.Z_FULL_FLUSH)
+    more = deflate.compress(b" " * 2**23) + deflate.flush(zlib.Z_FULL_FLUSH)  # may be repeated
+    sent: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *words: Any) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            is_gzip = self.path.startswith("/gzip")
+            if is_gzip:
+                self.send_header("Content-Encoding", "gzip")
+            self.end_headers()
+            sent.append(0)
+            with contextlib.suppress(OSError):  # the client hangs up
+                for part in [head, *[more] * 127] if is_gzip else [b" " * 2**20] * 1024:
+                    self.wfile.write(part)
+                    sent[-1] += len(part)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", sent
+        server.shutdown()
+        thread.join()
+
+
+ASK = """
+import resource, sys
+import penstock as ps
+ps.set_provider("openai", base_url=sys.argv[1], api_key="none")
+ps.set_config(max_response_bytes="16MB", progress=False)
+ps.from_pydict({"q": [None]}).select(ps.prompt(ps.col("q"), model="m")).collect()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+df = ps.from_pydict({"q": ["a"]}).with_column("a", ps.prompt(ps.col("q"), model="m", on_error="null"))
+assert df.to_pydict()["a"] == [None]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(df.errors().to_pydict()["message"][0])
+"""
+
+
+@pytest.mark.parametrize("path", ["/gzip/v1", "/plain/v1"])
+def test_an_endless_answer_takes_little_memory_and_is_asked_for_once(endless: tuple[str, list[int]], path: str) -> None:
+    url, sent = endless
+    run = subprocess.run([sys.executable, "-c", ASK, url + path], capture_output=True, text=True, check=True)
+    growth, error = run.stdout.split("\n")[:2]
+    assert int(growth) < 100_000  # kilobytes; the answer has a million
+    assert "answered with more than max_response_bytes=16,000,000 bytes" in error
+    assert "ps.set_config(max_response_bytes='1GB')" in error
+    assert len(sent) == 1
+    assert sent[0] < 2**26
 
 
 @pytest.mark.parametrize(

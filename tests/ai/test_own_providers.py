@@ -180,3 +180,14 @@ def test_labels_of_another_number(given: Any, words: str) -> None:
     df = ps.from_pydict({"t": ["a", "b"]})
     with pytest.raises(UdfError, match=f"Labels.classify was given 2 inputs and returned {words}"):
         df.select(classify_text(ps.col("t"), ["good", "bad"], provider=Scripted(given))).collect()
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("number", [float("nan"), float("-inf"), 1e300])
+def test_a_vector_that_is_not_finite_is_that_rows_error(number: float, is_async: bool) -> None:
+    provider = Scripted([[1, 2], [number, 2], [3, 4]], is_async)
+    df = ps.from_pydict({"t": ["a", "b", "c"]})
+    df = df.select(embed_text(ps.col("t"), provider=provider, on_error="null")).collect()
+    found = df.to_pydict()["t"]
+    assert ([*found[0]], found[1], [*found[2]]) == ([1, 2], None, [3, 4])
+    assert "Vectors returned has NaN or infinity" in df.errors().to_pydict()["message"][0]

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import orjson
 
+from penstock.ai.lenient_json import parse_json
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, WaitTooLongError, limiter_for, wait_too_long
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
+from penstock.config import get_config
 from penstock.cost.usage import usage_in
 from penstock.errors import (
+    AnswerTooLargeError,
     InvalidAnswerError,
     PenstockError,
     ProviderError,
@@ -40,6 +43,7 @@ Answer = TypeVar("Answer")
 MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 MAX_FIRST_TRIES = 3  # at an address that has never answered
+MAX_REFUSAL_NBYTES = 64 * 2**10  # read of the body of an error
 MAX_TICK_S = 1.0
 TICKS_A_LIMIT = 10  # a request is cancelled at most a tenth of its limit too late
 
@@ -121,7 +125,7 @@ class ApiClient:
             url = self._urls[call.path] = yarl.URL(joined(self._endpoint.base_url, call.path))
 
         async def take(response: aiohttp.ClientResponse) -> tuple[Answer, int | None]:
-            raw = await response.read()
+            raw = await self.content(response)
             observer.failed()  # unless the body holds an answer
             body = self._body(raw)
             usage = usage_in(body)
@@ -140,7 +144,7 @@ class ApiClient:
         while True:
             try:
                 return await attempt()
-            except WaitTooLongError:
+            except (WaitTooLongError, AnswerTooLargeError):
                 raise
             except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
                 began = began or time.monotonic()
@@ -200,7 +204,7 @@ class ApiClient:
                     received = response.headers
                     _reached.add(self._route)
                     if not 200 <= response.status < 300:
-                        raw = await response.read()
+                        raw = await _start_of(response, MAX_REFUSAL_NBYTES)
                         observer.failed()
                         raise self._refusal(response.status, raw, received)
                     answer, used_tokens = await take(response)
@@ -224,10 +228,26 @@ class ApiClient:
         finally:
             permit.settle(outcome, used_tokens=used_tokens, headers=received)
 
+    async def content(self, response: aiohttp.ClientResponse) -> bytes:
+        """Return the body of an answer, decompressed. Stop reading at ``max_response_bytes``."""
+        limit, length = get_config().max_response_bytes, response.content_length
+        if length is not None and length <= limit and "Content-Encoding" not in response.headers:
+            return await response.read()
+        content = await _start_of(response, limit)
+        if len(content) > limit:
+            raise self.too_large()
+        return content
+
+    def too_large(self) -> AnswerTooLargeError:
+        return AnswerTooLargeError(
+            f"{self.name} answered with more than max_response_bytes={get_config().max_response_bytes:,} bytes. If the "
+            "answer is what you asked for, raise the limit: ps.set_config(max_response_bytes='1GB')."
+        )
+
     def _body(self, raw: bytes) -> dict[str, Any]:
         try:
-            body = orjson.loads(raw)
-        except orjson.JSONDecodeError as exc:
+            body = parse_json(raw)
+        except ValueError as exc:
             raise InvalidAnswerError(f"{self.name} answered with malformed JSON: {shortened(raw)!r}") from exc
         if not isinstance(body, dict):
             raise InvalidAnswerError(f"{self.name} answered with {type(body).__name__}, not with an object")
@@ -273,6 +293,16 @@ class ApiClient:
                 return _ConnectionLostError(f"{self.name} cannot be reached any more: {exc}")
             return _NeverReachedError(f"{self.name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
         return ProviderUnavailableError(f"{self.name} closed the connection: {type(exc).__name__}: {exc}")
+
+
+async def _start_of(response: aiohttp.ClientResponse, nbytes: int) -> bytes:
+    """Return a body, decompressed. Stop after so many bytes and return a few more."""
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > nbytes:
+            break
+    return bytes(content)
 
 
 class _ConnectionLostError(ProviderUnavailableError):

@@ -205,4 +205,5 @@ def _vector(given: str | list[float]) -> NDArray:
         raise InvalidAnswerError(f"the answer has an 'embedding' that cannot be read: {exc}") from exc
     if vector.ndim != 1 or vector.dtype.kind not in "iuf":
         raise InvalidAnswerError("the answer has an 'embedding' that is not a list of numbers")
-    return vector.astype(np.float32)
+    with np.errstate(over="ignore"):  # infinity is the error of its row
+        return vector.astype(np.float32)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
+from penstock.ai.lenient_json import parse_json
 from penstock.ai.structured.plain_values import Reader, shortened
 from penstock.errors import InvalidAnswerError
 
@@ -44,6 +48,9 @@ class AnswerReader:
     def _repaired(self, text: str, error: Any) -> Any:
         """Return the value of an answer whose text is not valid as it is, or raise InvalidAnswerError."""
         found = json_within(text)
+        if found is not None and "\\ud" in found.lower():  # perhaps half of a surrogate pair
+            with contextlib.suppress(ValueError):
+                found = json.dumps(parse_json(found.encode()))
         if found is not None and found != text:
             value, error = self._try(found)
             if error is None:
@@ -100,8 +107,6 @@ def without_nulls(text: str, error: Any, optional: frozenset[str]) -> str | None
 
     Strict mode requires every field, so a model sends null for a field that has a default.
     """
-    import orjson
-
     problems = error.errors(include_url=False, include_context=False)
     if not all(problem["input"] is None and problem["loc"] and problem["loc"][-1] in optional for problem in problems):
         return None

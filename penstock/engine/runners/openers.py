@@ -26,7 +26,7 @@ from penstock.udf.worker_death import deadly_row_result
 if TYPE_CHECKING:
     from penstock.engine.pools.asyncio import OpenAsyncHandler
 
-SETTINGS = ("allow_local_files", "allow_private_urls", "cache_dir", "prices", "temp_dir")
+SETTINGS = ("allow_local_files", "allow_private_urls", "cache_dir", "max_response_bytes", "prices", "temp_dir")
 """The settings that apply to user code in workers. The others are for the process that runs the query."""
 
 

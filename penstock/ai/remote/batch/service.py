@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
+from penstock.ai.lenient_json import parse_json
 from penstock.ai.remote.addresses import joined, shown
 from penstock.ai.remote.http import ApiClient, delay_before
 from penstock.ai.remote.refusals import error_for_status, shortened
 from penstock.ai.remote.wires.wire import field_of
+from penstock.config import get_config
 from penstock.errors import InvalidAnswerError, ProviderError, RequestRefusedError
 
 if TYPE_CHECKING:
@@ -131,7 +133,7 @@ class BatchClient(ApiClient):
         is_safe: bool = True,
     ) -> dict[str, Any]:
         async def take(response: aiohttp.ClientResponse) -> tuple[dict[str, Any], None]:
-            return self._body(await response.read()), None
+            return self._body(await self.content(response)), None
 
         url = self._url(path, query)
         body, _ = await self.retry(lambda: self._exchange(method, url, data, take, headers=headers), is_safe)
@@ -191,6 +193,8 @@ class BatchClient(ApiClient):
             async for chunk in response.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n")
                 take_all(lines)
+                if len(rest) > get_config().max_response_bytes:
+                    raise self.too_large()
             take_all([rest])
             if errors and not num_taken:
                 raise InvalidAnswerError(f"no line of {path} can be read: {errors[0]}")
@@ -220,6 +224,6 @@ class BatchClient(ApiClient):
 
     def _parsed(self, line: bytes) -> Any:
         try:
-            return orjson.loads(line)
-        except orjson.JSONDecodeError as exc:
+            return parse_json(line)
+        except ValueError as exc:
             raise InvalidAnswerError(f"a line is not JSON: {shortened(line)!r}") from exc
