@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config import config, get_config, set_config
 from penstock.engine.runners import set_runner_local, set_runner_ray
-from penstock.errors import RetryAfterError
+from penstock.errors import FatalError, RetryAfterError
 from penstock.expr.column import Expression, col, element, lit, when
 from penstock.expr.registry import load_later
 from penstock.frame.dataframe import DataFrame
@@ -66,15 +66,16 @@ __version__ = "0.1.0"
 load_later("penstock.functions")
 
 __all__ = [
-    "ActorPoolStrategy", "AudioFile", "Condition", "DataFrame", "DataType", "Expression", "Field", "File", "ImageFile",
-    "Provider", "ReadRequest", "ReadTask", "RetryAfterError", "Schema", "Series", "Sink", "Source", "TaskPoolStrategy",
-    "VideoFile", "Writer", "attach_provider", "classify_image", "classify_text", "cls", "coalesce", "col", "config",
-    "element", "embed_image", "embed_text", "format", "from_arrow", "from_files", "from_glob_path", "from_huggingface",
-    "from_items", "from_numpy", "from_pandas", "from_pydict", "from_pylist", "from_ray_dataset", "from_torch", "func",
-    "get_config", "lit", "method", "prompt", "range", "read_audio", "read_binary_files", "read_csv", "read_deltalake",
-    "read_huggingface", "read_iceberg", "read_images", "read_json", "read_lance", "read_numpy", "read_parquet",
-    "read_pdf", "read_source", "read_sql", "read_text", "read_video_frames", "read_webdataset", "set_config",
-    "set_provider", "set_runner_local", "set_runner_ray", "unnest", "when",
+    "ActorPoolStrategy", "AudioFile", "Condition", "DataFrame", "DataType", "Expression", "FatalError", "Field",
+    "File", "ImageFile", "Provider", "ReadRequest", "ReadTask", "RetryAfterError", "Schema", "Series", "Sink",
+    "Source", "TaskPoolStrategy", "VideoFile", "Writer", "attach_provider", "classify_image", "classify_text",
+    "cls", "coalesce", "col", "config", "element", "embed_image", "embed_text", "format", "from_arrow",
+    "from_files", "from_glob_path", "from_huggingface", "from_items", "from_numpy", "from_pandas", "from_pydict",
+    "from_pylist", "from_ray_dataset", "from_torch", "func", "get_config", "lit", "method", "prompt", "range",
+    "read_audio", "read_binary_files", "read_csv", "read_deltalake", "read_huggingface", "read_iceberg",
+    "read_images", "read_json", "read_lance", "read_numpy", "read_parquet", "read_pdf", "read_source", "read_sql",
+    "read_text", "read_video_frames", "read_webdataset", "set_config", "set_provider", "set_runner_local",
+    "set_runner_ray", "unnest", "when",
 ]  # fmt: skip
 
 _LATER = {

@@ -16,7 +16,9 @@
     |   `-- JobError                a job cannot be started or resumed in this folder
     |       |-- JobRunningError     another process runs it
     |       `-- JobChangedError     the query differs from the one that started it
-    |-- LedgerError                 a ledger of finished calls cannot be opened or written
+    |-- FatalError                  not about the row: ends the query regardless of on_error; user code may raise it
+    |   |-- LedgerError             a ledger of finished calls cannot be opened or written
+    |   `-- ProviderUnusableError   see below
     |-- UdfError                    user code failed on a row or a batch
     |   `-- TooManyErrorsError      more rows failed than max_errors allows
     |-- WorkerDiedError             a worker process ended during a task
@@ -24,10 +26,11 @@
     |-- QueryCancelledError         the query was stopped before it finished
     |-- MissingExtraError           an optional dependency is not installed
     |-- ProviderError               a model, or its server, refuses or fails
-    |   |-- ProviderUnusableError   every row would fail: ends the query regardless of on_error
+    |   |-- ProviderUnusableError   a FatalError: every row would fail
     |   |   |-- AuthenticationError   the key is missing or refused (401, 403)
-    |   |   |-- QuotaExceededError    the account has no credit left
+    |   |   |-- QuotaExceededError    the account has no credit left (402)
     |   |   |-- UnreachableError      nothing answers at the address
+    |   |   |-- WaitTooLongError      the server asks for a longer wait than ten minutes
     |   |   `-- BudgetSpentError      the next call would exceed budget=
     |   |-- RequestRefusedError     the request is wrong (400, 404, 413, 422)
     |   |-- RateLimitedError        too many requests (429)
@@ -136,7 +139,15 @@ class JobChangedError(JobError):
     """The query differs from the one that started the job; the message lists the changes."""
 
 
-class LedgerError(PenstockError, OSError):
+class FatalError(PenstockError):
+    """A failure that is not about the row. It ends the query regardless of ``on_error``, and is not retried.
+
+    Raise it in user code when every further row would fail too, such as for a database that is gone. Finished work is
+    kept: run a write with ``resume=True`` again to continue.
+    """
+
+
+class LedgerError(FatalError, OSError):
     """A ledger of finished calls cannot be opened or written."""
 
 
@@ -217,7 +228,7 @@ class ProviderError(PenstockError):
     """A model, or the server it runs on, refuses or fails."""
 
 
-class ProviderUnusableError(ProviderError):
+class ProviderUnusableError(ProviderError, FatalError):
     """Every row would fail the same way, so the query ends regardless of ``on_error``."""
 
 
@@ -230,7 +241,13 @@ class QuotaExceededError(ProviderUnusableError):
 
 
 class UnreachableError(ProviderUnusableError):
-    """Nothing answers at the address, and nothing ever did."""
+    """Nothing answers at the address, or nothing has for ten minutes."""
+
+
+class WaitTooLongError(ProviderUnusableError):
+    """The server asks for a longer wait than ten minutes, or refused every request for so long."""
+
+    retry_after_s: float | None = None
 
 
 class BudgetSpentError(ProviderUnusableError):

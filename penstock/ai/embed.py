@@ -16,7 +16,13 @@ from penstock.ai.cached_model import VECTORS, CachedModel
 from penstock.ai.provider import Embedder, NDArray, loaded
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.http import estimated_tokens
-from penstock.errors import InvalidAnswerError, ProviderUnusableError, RequestRefusedError
+from penstock.errors import (
+    ContentFilteredError,
+    FatalError,
+    InvalidAnswerError,
+    ProviderError,
+    RequestRefusedError,
+)
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
 Answer = TypeVar("Answer")
@@ -179,9 +185,9 @@ class PackedEmbeddings:
         """Return the vectors of pieces. A call that is refused is halved until the bad text is alone."""
         try:
             return await self._sent(packed)
-        except ProviderUnusableError:
+        except FatalError:
             raise
-        except RequestRefusedError as exc:
+        except (RequestRefusedError, ContentFilteredError) as exc:
             if len(packed) == 1:
                 return await self._alone(packed[0], exc, failures)
             middle = len(packed) // 2
@@ -191,9 +197,7 @@ class PackedEmbeddings:
             failures.update((piece.row, exc) for piece in packed)
             return []
 
-    async def _alone(
-        self, piece: _Piece, error: RequestRefusedError, failures: dict[int, Exception]
-    ) -> list[_Embedded]:
+    async def _alone(self, piece: _Piece, error: ProviderError, failures: dict[int, Exception]) -> list[_Embedded]:
         """Return the vectors of a text that was refused. If it is too long, send less: our count is an estimate.
 
         Parts are sent one after the other, so that a text that is refused for another reason costs few calls.
@@ -229,6 +233,6 @@ async def _together(calls: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer
     return [task.result() for task in tasks]
 
 
-def _is_too_long(error: RequestRefusedError) -> bool:
+def _is_too_long(error: ProviderError) -> bool:
     words = str(error).lower()
     return "token" in words or "context length" in words or "too long" in words

@@ -14,7 +14,7 @@ from penstock.ai.provider import Model, Prompter, loaded
 from penstock.ai.remote.http import ApiClient
 from penstock.ai.remote.refusals import shortened
 from penstock.ai.remote.wires.wire import ApiCall
-from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnusableError
+from penstock.errors import FatalError, InvalidAnswerError, InvalidArgumentError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
 ERROR = "__inference_error__"
@@ -181,8 +181,8 @@ def _total(answers: Sequence[Mapping[str, Any]], name: str) -> Any:
 
 
 def error_fields(exc: Exception, keeps_failed: bool) -> dict[str, Any]:
-    """Return the fields of a failed row, or raise its error. An unusable provider ends the query in any case."""
-    if not keeps_failed or isinstance(exc, ProviderUnusableError):
+    """Return the fields of a failed row, or raise its error. A FatalError ends the query in any case."""
+    if not keeps_failed or isinstance(exc, FatalError):
         raise exc
     return {ERROR: f"{type(exc).__name__}: {exc}"}
 

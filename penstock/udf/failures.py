@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PACKAGE_FOLDER, ProviderUnusableError
+from penstock.errors import PACKAGE_FOLDER, FatalError
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.observe.events import RowError
 from penstock.storage.urls import redacted
@@ -53,7 +53,7 @@ class Failures:
 
     def row(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:
         """Handle a row on which the function failed."""
-        if isinstance(exc, ProviderUnusableError):
+        if isinstance(exc, FatalError):
             raise exc
         if not self.is_tolerant:
             raise udf_error(self.message(batch, row, exc), exc) from exc
@@ -64,7 +64,7 @@ class Failures:
 
         Return False if ``parts`` yields it again in smaller parts, True if its rows failed.
         """
-        if isinstance(exc, ProviderUnusableError):
+        if isinstance(exc, FatalError):
             raise exc
         if parts.has_shrunk(exc):
             return False
@@ -79,7 +79,7 @@ class Failures:
     def partial(self, part: pa.RecordBatch, position: int, failures: Mapping[int, Exception]) -> None:
         """Handle the rows that a built-in batch function reports as failed."""
         for row, exc in sorted(failures.items()):
-            if isinstance(exc, ProviderUnusableError):
+            if isinstance(exc, FatalError):
                 raise exc
             if not self.is_tolerant:
                 message = (

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from penstock.errors import ProviderUnusableError
+from penstock.errors import FatalError
 from penstock.expr.udf import Target
 from penstock.plan.stages import CallUdf
 from penstock.udf.callers import Prepared
@@ -104,7 +104,7 @@ def build_instance(target: Target) -> Any:
         return None
     try:
         return target.function(*target.init_args, **dict(target.init_kwargs))
-    except ProviderUnusableError:  # such as a missing key; its message says how to give one
+    except FatalError:  # such as a missing key; its message says how to give one
         raise
     except CALL_FAILURES as exc:
         name = target.function.__name__

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import QueryCancelledError, RetryAfterError
+from penstock.errors import FatalError, QueryCancelledError, RetryAfterError
 from penstock.expr.udf import Policy
 
 log = logging.getLogger("penstock.udf")
@@ -86,7 +86,7 @@ def with_policy_async(function: Callable[..., Any], policy: Policy, is_final: Is
 def _delay_after(attempt: int, exc: Exception, policy: Policy, is_final: IsFinal) -> float:
     """Return the seconds to wait after a failed attempt, or raise its error if it was the last one."""
     is_retried = isinstance(exc, (RetryAfterError, *(policy.retry_on or (Exception,))))
-    if is_final(exc) or not is_retried or attempt > policy.max_retries:
+    if isinstance(exc, FatalError) or is_final(exc) or not is_retried or attempt > policy.max_retries:
         raise exc
     log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
     return exc.seconds if isinstance(exc, RetryAfterError) else delay_before(attempt, random.random())

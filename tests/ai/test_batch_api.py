@@ -136,7 +136,8 @@ def test_the_only_line_of_the_errors_is_damaged(server: ModelServer, caplog: pyt
 def test_something_else_in_place_of_results_is_not_paid_for_again(kept: ModelServer, provider: str) -> None:
     page = faults.Malformed("<html>Sign in</html>", path="/content" if provider == "openai" else "/results")
     kept.change(faults=[page])
-    assert ask(QUESTIONS, provider=provider, max_retries=1, on_error="null") == [None] * 30
+    with pytest.raises(ProviderUnusableError, match=r"could not be read. Run again"):
+        ask(QUESTIONS, provider=provider, max_retries=1, on_error="null")
     kept.change(faults=[])
     assert ask(QUESTIONS, provider=provider) == QUESTIONS
     assert len(batches(kept)) == 1

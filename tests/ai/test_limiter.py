@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from penstock.ai.remote.limits.limiter import Caps, Limiter, LimiterKey, Outcome, Permit, limiter_for
-from penstock.errors import RateLimitedError
+from penstock.errors import WaitTooLongError
 
 
 async def turns(count: int = 5) -> None:
@@ -239,7 +239,7 @@ def test_nobody_waits_for_longer_than_patience(outcome: Outcome, headers: dict[s
             await turns()
             permit.settle(outcome, headers=headers)
             for task in waiting:
-                with pytest.raises(RateLimitedError, match=r"asks to come back in .*, at 20\d\d-"):
+                with pytest.raises(WaitTooLongError, match=r"asks to come back in .*, at 20\d\d-"):
                     await task
             now += 10
         (await limiter.admit()).settle("ok")
@@ -278,7 +278,7 @@ def test_patience_ends_while_a_server_asks_again_and_again() -> None:
         late = asyncio.create_task(limiter.admit())
         await turns()
         permit.settle("refused", headers={"retry-after": "400"})
-        with pytest.raises(RateLimitedError, match="accepted no request in 10 min"):
+        with pytest.raises(WaitTooLongError, match="accepted no request in 10 min"):
             await second
         assert not late.done()
         now = 902.0

@@ -15,7 +15,7 @@ import orjson
 from penstock.ai.lenient_json import parse_json
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
-from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, WaitTooLongError, limiter_for, wait_too_long
+from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, duration, limiter_for, wait_too_long
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
@@ -30,6 +30,7 @@ from penstock.errors import (
     RateLimitedError,
     RequestRefusedError,
     UnreachableError,
+    WaitTooLongError,
 )
 from penstock.storage.secret import Secret, hidden
 
@@ -137,14 +138,14 @@ class ApiClient:
         """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
 
         A refusal because of a rate limit (429), and a lost connection to a server that answered before, do not count as
-        retries: the request is repeated for ``MAX_WAIT_S``. A request that is not ``is_safe`` to send twice is repeated
-        only after a 429.
+        retries: the request is repeated for ``MAX_WAIT_S``, and then the provider counts as unusable. A request that is
+        not ``is_safe`` to send twice is repeated only after a 429.
         """
         num_failures, began = 0, 0.0
         while True:
             try:
                 return await attempt()
-            except (WaitTooLongError, AnswerTooLargeError):
+            except AnswerTooLargeError:
                 raise
             except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
                 began = began or time.monotonic()
@@ -159,7 +160,12 @@ class ApiClient:
                 wait_s = _retry_after_s(exc)
                 if wait_s > MAX_WAIT_S:
                     raise wait_too_long(str(exc) + "\n" + self.name, wait_s) from exc
-                if num_failures > self.settings.max_retries or time.monotonic() - began > MAX_WAIT_S:
+                waited_s = time.monotonic() - began
+                is_late = waited_s > MAX_WAIT_S
+                if is_late and is_free:
+                    unusable = WaitTooLongError if isinstance(exc, RateLimitedError) else UnreachableError
+                    raise unusable(f"{exc}\nThis has lasted for {duration(waited_s)}. Run again later.") from exc
+                if is_late or num_failures > self.settings.max_retries:
                     raise
                 delay_s = delay_before(max(num_failures, 1), exc, random.random(), self.settings.first_delay_s)
                 log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
@@ -286,12 +292,12 @@ class ApiClient:
     def _lost(self, exc: BaseException) -> ProviderError:
         import aiohttp
 
-        if isinstance(exc, TimeoutError):
-            return ProviderUnavailableError(f"{self.name} gave no answer within {self.settings.timeout_s:g} s")
-        if isinstance(exc, aiohttp.ClientConnectorError):
+        if isinstance(exc, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             if self._route in _reached:
                 return _ConnectionLostError(f"{self.name} cannot be reached any more: {exc}")
             return _NeverReachedError(f"{self.name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
+        if isinstance(exc, TimeoutError):
+            return ProviderUnavailableError(f"{self.name} gave no answer within {self.settings.timeout_s:g} s")
         return ProviderUnavailableError(f"{self.name} closed the connection: {type(exc).__name__}: {exc}")
 
 

@@ -12,6 +12,7 @@ from penstock.ai.remote.limits.rate_headers import read_hints
 from penstock.ai.remote.wires.wire import field_or_none
 from penstock.errors import (
     AuthenticationError,
+    ContentFilteredError,
     ProviderError,
     ProviderUnavailableError,
     QuotaExceededError,
@@ -26,26 +27,40 @@ STATUSES = {
     **dict.fromkeys(("invalid_request_error", "invalid_argument", "badrequesterror", "bad_request_error"), 400),
     **dict.fromkeys(("invalid_prompt", "context_length_exceeded", "content_policy_violation"), 400),
     **dict.fromkeys(("failed_precondition", "unsupported_parameter", "unsupported_value"), 400),
+    **dict.fromkeys(("content_filter", "responsibleaipolicyviolation"), 400),
     **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthenticated", "api_key_invalid"), 401),
+    "billing_error": 402,
     **dict.fromkeys(("permission_error", "permission_denied"), 403),
     **dict.fromkeys(("not_found_error", "notfounderror", "not_found", "model_not_found"), 404),
     "request_too_large": 413,
     **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "resource_exhausted"), 429),
-    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached"), 429),
+    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"), 429),
 }
 """HTTP statuses of error codes and types, for errors without a status."""
+
+NO_CREDIT = (
+    "insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error", "billing_disabled",
+    "insufficient_balance", "exceeded_current_quota_error", "arrearage",
+)  # fmt: skip
+NO_CREDIT_WORDS = ("credit balance is too low", "insufficient balance", "insufficient credits")
+"""Anthropic says this with status 400 and the code of any invalid request."""
+BAD_KEY = ("api_key_invalid", "invalid_api_key")
+FILTERED = ("content_filter", "responsibleaipolicyviolation", "content_policy_violation", "moderation")
+"""Codes of a content filter, Azure's among them. A 403 with one is about the request and not about the key."""
 
 
 def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: str, base_url: str) -> ProviderError:
     """Return the error for a status and body."""
-    text, code = _message_and_code(raw)
+    text, codes = _message_and_codes(raw)
     message = f"{name}, {status}: {text}"
-    if status in (401, 403) or code in ("API_KEY_INVALID", "invalid_api_key"):
+    if status < 500 and not codes.isdisjoint(FILTERED):
+        return ContentFilteredError(message)
+    if status == 402 or not codes.isdisjoint(NO_CREDIT) or (status < 500 and _says_no_credit(text)):
+        return QuotaExceededError(f"{message}\nAdd credit and run again; finished calls are not lost.")
+    if status in (401, 403) or not codes.isdisjoint(BAD_KEY):
         return AuthenticationError(
             f"{message}\n{base_url} does not accept the API key. Set another in api_key= or its environment variable."
         )
-    if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
-        return QuotaExceededError(f"{message}\nAdd credit and run again; finished calls are not lost.")
     if status in (408, 409, 429) or status >= 500:
         error = RateLimitedError(message) if status == 429 else ProviderUnavailableError(message)
         hints = read_hints(headers, time.time())
@@ -71,21 +86,30 @@ def status_meant(error: Any) -> int:
     return next((STATUSES[word.lower()] for word in words if str(word).lower() in STATUSES), 502)
 
 
-def _message_and_code(raw: bytes) -> tuple[str, str | None]:
-    """Return the message and the code of an error in any of the usual formats."""
+def _says_no_credit(text: str) -> bool:
+    return any(words in text.lower() for words in NO_CREDIT_WORDS)
+
+
+def _message_and_codes(raw: bytes) -> tuple[str, set[str]]:
+    """Return the message of an error in any of the usual formats, and its codes, types and reasons in lower case."""
     try:
         error: Any = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return shortened(raw) or "(no reason given)", None
+        return shortened(raw) or "(no reason given)", set()
     if isinstance(error, list) and error:
         error = error[0]
     if isinstance(error, dict):
         error = error.get("error", error)
     if not isinstance(error, dict):
-        return shortened(str(error)), None
-    reasons = [d.get("reason") for d in error.get("details") or () if isinstance(d, dict)]
-    code = next((each for each in (*reasons, error.get("code"), error.get("type")) if isinstance(each, str)), None)
-    return shortened(str(error.get("message") or error)), code
+        return shortened(str(error)), set()
+    details = error.get("details")
+    words = [field_or_none(each, "reason") for each in (details if isinstance(details, list) else ())]
+    words += [error.get("code"), error.get("type"), field_or_none(error.get("innererror"), "code")]
+    metadata = error.get("metadata")  # of OpenRouter: a moderated request has the reasons and the flagged text
+    if field_or_none(metadata, "reasons") or field_or_none(metadata, "flagged_input"):
+        words.append("moderation")
+    codes = {word.lower() for word in words if isinstance(word, str)}
+    return shortened(str(error.get("message") or error)), codes
 
 
 def shortened(words: bytes | str) -> str:

@@ -15,7 +15,7 @@ from penstock.ai.conversation import ToolCall, ToolResult
 from penstock.ai.structured.answers import describe_problems, without_nulls
 from penstock.ai.structured.formats import portable, schema_generator
 from penstock.ai.structured.strict import optional_properties, strict
-from penstock.errors import InvalidArgumentError
+from penstock.errors import FatalError, InvalidArgumentError
 from penstock.udf.decorators import Func
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -58,7 +58,7 @@ class ToolFunction:
         return ToolFunction(name, description, _schema(name, function, hints), function, hints)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Call the function with the model's arguments. Errors become results for the model and are not raised.
+        """Call the function with the model's arguments. Errors, except FatalError, become results for the model.
 
         A function that is not async runs in a thread, so that it does not block other rows.
         """
@@ -72,6 +72,8 @@ class ToolFunction:
         try:
             result = await _called(self.function, args, kwargs)
             return ToolResult(call, as_text(result))
+        except FatalError:
+            raise
         except Exception as exc:
             reason = f"{type(exc).__name__}: {exc}".removesuffix(": ")
             return ToolResult(call, f"{self.name} failed: {reason[:_MAX_ERROR_CHARS]}", is_error=True)

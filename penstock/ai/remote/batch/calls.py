@@ -182,8 +182,7 @@ class BatchCalls(Generic[Answer]):
         except ProviderUnusableError:
             raise
         except ProviderError as exc:
-            del self._batches[batch.token]
-            self._fail(batch.calls.values(), exc)
+            raise ProviderUnusableError(f"{exc}\nA batch could not be submitted. Run again later.") from exc
         else:
             log.info("%s: %d requests submitted as batch %s", self._client.name, len(calls), ", ".join(batch.ids))
             self._start(self._follow(batch))
@@ -235,10 +234,9 @@ class BatchCalls(Generic[Answer]):
             state = await self._results(batch)
         except ProviderUnusableError:
             raise
-        except ProviderError as exc:  # the batch may continue; another run resumes it
-            del self._batches[batch.token]
-            self._fail(batch.calls.values(), exc)
-            return
+        except ProviderError as exc:
+            name = ", ".join(batch.ids) or batch.token
+            raise ProviderUnusableError(f"{exc}\nThe answers of batch {name} could not be read. Run again.") from exc
         if self._records is not None:
             await asyncio.to_thread(self._records.flush)  # before the provider's files are deleted
         del self._batches[batch.token]

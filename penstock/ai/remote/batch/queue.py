@@ -19,6 +19,8 @@ from penstock.errors import (
     ProviderUnavailableError,
     RateLimitedError,
     RequestRefusedError,
+    UnreachableError,
+    WaitTooLongError,
 )
 
 log = logging.getLogger("penstock.ai")
@@ -219,7 +221,9 @@ async def ended_state(
             if num_not_found >= NUM_NOT_FOUND:
                 return None
         except ProviderError as exc:
-            if not is_transient(exc) or time.monotonic() - last_heard > POLL_PATIENCE_S:
+            # An address that answered before may be reached again.
+            may_pass = is_transient(exc) or (batch.is_own and isinstance(exc, UnreachableError | WaitTooLongError))
+            if not may_pass or time.monotonic() - last_heard > POLL_PATIENCE_S:
                 raise
             log.info("batch %s cannot be polled now, and is polled again later: %s", batch_id, exc)
         else:

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S, NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import read_hints
-from penstock.errors import RateLimitedError
+from penstock.errors import WaitTooLongError
 from penstock.observe.cpu_clock import wanted_cpu_s
 
 __all__ = ["Caps", "Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
@@ -253,10 +253,6 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{round(seconds / size, 1):g} {unit}"
     return f"{seconds:.0f} s"
-
-
-class WaitTooLongError(RateLimitedError):
-    """The server asks for a longer wait than ``MAX_WAIT_S``, or accepted no request for so long."""
 
 
 def wait_too_long(name: str, wait_s: float) -> WaitTooLongError:
