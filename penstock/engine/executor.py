@@ -26,7 +26,9 @@ NUM_RESULTS_HELD = 2  # by a reader: the one it works on, and that one in anothe
 class Executor:
     """Runs stages to their end. ``run`` may be called once; closing its iterator cancels the query.
 
-    The caller's thread is the driver. Pools report from their own threads into one mailbox.
+    The caller's thread is the driver. Pools report from their own threads into one mailbox. ``num_ahead`` results are
+    taken before they are needed. With ``is_read_gradually`` the reader may stop at any row, so stages of calls start
+    with few rows, and take more as results are read.
     """
 
     def __init__(
@@ -39,7 +41,8 @@ class Executor:
         subscribers: Sequence[Subscriber] = (),
         lineage: Lineage | None = None,
         cancellation: Cancellation | None = None,
-        num_results_held: int = NUM_RESULTS_HELD,
+        num_ahead: int = 0,
+        is_read_gradually: bool = False,
         clock: Callable[[], float] = time.monotonic,
         mailbox: SimpleQueue[tuple[int, Report]] | None = None,
     ) -> None:
@@ -49,7 +52,10 @@ class Executor:
         self._cancellation = cancellation
         self._clock = clock
         self._mailbox = mailbox or SimpleQueue[tuple[int, Report]]()  # reports, each with the index of its stage
-        self._results = Results(num_results_held)
+        # The reader's own results, those taken ahead, and the one that waits to join them.
+        num_unused = num_ahead + 1 if num_ahead else 0
+        self._results = Results(NUM_RESULTS_HELD + num_unused, num_unused)
+        self._least_read = 1 if is_read_gradually else None
         self._resources = QueryResources(
             memory_bytes, task_share(memory_bytes, num_cores), Cores(num_cores), self._results, clock, lineage
         )
@@ -126,6 +132,8 @@ class Executor:
     def _open(self) -> None:
         for index, stage in enumerate(self._specs):
             self._stages.append(self._opened(index, stage))
+        for state in reversed(self._stages):
+            state.limit_to_reader(self._least_read)
         if self._cancellation is not None:
             self._cancellation.on_request(self._cancel)
         infos = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from penstock.engine.scheduling import Footprint
@@ -20,6 +21,10 @@ class InFlight:
         self._running: dict[Task, int] = {}  # with the expected bytes of the next output
         self._resting: list[tuple[int, Task]] = []  # a heap, the oldest first
         self._numbers = itertools.count()
+        self._num_rows_in = self._num_rows_settled = 0
+        self._ends: deque[tuple[int, int]] = deque()  # rows out and rows in up to the end of each released task
+        self.has_reader = False  # that may stop early, so that it matters how many rows are settled
+        self.num_rows_out = 0
         self.num_running = 0
         self.nbytes = 0  # inputs, with the copies that workers make of them, outputs held back, and expected outputs
         self.nbytes_expected = 0  # next outputs of running tasks
@@ -66,6 +71,12 @@ class InFlight:
             heapq.heappush(self._resting, (self._submitted[task], task))
         return self._release(self._submitted if self._is_ordered else (task,))
 
+    def num_rows_settled(self, num_rows_used: int) -> int:
+        """Count the rows of the first tasks that together gave at most ``num_rows_used`` rows."""
+        while self._ends and self._ends[0][0] <= num_rows_used:
+            _, self._num_rows_settled = self._ends.popleft()
+        return self._num_rows_settled
+
     def clear(self) -> None:
         self._submitted.clear()
         self._running.clear()
@@ -78,11 +89,18 @@ class InFlight:
         gone: list[Task] = []
         for task in tasks:
             released += task.outputs
+            self.num_rows_out += sum(output.num_rows for output in task.outputs)
             task.outputs.clear()
             if not task.is_done:
                 break
             gone.append(task)
+            if self.has_reader:
+                self._note_end(task)
         for task in gone:
             del self._submitted[task]
         self.nbytes -= sum(bundle.nbytes for bundle in released)
         return released
+
+    def _note_end(self, task: Task) -> None:
+        self._num_rows_in += task.num_rows
+        self._ends.append((self.num_rows_out, self._num_rows_in))

@@ -30,6 +30,7 @@ class Inbox:
         self._bundles: deque[Bundle] = deque()
         self._joins_bundles = isinstance(policy, Exactly | Measured)
         self._is_size_promised = isinstance(policy, Exactly | Evenly | Gathered)
+        self._is_size_free = isinstance(policy, AtMost | Paced | Measured)
         self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0
         self._gathering_s = policy.seconds if isinstance(policy, Gathered) else None
         self._num_gathered = self._nbytes_gathering = 0  # complete tasks, and bytes of the incomplete one
@@ -102,9 +103,19 @@ class Inbox:
             return head.slice(0, num_rows).nbytes
         return self.nbytes * num_rows // self.num_rows
 
-    def take(self) -> tuple[Bundle, ...]:
-        """Remove the next task's bundles. Only called while ``num_tasks`` is not zero, or with ``has_part``."""
+    @property
+    def least_rows(self) -> int:
+        """The fewest rows that the next task can have."""
+        return min(self._policy.num_rows, self.num_rows) if isinstance(self._policy, Exactly) else 1
+
+    def take(self, most_rows: int | None = None) -> tuple[Bundle, ...]:
+        """Remove the next task's bundles. Only called while ``num_tasks`` is not zero, or with ``has_part``.
+
+        The task has at most ``most_rows``, unless the policy fixes its size.
+        """
         num_rows = self._next_rows
+        if most_rows is not None and self._is_size_free:
+            num_rows = min(num_rows, most_rows)
         self._num_parts_left -= 1
         if self._num_gathered:
             self._num_gathered -= 1
@@ -206,6 +217,7 @@ class Gate:
     """The inbox of a stage without workers: bundles pass at once, cut to the wanted rows."""
 
     def __init__(self, policy: Policy) -> None:
+        self.num_rows_in = self.num_rows_out = 0
         self._to_skip = policy.offset if isinstance(policy, Cut) else 0
         self._to_give = policy.num_rows if isinstance(policy, Cut) else None
 
@@ -214,12 +226,23 @@ class Gate:
         """No further row is wanted."""
         return self._to_give == 0
 
+    @property
+    def num_rows_missing(self) -> int | None:
+        """Rows that must still come; None without a limit."""
+        return None if self._to_give is None else self._to_skip + self._to_give
+
+    def num_rows_settled(self, num_rows_used: int) -> int:
+        """Count the rows that passed or were dropped before ``num_rows_used`` rows had been given."""
+        return self.num_rows_in - (self.num_rows_out - num_rows_used)
+
     def pass_on(self, bundle: Bundle) -> Bundle | None:
         """Return the wanted part of a bundle, or None."""
+        self.num_rows_in += bundle.num_rows
         skipped = min(self._to_skip, bundle.num_rows)
         self._to_skip -= skipped
         wanted = bundle.num_rows - skipped
         if self._to_give is not None:
             wanted = min(wanted, self._to_give)
             self._to_give -= wanted
+        self.num_rows_out += wanted
         return bundle.slice(skipped, wanted) if wanted else None

@@ -18,11 +18,16 @@ class Cores:
 
 
 class Results:
-    """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` it took."""
+    """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` it took.
 
-    def __init__(self, num_held: int) -> None:
+    It has not used the last ``num_unused`` yet, which were taken ahead.
+    """
+
+    def __init__(self, num_held: int, num_unused: int = 0) -> None:
         self._waiting: deque[Bundle] = deque()
         self._nbytes_taken: deque[int] = deque(maxlen=num_held)
+        self._rows_unused: deque[int] = deque([0] * num_unused)
+        self.num_rows_used = 0
         self.nbytes_waiting = 0
 
     def __bool__(self) -> bool:
@@ -40,6 +45,8 @@ class Results:
         bundle = self._waiting.popleft()
         self.nbytes_waiting -= bundle.nbytes
         self._nbytes_taken.append(bundle.nbytes)
+        self._rows_unused.append(bundle.num_rows)
+        self.num_rows_used += self._rows_unused.popleft()
         return bundle
 
 

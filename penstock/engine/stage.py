@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import kind_of
 from penstock.engine.resources import QueryResources
-from penstock.engine.scheduling import FIRST_GROWTH, LEAST_FOOTPRINT, Footprint, GrowthEstimate, is_queue_short
-from penstock.plan.stages import CallUdf, Stage
+from penstock.engine.scheduling import (
+    FIRST_GROWTH,
+    FIRST_ROWS,
+    LEAST_FOOTPRINT,
+    Footprint,
+    GrowthEstimate,
+    is_queue_short,
+    least_input,
+    rows_to_take,
+)
+from penstock.plan.stages import CallBatch, CallUdf, Stage
 from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
 
 
@@ -65,6 +74,8 @@ class StageState:
         self._kind = kind_of(stage.work)
         self._num_open_inputs = len(inputs)
         self._after: StageState | None = None  # must be done before this stage starts
+        self._least_input: int | None = None  # rows that a reader of few rows needs; None: all rows are needed
+        self._has_reader = False  # that may stop early
         self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
         if self.inbox.size_search is not None:
             self.inbox.size_search.fit(resources.memory_bytes, self._capacity)
@@ -80,6 +91,18 @@ class StageState:
             self._after = earlier
         for upstream in self.inputs:
             upstream.start_after(earlier)
+
+    def limit_to_reader(self, least_read: int | None) -> None:
+        """Take only as many rows as the stages after this one, or a reader of ``least_read`` rows, will need.
+
+        None stands for a reader of all rows. The stages after this one are limited before it.
+        """
+        taker = self.downstream
+        least_output = least_read if taker is None else taker._least_input
+        needs_all = _is_batched(self.stage) and self._next_limit is None
+        self._least_input = None if needs_all else least_input(self.stage, least_output)
+        self._has_reader = least_output is not None
+        self._in_flight.has_reader = self._has_reader
 
     # --- the view of ``pick_stage`` ---
 
@@ -104,7 +127,10 @@ class StageState:
 
     @property
     def is_wanted(self) -> bool:
-        """The queue of the next stage is short."""
+        """The queue of the next stage is short, and the reader needs more rows."""
+        allowed = self._num_rows_allowed
+        if allowed is not None and self._in_flight.resting is None and allowed < self.inbox.least_rows:
+            return False
         taker = self.downstream
         while taker is not None and taker._pool is None:
             taker = taker.downstream
@@ -123,6 +149,13 @@ class StageState:
         if not num_copies or self._in_flight.resting is not None or self._reads is not None:
             return self._next_output_nbytes
         return self._next_output_nbytes + num_copies * self.inbox.next_nbytes
+
+    @property
+    def num_rows_settled(self) -> int:
+        """Input rows whose results the reader has used, or that gave none."""
+        if self.gate is None:
+            return self._in_flight.num_rows_settled(self._num_rows_used)
+        return self.gate.num_rows_settled(self._num_rows_used) if self._has_reader else self.gate.num_rows_in
 
     # --- the executor's view ---
 
@@ -230,11 +263,43 @@ class StageState:
             read, self._next_read = self._next_read, None
             assert read is not None
             return Task(read, 0, nbytes=0)
-        bundles = self.inbox.take()
+        allowed = self._num_rows_allowed
+        if allowed is not None and allowed <= 0:  # nothing else can be done
+            allowed = max(self.num_rows_taken, FIRST_ROWS)
+        bundles = self.inbox.take(allowed)
         num_rows, nbytes = sum(b.num_rows for b in bundles), sum(b.nbytes for b in bundles)
         task = Task(bundles, self.num_rows_taken, nbytes, num_rows)
         self.num_rows_taken += num_rows
         return task
+
+    @property
+    def _num_rows_allowed(self) -> int | None:
+        """Rows that a stage of calls may take now; None for any number."""
+        if self._least_input is None or not isinstance(self.stage.work, CallUdf | CallBatch):
+            return None
+        gate = self._next_limit
+        found, missing = (0, None) if gate is None else (gate.num_rows_in, gate.num_rows_missing)
+        return rows_to_take(self.num_rows_settled, self._least_input, found, missing) - self.num_rows_taken
+
+    @property
+    def _next_limit(self) -> Gate | None:
+        taker = self.downstream
+        while taker is not None and (taker.gate is None or taker.gate.num_rows_missing is None):
+            taker = taker.downstream
+        return None if taker is None else taker.gate
+
+    @property
+    def _num_rows_used(self) -> int:
+        """Output rows that the reader has used, or that later stages have dropped."""
+        taker = self.downstream
+        if taker is None:
+            return self._resources.results.num_rows_used
+        earlier = takewhile(lambda each: each is not self, taker.inputs)  # a concat takes them one after another
+        return taker.num_rows_settled - sum(each._num_rows_out for each in earlier)
+
+    @property
+    def _num_rows_out(self) -> int:
+        return self._in_flight.num_rows_out if self.gate is None else self.gate.num_rows_out
 
     @property
     def _must_wait(self) -> bool:
@@ -262,6 +327,10 @@ class StageState:
     def _nbytes_downstream(self) -> int:
         taker = self.downstream
         return self._resources.results.nbytes_waiting if taker is None else taker.nbytes_held + taker._nbytes_downstream
+
+
+def _is_batched(stage: Stage) -> bool:
+    return isinstance(stage.work, CallUdf) and stage.work.call.udf.builtin.is_batched
 
 
 def _first_growth(stage: Stage) -> int:

@@ -97,6 +97,7 @@ class Builtin:
     task_rows: int | None = None  # of an async task: few, so that a slow row delays few others
     initial_growth: int | None = None  # assumed output bytes for each input byte, until measured
     event_loop: str | None = None  # async functions with the same name share an event loop, and so their clients
+    is_batched: bool = False  # calls are answered together hours later, so few take as long as many
     has_cut: bool = False  # ``function.cut(*args)`` returns the number of rows of each part of a batch
     prepare: str | None = None
     """Attribute of the instance with a ``Prepared`` object, or None. It gets the arguments of all rows of an async task

@@ -70,7 +70,7 @@ class ResultVerbs(CombineVerbs):
         >>> ps.range(2).to_pylist()
         [{'id': 0}, {'id': 1}]
         """
-        return list(self.iter_rows())
+        return [row for batch in self._batches() for row in batch_in_format(batch, "pylist")]
 
     def to_pandas(self) -> pandas.DataFrame:
         """Run the query and return its rows as a pandas DataFrame, with ndarrays for embeddings, tensors and images."""
@@ -124,7 +124,7 @@ class ResultVerbs(CombineVerbs):
         >>> next(ps.range(100).iter_rows())
         {'id': 0}
         """
-        for batch in self._batches():
+        for batch in self._batches(is_read_gradually=True):
             yield from batch_in_format(batch, "pylist")
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -145,7 +145,7 @@ class ResultVerbs(CombineVerbs):
         """
         wanted = checked_format("iter_batches", batch_format)
         source = self if batch_size is None else self._reporting_here(self.into_batches(batch_size))
-        batches = source._batches(num_ahead=checked_count("prefetch", prefetch))
+        batches = source._batches(num_ahead=checked_count("prefetch", prefetch), is_read_gradually=True)
         least = batch_size if drop_last and batch_size else 0
         return (batch_in_format(batch, wanted) for batch in batches if batch.num_rows >= least)
 
@@ -158,7 +158,7 @@ class ResultVerbs(CombineVerbs):
 
     def iter_partitions(self) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches as the query makes them."""
-        return self._batches()
+        return self._batches(is_read_gradually=True)
 
     def errors(self) -> Self:
         """Return the failed rows of this DataFrame's last run, if ``on_error`` tolerates failures.

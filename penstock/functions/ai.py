@@ -374,5 +374,6 @@ def _placed_for_batches(spec: UdfSpec, model: Model) -> UdfSpec:
             event_loop=API_LOOP,
             task_rows=None if is_batch else BATCHED_TASK_ROWS,
             initial_growth=BATCHED_GROWTH,
+            is_batched=True,
         ),
     )

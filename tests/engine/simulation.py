@@ -114,6 +114,8 @@ class Load:
     is_ordered: bool = True
     takes_core: bool = False
     footprint: Footprint = LEAST_FOOTPRINT
+    work: Work = field(default_factory=lambda: Transform(()))
+    keeps: Callable[[int], bool] = lambda row: True
 
 
 class SimulatedPool:
@@ -123,6 +125,7 @@ class SimulatedPool:
         self.capacity = load.capacity
         self.load = load
         self.started: list[tuple[float, int]] = []  # when each task was begun, and its first row
+        self.rows_taken: list[int] = []
         self.num_submitted = 0
         self.largest_output = self.largest_input = 0
         self.busy: list[tuple[float, float]] = []
@@ -140,6 +143,7 @@ class SimulatedPool:
         if task not in self._left:
             self.started.append((self._world.clock.now_s, task.first_row))
             self.largest_input = max(self.largest_input, task.nbytes)
+            self.rows_taken += rows_of(task)
             self._left[task] = deque(self._outputs_of(task))
             self._world.hold(self.load.footprint.num_inputs * task.nbytes)
         assert len(self._left) <= self.capacity, "more tasks than capacity"
@@ -185,7 +189,7 @@ class SimulatedPool:
         return (self.load.footprint.num_outputs - 1) * outputs[0].nbytes if outputs else 0
 
     def _outputs_of(self, task: Task) -> Iterator[Bundle]:
-        rows = rows_of(task)
+        rows = [row for row in rows_of(task) if self.load.keeps(row)]
         for part in range(self.load.num_outputs):
             # whole rows, as even as can be
             mine = rows[part * len(rows) // self.load.num_outputs : (part + 1) * len(rows) // self.load.num_outputs]
@@ -214,6 +218,7 @@ class World:
         limit_after: int | None = None,  # index of the stage that the limit follows; the last
         seed: int = 0,
         subscribers: Sequence[Subscriber] = (),
+        is_read_gradually: bool = False,
     ) -> None:
         self.clock = Clock()
         self.rng = random.Random(seed)
@@ -223,7 +228,7 @@ class World:
         stages: list[Stage] = []
         for index, load in enumerate(loads):
             source = SimulatedSource(tuple(rows_per_read))
-            work: Work = Transform(()) if stages else Read(source, ReadRequest())
+            work: Work = load.work if stages else Read(source, ReadRequest())
             inputs = (len(stages) - 1,) if stages else ()
             stages.append(Stage(str(index), work, inputs, load.inbox, is_ordered=load.is_ordered))
             if limit is not None and index == (len(loads) - 1 if limit_after is None else limit_after):
@@ -236,15 +241,20 @@ class World:
             clock=lambda: self.clock.now_s,
             mailbox=Mailbox(self.clock),
             subscribers=subscribers,
+            is_read_gradually=is_read_gradually,
         )
 
-    def run(self, consume_s: float = 0.0) -> list[int]:
-        """Run to the end and return the rows as they arrived; taking a bundle lasts ``consume_s``."""
+    def run(self, consume_s: float = 0.0, num_read: int | None = None) -> list[int]:
+        """Return the rows as they arrive, to the end or until ``num_read`` have come; a bundle lasts ``consume_s``."""
         rows: list[int] = []
-        for bundle in self.executor.run():
+        bundles = self.executor.run()
+        for bundle in bundles:
             self.let_go(bundle.nbytes)
             rows += bundle.handle[bundle.offset : bundle.offset + bundle.num_rows]
+            if num_read is not None and len(rows) >= num_read:
+                break
             self.clock.pass_time(consume_s)
+        bundles.close()
         assert all(pool.is_closed for pool in self.pools)
         return rows
 

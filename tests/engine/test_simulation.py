@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from penstock.engine.scheduling import Footprint, GrowthEstimate, task_share
+from penstock.expr.udf import BatchSpec, Target
 from penstock.observe.events import Event, StageFinished
-from penstock.plan.stages import AtMost, Evenly, Exactly, Measured, Paced, Whole
+from penstock.plan.stages import AtMost, CallBatch, Evenly, Exactly, Measured, Paced, Whole
 from tests.engine.simulation import Load, World
 
 RATIOS = st.sampled_from([0.01, 0.1, 0.5, 1.0, 2.0, 7.0, 50.0])
@@ -159,6 +161,43 @@ def test_a_limit_stops_what_comes_before_it() -> None:
     read, worked = world.pools
     assert len(worked.started) <= 50 + 2 * 8
     assert len(read.started) <= len(worked.started) + (2 * 8 + 4) + 4
+
+
+@st.composite
+def selective_calls(draw: st.DrawFn) -> Load:
+    """A stage of calls that keeps a share of its rows: one of many here, all of them there."""
+    share, spread = draw(st.sampled_from([1.0, 0.5, 0.1, 0.01])), draw(st.integers(1, 200))
+    return Load(
+        capacity=draw(st.integers(1, 8)),
+        duration_s=draw(st.sampled_from([steady(1.0), jittered(1.0), skewed(1.0)])),
+        inbox=draw(st.sampled_from([AtMost(64), Paced(), Measured(2**20)])),
+        work=CallBatch(BatchSpec("f", "map", Target(print))),
+        keeps=lambda row: random.Random(row // spread * 31 + spread).random() < share,
+    )
+
+
+@thorough
+@given(st.integers(1, 50), st.lists(selective_calls(), min_size=1, max_size=3), st.booleans(), st.integers(0, 10**6))
+def test_few_more_calls_than_a_reader_of_few_rows_needs(
+    num_read: int, calls: list[Load], has_limit: bool, seed: int
+) -> None:
+    limit = num_read if has_limit else None
+    world = World([1000] * 20, [Load(capacity=4), *calls], limit=limit, is_read_gradually=not has_limit, seed=seed)
+    rows = world.run(num_read=num_read)[:num_read]
+    last_row = rows[-1] if len(rows) == num_read else math.inf
+    for pool in world.pools[1:]:
+        num_needed = sum(row <= last_row for row in pool.rows_taken)
+        assert len(pool.rows_taken) <= 4 * num_needed + 16
+
+
+def test_a_reader_of_all_rows_soon_gets_them_at_full_speed() -> None:
+    def duration_s(is_read_gradually: bool) -> float:
+        calls = Load(capacity=10, inbox=AtMost(64), work=CallBatch(BatchSpec("f", "map", Target(print))))
+        world = World([20_000], [Load(), calls], is_read_gradually=is_read_gradually)
+        assert len(world.run()) == 20_000
+        return world.clock.now_s
+
+    assert duration_s(True) <= duration_s(False) + 5  # calls of one second
 
 
 def test_a_limit_leaves_its_memory_and_cores_to_what_comes_after() -> None:

@@ -22,12 +22,24 @@ _ray_address: str | None = None
 
 
 def run(
-    plan: Plan, *, is_ordered: bool = True, subscribers: Sequence[Subscriber] = (), num_ahead: int = 0
+    plan: Plan,
+    *,
+    is_ordered: bool = True,
+    subscribers: Sequence[Subscriber] = (),
+    num_ahead: int = 0,
+    is_read_gradually: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the plan's rows from the current runner; see ``query.run``."""
     from penstock.engine.runners import query
 
-    return query.run(plan, current_runner(), is_ordered=is_ordered, subscribers=subscribers, num_ahead=num_ahead)
+    return query.run(
+        plan,
+        current_runner(),
+        is_ordered=is_ordered,
+        subscribers=subscribers,
+        num_ahead=num_ahead,
+        is_read_gradually=is_read_gradually,
+    )
 
 
 def write(plan: Write, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:

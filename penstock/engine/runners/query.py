@@ -15,7 +15,7 @@ from penstock.cache.ledger.open_ledgers import job_folder
 from penstock.config import Config, get_config
 from penstock.cost.accounts import current_account
 from penstock.engine.cancellation import Cancellation
-from penstock.engine.executor import NUM_RESULTS_HELD, Executor, MakePool
+from penstock.engine.executor import Executor, MakePool
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage, is_traceable
 from penstock.engine.prefetch import prefetched
@@ -64,12 +64,14 @@ def run(
     rules: Rules = RULES,
     subscribers: Sequence[Subscriber] = (),
     num_ahead: int = 0,
+    is_read_gradually: bool = False,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released.
 
-    With ``num_ahead`` the query runs on a thread of its own, that many batches ahead of the reader.
+    With ``num_ahead`` the query runs on a thread of its own, that many batches ahead of the reader. With
+    ``is_read_gradually`` the reader may stop at any row, so the query starts with few calls.
     """
-    start = partial(_run, plan, runner, is_ordered, rules, subscribers, num_ahead)
+    start = partial(_run, plan, runner, is_ordered, rules, subscribers, num_ahead, is_read_gradually)
     return prefetched(start, num_ahead) if num_ahead else start()
 
 
@@ -80,13 +82,13 @@ def _run(
     rules: Rules,
     subscribers: Sequence[Subscriber],
     num_ahead: int,
+    is_read_gradually: bool,
     cancellation: Cancellation | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     check_calls(plan)
     stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
-    # The reader's own, those that wait for it, and the one that waits to join them.
-    num_held = NUM_RESULTS_HELD + (num_ahead + 1 if num_ahead else 0)
-    with naming_lines(plan), closing(_execute(stages, runner, subscribers, None, cancellation, num_held)) as bundles:
+    executing = _execute(stages, runner, subscribers, None, cancellation, num_ahead, is_read_gradually)
+    with naming_lines(plan), closing(executing) as bundles:
         for bundle in bundles:
             yield runner.fetch(bundle)
 
@@ -156,7 +158,8 @@ def _execute(
     subscribers: Sequence[Subscriber],
     lineage: Lineage | None = None,
     cancellation: Cancellation | None = None,
-    num_results_held: int = NUM_RESULTS_HELD,
+    num_ahead: int = 0,
+    is_read_gradually: bool = False,
 ) -> Generator[Bundle, None, None]:
     with runner.open(get_config(), stages) as workplace:
         executor = Executor(
@@ -167,7 +170,8 @@ def _execute(
             subscribers=subscribers,
             lineage=lineage,
             cancellation=cancellation,
-            num_results_held=num_results_held,
+            num_ahead=num_ahead,
+            is_read_gradually=is_read_gradually,
         )
         with closing(executor.run()) as bundles:
             yield from bundles
