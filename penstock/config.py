@@ -27,12 +27,13 @@ class Config:
 
     ``memory_limit`` bounds the bytes of data in flight; ``0`` means a quarter of the memory of the machine.
     ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one for each core.
-    ``allow_local_files`` and ``allow_private_urls`` restrict the URLs in data (``File``, ``download``). ``cache_dir``
-    holds cached calls: at most ``cache_max_size`` bytes, and those used within ``cache_max_age`` seconds ("30d"); ``0``
-    means no limit. ``prices`` is a file of model prices that precedes the built-in ones (``docs/PROMPTS.md``).
-    ``max_image_pixels`` bounds decoded images; a row with a larger image is an error. ``max_response_bytes`` bounds
-    the decompressed answer of a model server; a longer one is an error of its row. ``checkpoint_interval`` is the
-    time in seconds between commits of a resumable job; it grows to twelve times that as the job takes longer.
+    ``allow_local_files`` and ``allow_private_urls`` restrict the URLs in data (``File``, ``download``). URLs inside
+    conversations need ``allow_private_urls=True`` for plain http and private addresses. ``cache_dir`` holds cached
+    calls: at most ``cache_max_size`` bytes, and those used within ``cache_max_age`` seconds ("30d"); ``0`` means no
+    limit. ``prices`` is a file of model prices that precedes the built-in ones (``docs/PROMPTS.md``).
+    ``max_image_pixels`` bounds decoded images; a row with a larger image is an error. ``max_response_bytes`` bounds the
+    decompressed answer of a model server; a longer one is an error of its row. ``checkpoint_interval`` is the time in
+    seconds between commits of a resumable job; it grows to twelve times that as the job takes longer.
     """
 
     memory_limit: int = 0
@@ -48,7 +49,7 @@ class Config:
     temp_dir: str = ""
     runner: str = "local"
     allow_local_files: bool = True
-    allow_private_urls: bool = True
+    allow_private_urls: bool | None = None  # None: allowed, but not for URLs inside conversations
 
     @property
     def memory_bytes(self) -> int:

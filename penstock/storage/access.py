@@ -1,9 +1,11 @@
 """Access rules for URLs in the data.
 
 A column of URLs from others can name files of this machine (``file:///etc/passwd``) and servers that only this machine
-reaches (``http://169.254.169.254/``). By default both are allowed, since most columns hold paths of local files and of
-servers in a company's network. The settings ``allow_local_files=False`` and ``allow_private_urls=False`` forbid them
-for ``File`` and ``download``, ``download(allow=...)`` for one column. Paths given to readers are not checked.
+reaches (``http://169.254.169.254/``). By default ``File`` and ``download`` read both, since most columns hold paths of
+local files and of servers in a company's network. The settings ``allow_local_files=False`` and
+``allow_private_urls=False`` forbid them, ``download(allow=...)`` for one column. URLs inside values, such as an
+``image_url`` in a conversation, may name neither, unless ``allow_private_urls=True`` is set. Paths given to readers are
+not checked.
 """
 
 from __future__ import annotations
@@ -25,10 +27,15 @@ MAX_QUOTED = 3
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A rule for URLs. With ``prefixes`` only URLs below one of them are allowed, local ones included."""
+    """A rule for URLs. With ``prefixes`` only URLs below one of them are allowed, local ones included.
+
+    ``max_bytes`` bounds the whole content of a file on a web server.
+    """
 
     allow_local: bool = True
     allow_private: bool = True
+    allow_http: bool = True
+    max_bytes: int | None = None
     prefixes: tuple[str, ...] | None = None
 
     def check(self, path: str, action: str = "read") -> None:
@@ -49,6 +56,11 @@ class Access:
                     f"{redacted(path)!r} may not be {action}: only URLs below {', '.join(self.prefixes)} are allowed "
                     "(download(allow=...))."
                 )
+        elif not self.allow_http and scheme_of(path) == "http":
+            raise ForbiddenUrlError(
+                f"{redacted(path)!r} may not be {action}: URLs inside conversations must be https:, of a store, or "
+                "data:. For servers that you trust, ps.set_config(allow_private_urls=True) allows plain http too."
+            )
         elif local is not None and not self.allow_local:
             raise ForbiddenUrlError(
                 f"{path!r} is a local file, which may not be {action} here "
@@ -59,8 +71,9 @@ class Access:
         """Refuse a private address, unless the rule allows it."""
         if not self.allow_private and is_private(address):
             raise ForbiddenUrlError(
-                f"{redacted(url)!r} has the private address {address}, which is forbidden here "
-                "(allow_private_urls=False, or allow='public')."
+                f"{redacted(url)!r} has the private address {address}, which is forbidden here: by "
+                "allow_private_urls=False, by allow='public', or because it is in a conversation, where only "
+                "ps.set_config(allow_private_urls=True) allows it."
             )
 
 
@@ -70,7 +83,13 @@ ANYTHING = Access()
 def configured_access() -> Access:
     """Return the rule of the settings."""
     config = get_config()
-    return Access(config.allow_local_files, config.allow_private_urls)
+    return Access(config.allow_local_files, config.allow_private_urls is not False)
+
+
+def access_inside_values(max_bytes: int) -> Access:
+    """Return the rule for URLs that are part of a value: its author chose to fetch them, not the author of the query."""
+    is_trusted = get_config().allow_private_urls is True
+    return Access(allow_local=False, allow_private=is_trusted, allow_http=is_trusted, max_bytes=max_bytes)
 
 
 def access_from(allow: Any) -> Access:

@@ -283,6 +283,7 @@ class HttpStore:
 
     def __init__(self, access: Access = ANYTHING, options: Mapping[str, Any] | None = None) -> None:
         self._client = HttpClient(access, headers_of(options))
+        self._max_bytes = access.max_bytes
         at_end(self._client.close)
 
     def size(self, key: str) -> int:
@@ -296,7 +297,7 @@ class HttpStore:
         return version if version.size is not None else replace(version, size=len(self.read(key)))
 
     def read(self, key: str) -> bytes:
-        return wait_for(self._client.fetch(key, DownloadLimits()))
+        return wait_for(self._client.fetch(key, DownloadLimits(max_bytes=self._max_bytes)))
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
         size, read_ranges = self._range_reader(key)

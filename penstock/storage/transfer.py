@@ -95,15 +95,15 @@ class Inspector:
             return sniff(content.read(SNIFF_NBYTES))
 
     def _file(self, source: Any) -> File:
-        return _BoundFile(source, self._access, self._options)
+        return BoundFile(source, self._access, self._options)
 
 
-class _BoundFile(File):
+class BoundFile(File):
     """A file under the access rule of the call that reads it."""
 
     __slots__ = ("_rule",)
 
-    def __init__(self, source: Any, access: Access, options: Mapping[str, Any] | None) -> None:
+    def __init__(self, source: Any, access: Access, options: Mapping[str, Any] | None = None) -> None:
         path, options = _path_of(source, options)
         super().__init__(source if path is None else path, storage_options=options)
         self._rule = access
@@ -154,7 +154,7 @@ class Uploader:
             case str():
                 return content.encode()
             case File():
-                return await asyncio.to_thread(_BoundFile(content, self._access, None).read)
+                return await asyncio.to_thread(BoundFile(content, self._access).read)
             case _:
                 raise InvalidArgumentError(f"upload takes bytes, text or Files; got {type(content).__name__}")
 

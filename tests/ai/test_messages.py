@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import io
 import threading
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image as PilImage
 
+import penstock as ps
 from penstock.ai.conversation import (
     Audio,
     Document,
@@ -31,7 +33,7 @@ from penstock.ai.conversation import (
 )
 from penstock.ai.messages import attachments
 from penstock.ai.messages.message import Message, check_message_types, read_message
-from penstock.errors import PathNotFoundError, RequestRefusedError, TypeMismatchError
+from penstock.errors import ForbiddenUrlError, PathNotFoundError, ReadError, RequestRefusedError, TypeMismatchError
 from penstock.storage.file import AudioFile, File, ImageFile
 from penstock.types import DataType
 
@@ -289,27 +291,59 @@ def test_parts_of_a_conversation(item: Any, expected: Part) -> None:
     assert message([{"role": "user", "content": [item]}]) == Message((UserTurn((expected,)),))
 
 
-def test_a_picture_of_a_conversation_is_fetched() -> None:
-    class Pictures(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(PNG)))
-            self.end_headers()
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda url: {"type": "image_url", "image_url": {"url": url}},
+        lambda url: {"type": "input_image", "image_url": url},
+        lambda url: {"type": "image", "source": {"type": "url", "url": url}},
+        lambda url: {"type": "image", "image": url},
+        lambda url: {"type": "input_file", "file_url": url},
+    ],
+    ids=["image_url", "input_image", "source", "image", "file_url"],
+)
+def test_urls_of_a_conversation_reach_no_private_address(part: Any) -> None:
+    asked: list[str] = []
 
+    class Pictures(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.do_HEAD()
+            asked.append(self.path)
+            is_long = self.path == "/long"
+            self.send_response(302 if self.path == "/passwd" else 200)
+            self.send_header("Location", "file:///etc/passwd")
+            if not is_long:
+                self.send_header("Content-Length", str(len(PNG)))
+            self.end_headers()
             self.wfile.write(PNG)
+            with contextlib.suppress(OSError):
+                for _ in range(64 if is_long else 0):
+                    self.wfile.write(bytes(2**20))
 
         def log_message(self, *args: Any) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Pictures) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/cat.png"
-        content = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": url}}]
-        read = message([{"role": "user", "content": content}])
+        at = f"127.0.0.1:{server.server_port}"
+
+        def read(url: str) -> Message | None:
+            return message([{"role": "user", "content": [part(url)]}])
+
+        for url, words in {
+            f"http://{at}/cat.png": "must be https:.*allow_private_urls=True",
+            f"https://{at}/cat.png": "has the private address 127.0.0.1.*allow_private_urls=True",
+            f"https://localhost:{server.server_port}/cat.png": "has the private address",
+            f"https://[::ffff:127.0.0.1]:{server.server_port}/cat.png": "has the private address",
+        }.items():
+            with pytest.raises(ForbiddenUrlError, match=words):
+                read(url)
+        assert not asked
+        with ps.config(allow_private_urls=True):
+            assert read(f"http://{at}/cat.png") == Message((UserTurn((Image(PNG, "image/png"),)),))
+            for path, words in {"passwd": "not a web address", "long": "more than max_bytes=52,428,800"}.items():
+                with pytest.raises(ReadError, match=words):
+                    read(f"http://{at}/{path}")
         server.shutdown()
-    assert read == Message((UserTurn((Text("What is it?"), Image(PNG, "image/png"))),))
 
 
 def test_tool_calls_of_a_conversation() -> None:
@@ -331,8 +365,8 @@ def test_tool_calls_of_a_conversation() -> None:
     [
         ({"role": "boss", "content": "x"}, "role 'boss'; the roles are system, developer, user"),
         ({"role": "user", "content": [{"type": "smell", "smell": "x"}]}, "type 'smell' and fields type, smell"),
-        ({"role": "user", "content": [{"type": "image_url", "image_url": "/etc/passwd"}]}, "not a URL of http"),
-        ({"role": "user", "content": [{"type": "input_image", "image_url": "file:///x"}]}, "not a URL of http"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": "/etc/passwd"}]}, "not a URL of https"),
+        ({"role": "user", "content": [{"type": "input_image", "image_url": "file:///x"}]}, "not a URL of https"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_id": "f-1"}}]}, "valid at one provider only"),
         ({"role": "tool", "tool_call_id": "z", "content": "x"}, "answers call 'z', which no message before it made"),
         ({"role": "assistant", "content": PNG}, "assistant message holds something other than text"),

@@ -455,8 +455,6 @@ def test_json_is_found(text: str) -> None:
         ('Take {"name": "a"} or {"name": "b"}', "not one JSON object"),
         ('Well: {"parts": [{"name": "a"}', "not one JSON object"),
         ("{}", "name: field required"),
-        (r'{"name": "\ud800"}', "not one JSON object"),
-        (r'So: {"name": "\ud800"}', "not one JSON object"),
         ('"a"', "should be"),
         ('{"name": 1}', r"name: input should be a valid string \(got 1\)"),
         ('Here: {"name": 1}', r"name: input should be a valid string \(got 1\)"),

@@ -198,19 +198,17 @@ def test_an_odd_scheme_is_a_clear_error(url: str) -> None:
         ps.File(url).read()
 
 
-def test_settings_forbid_for_the_whole_process(web: Web, tmp_path: Path) -> None:
+def test_settings_forbid_for_the_whole_process(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = web.put("x", b"inside")
     (tmp_path / "x").write_bytes(b"secret")
-    ps.set_config(allow_private_urls=False, allow_local_files=False)
-    try:
-        refused(url, "private address")
-        refused(str(tmp_path / "x"), "is a local file")
-        for path in (url, str(tmp_path / "x")):
-            with pytest.raises(PermissionError):
-                ps.File(path).read()
-    finally:
-        ps.set_config(allow_private_urls=True, allow_local_files=True)
     assert downloaded([url]) == [b"inside"]
+    monkeypatch.setattr("penstock.config._process_config", ps.get_config())  # restored after the test
+    ps.set_config(allow_private_urls=False, allow_local_files=False)
+    refused(url, "private address")
+    refused(str(tmp_path / "x"), "is a local file")
+    for path in (url, str(tmp_path / "x")):
+        with pytest.raises(PermissionError):
+            ps.File(path).read()
 
 
 def test_redirects_out_of_what_is_allowed_are_refused(web: Web) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from penstock.ai.conversation import ModelTurn, Part, Text, ToolCall, ToolResult, ToolTurn, Turn, UserTurn
-from penstock.ai.messages.attachments import part_of_bytes
+from penstock.ai.messages.attachments import MAX_ATTACHMENT_NBYTES, part_of_bytes
 from penstock.errors import TypeMismatchError
+from penstock.storage.access import access_inside_values
 from penstock.storage.file import File
+from penstock.storage.transfer import BoundFile
 from penstock.storage.urls import REMOTE, redacted, scheme_of
 
 ROLES = ("system", "developer", "user", "assistant", "model", "tool")
@@ -136,15 +138,15 @@ def _file(file: Mapping[str, Any], parts_of: Reader) -> Sequence[Part]:
 
 
 def _fetchable(url: str) -> bytes | File:
-    """Return the content of a URL in a message. It comes from the data, so it must not name a local file."""
+    """Return the content of a URL in a message. It comes from the data, so an access rule applies."""
     if url.startswith("data:"):
         return _data_url(url)
     if scheme_of(url) not in REMOTE:
         raise TypeMismatchError(
-            f"prompt: {redacted(url)[:100]!r} in a conversation is not a URL of http, https, a store, or data:; "
+            f"prompt: {redacted(url)[:100]!r} in a conversation is not a URL of https, a store, or data:; "
             "pass local files as separate parts: prompt([conversation, file(path)])."
         )
-    return File(url)
+    return BoundFile(url, access_inside_values(MAX_ATTACHMENT_NBYTES))
 
 
 def _data_url(url: str) -> bytes:
