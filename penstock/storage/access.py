@@ -87,7 +87,7 @@ def configured_access() -> Access:
 
 
 def access_inside_values(max_bytes: int) -> Access:
-    """Return the rule for URLs that are part of a value: its author chose to fetch them, not the author of the query."""
+    """Return the rule for URLs that are part of a value: the author of the data chose them, not of the query."""
     is_trusted = get_config().allow_private_urls is True
     return Access(allow_local=False, allow_private=is_trusted, allow_http=is_trusted, max_bytes=max_bytes)
 

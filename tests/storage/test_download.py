@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -202,7 +203,7 @@ def test_settings_forbid_for_the_whole_process(web: Web, tmp_path: Path, monkeyp
     url = web.put("x", b"inside")
     (tmp_path / "x").write_bytes(b"secret")
     assert downloaded([url]) == [b"inside"]
-    monkeypatch.setattr("penstock.config._process_config", ps.get_config())  # restored after the test
+    monkeypatch.setattr(sys.modules["penstock.config"], "_process_config", ps.get_config())  # restored after the test
     ps.set_config(allow_private_urls=False, allow_local_files=False)
     refused(url, "private address")
     refused(str(tmp_path / "x"), "is a local file")
