@@ -73,6 +73,7 @@ class Executor:
                     yield self._results.take()
                 for state, report in self._collect(may_wait=not has_result):
                     self._deliver(state, report)
+                    del report  # it holds batches, and the next one may be far away
         except GeneratorExit:
             raise
         except BaseException as exc:

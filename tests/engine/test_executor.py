@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,6 +15,15 @@ from penstock.observe.events import Event, QueryFinished, QueryStarted, StageFin
 from penstock.plan.stages import Cut, Read, Stage, Transform, Work
 from penstock.protocols import Bundle, Emit, ReadRequest, Report, Task
 from penstock.types import Schema
+
+
+class Rows:
+    """The data of a bundle."""
+
+    alive: ClassVar[weakref.WeakSet[Rows]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        self.alive.add(self)
 
 
 @dataclass
@@ -30,7 +40,7 @@ class Pool:
         if self.fails == "submit":
             raise KeyboardInterrupt
         error = ValueError("bad row") if self.fails == "task" else None
-        output = Bundle("read", 10, 100) if not isinstance(task.item, tuple) else task.item[0]
+        output = Bundle(Rows(), 10, 100) if not isinstance(task.item, tuple) else task.item[0]
         self.emit(Report(task, None if error else output, is_done=True, error=error))
 
     def finish(self) -> None:
@@ -52,6 +62,7 @@ class Query:
     events: list[Event] = field(default_factory=list)
     name: str = "source"
     can_filter: bool = False
+    num_reads: int = 50
 
     def schema(self) -> Schema:
         return Schema([])
@@ -63,7 +74,7 @@ class Query:
 
     def _read_tasks(self) -> Iterator[Any]:
         try:
-            for number in range(50):
+            for number in range(self.num_reads):
                 if number == 20 and self.fails.get("source") == "midway":
                     raise FileNotFoundError("gone")
                 yield object()
@@ -105,6 +116,12 @@ def test_a_query_that_ends() -> None:
     assert query.outcome is None
     assert isinstance(query.events[0], QueryStarted)
     assert [event.stage for event in query.events if isinstance(event, StageFinished)] == [0, 1, 2]
+
+
+def test_a_finished_task_is_released_before_the_next_report() -> None:
+    rows = Query(num_reads=1).run()
+    next(rows)
+    assert not Rows.alive
 
 
 @pytest.mark.parametrize(
