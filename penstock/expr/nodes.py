@@ -80,6 +80,14 @@ class Expr(_Structural):
     def __str__(self) -> str:
         return describe(self)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle as a list of nodes, children first, because pickle is recursive and an expression may be deep."""
+        if not self.children:
+            return object.__reduce_ex__(self, protocol)
+        nodes = bottom_up(self)
+        positions = {id(node): position for position, node in enumerate(nodes)}
+        return _rebuilt, ([_part(node, [positions[id(child)] for child in node.children]) for node in nodes],)
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnRef(Expr):
@@ -243,6 +251,22 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
         is_new = any(new is not old for new, old in zip(changed, children, strict=True))
         done[id(node)] = change(node.with_children(changed) if is_new else node)
     return done[id(expr)]
+
+
+_Part = tuple[type[Expr], tuple[Any, ...], list[int]]
+
+
+def _part(node: Expr, children: list[int]) -> _Part:
+    """Return the class and the fields of a node, and the positions of its children, whose places ELEMENT takes."""
+    return type(node), _values(node.with_children((ELEMENT,) * len(children))), children
+
+
+def _rebuilt(parts: list[_Part]) -> Expr:
+    nodes: list[Expr] = []
+    for kind, values, children in parts:
+        node = kind(*values)
+        nodes.append(node.with_children(tuple(nodes[child] for child in children)) if children else node)
+    return nodes[-1]
 
 
 def _values(node: Any) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from penstock.expr.resolve import expand
 from penstock.frame.lazy_table import LazyTable
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
+from penstock.plan.substitution import merged
 
 ColumnInput = str | Expression
 
@@ -156,7 +157,7 @@ class ColumnVerbs(LazyTable):
             match unalias(expr):
                 case Call("explode", (lists,)):
                     exploded[expr.name] = Alias(lists, expr.name)
-        plan: Plan = nodes.Project(self._plan, tuple(exploded.get(expr.name, expr) for expr in exprs))
+        plan: Plan = merged(nodes.Project(self._plan, tuple(exploded.get(expr.name, expr) for expr in exprs)))
         return self._with(nodes.Explode(plan, tuple(exploded)) if exploded else plan)
 
 

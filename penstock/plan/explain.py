@@ -9,7 +9,7 @@ from penstock.expr.nodes import describe
 from penstock.expr.udf import BatchLimits, BatchSpec, Policy, Resources, UdfSpec
 from penstock.plan import nodes
 from penstock.plan.lower import lower, step_name
-from penstock.plan.nodes import Plan, sink_name
+from penstock.plan.nodes import Plan, fold_plan, sink_name
 from penstock.plan.optimizer import optimize
 from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Measured, Paced, Read, Stage, Step
 
@@ -32,7 +32,8 @@ def explain(plan: Plan) -> str:
     └─ Filter col(a) > 1
        └─ Scan parquet: columns a, b
     """
-    return "\n".join(_tree(plan))
+    lines: list[str] = fold_plan(plan, lambda node: node, _tree)
+    return "\n".join(lines)
 
 
 def explain_stages(stages: Sequence[Stage]) -> str:
@@ -45,11 +46,10 @@ def explain_stages(stages: Sequence[Stage]) -> str:
     return "\n".join(lines)
 
 
-def _tree(plan: Plan) -> list[str]:
+def _tree(plan: Plan, branches: list[list[str]]) -> list[str]:
     lines = [_line(plan)]
-    for position, child in enumerate(plan.children):
-        is_last = position == len(plan.children) - 1
-        first, *rest = _tree(child)
+    for position, (first, *rest) in enumerate(branches):
+        is_last = position == len(branches) - 1
         lines.append(f"{'└─' if is_last else '├─'} {first}")
         lines += [f"{'  ' if is_last else '│ '} {line}" for line in rest]
     return lines

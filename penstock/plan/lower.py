@@ -11,7 +11,7 @@ from penstock.plan import nodes, stages
 from penstock.plan.error_columns import with_error_columns
 from penstock.plan.expression_cost import is_trivial
 from penstock.plan.filters import to_arrow_filter, to_condition
-from penstock.plan.nodes import Plan, sink_name
+from penstock.plan.nodes import Plan, fold_plan, sink_name
 from penstock.plan.substitution import conjuncts
 from penstock.protocols import Condition, ReadRequest
 
@@ -38,7 +38,7 @@ def lower(plan: Plan, *, is_ordered: bool, parts: stages.Gathered | None = None)
     one by one, and reads do no steps, so that each row of a part can be traced to its source.
     """
     lowering = _Stages(parts)
-    lowering.lower(plan)
+    fold_plan(plan, _with_final_inputs, lowering.add)
     return _with_order(lowering.built, is_ordered)
 
 
@@ -49,44 +49,43 @@ class _Stages:
         self.built: list[stages.Stage] = []
         self._parts = parts
 
-    def lower(self, plan: Plan) -> int:
-        """Add the stages of ``plan`` and return the index of the one that gives its rows."""
+    def add(self, plan: Plan, sources: list[int]) -> int:
+        """Add the stage of one node, after those of its inputs, and return the index of the one that gives its rows."""
+        source = sources[0] if sources else -1
         match plan:
             case nodes.Scan():
                 return self._scan(plan)
-            case nodes.Project(child, exprs):
+            case nodes.Project(_, exprs):
                 assert not plan.has_udf, "split_udf_calls comes before lower"
-                return self._step(self.lower(child), stages.Select(exprs))
-            case nodes.Filter(child, predicate):
+                return self._step(source, stages.Select(exprs))
+            case nodes.Filter(_, predicate):
                 assert not has_udf(predicate), "split_udf_calls comes before lower"
-                return self._step(self.lower(child), stages.Where(predicate))
-            case nodes.Explode(child, columns):
-                return self._step(self.lower(child), stages.ExplodeLists(columns))
-            case nodes.Unpivot(child, ids, values, variable_name, value_name):
-                return self._step(self.lower(child), stages.Melt(ids, values, variable_name, value_name))
-            case nodes.MonotonicId(child, column):
-                return self._add(stages.Transform((stages.NumberRows(column),)), self.lower(child))
-            case nodes.Sample(child, fraction, seed, is_with_replacement):
-                return self._add(
-                    stages.Transform((stages.TakeSample(fraction, seed, is_with_replacement),)), self.lower(child)
-                )
+                return self._step(source, stages.Where(predicate))
+            case nodes.Explode(_, columns):
+                return self._step(source, stages.ExplodeLists(columns))
+            case nodes.Unpivot(_, ids, values, variable_name, value_name):
+                return self._step(source, stages.Melt(ids, values, variable_name, value_name))
+            case nodes.MonotonicId(_, column):
+                return self._add(stages.Transform((stages.NumberRows(column),)), source)
+            case nodes.Sample(_, fraction, seed, is_with_replacement):
+                return self._add(stages.Transform((stages.TakeSample(fraction, seed, is_with_replacement),)), source)
             case nodes.UdfProject(_, call, column, keep):
-                return self._call(stages.CallUdf(call, column, keep), self.lower(with_error_columns(plan)))
-            case nodes.MapBatches(child, spec):
-                return self._call(stages.CallBatch(spec), self.lower(child))
-            case nodes.Limit(child, num_rows, offset):
-                return self._add(None, self.lower(child), inbox=stages.Cut(num_rows, offset))
-            case nodes.IntoBatches(child, size):
-                return self._add(stages.Transform(()), self.lower(child), inbox=stages.Exactly(size))
-            case nodes.Repartition(child, num_partitions):
-                return self._add(stages.Transform(()), self.lower(child), inbox=stages.Evenly(num_partitions))
+                return self._call(stages.CallUdf(call, column, keep), source)
+            case nodes.MapBatches(_, spec):
+                return self._call(stages.CallBatch(spec), source)
+            case nodes.Limit(_, num_rows, offset):
+                return self._add(None, source, inbox=stages.Cut(num_rows, offset))
+            case nodes.IntoBatches(_, size):
+                return self._add(stages.Transform(()), source, inbox=stages.Exactly(size))
+            case nodes.Repartition(_, num_partitions):
+                return self._add(stages.Transform(()), source, inbox=stages.Evenly(num_partitions))
             case nodes.Concat():
-                return self._add(None, *[self.lower(branch) for branch in _branches(plan)])
-            case nodes.SetOperation(child, verb, side):
-                return self._add(stages.CombineSets(verb, side), self.lower(child))
-            case nodes.Write(child, sink):
+                return self._add(None, *sources)
+            case nodes.SetOperation(_, verb, side):
+                return self._add(stages.CombineSets(verb, side), source)
+            case nodes.Write(_, sink):
                 gathered = self._parts or stages.Gathered(WRITTEN_NBYTES)
-                return self._add(stages.WriteOut(sink, self._parts is not None), self.lower(child), inbox=gathered)
+                return self._add(stages.WriteOut(sink, self._parts is not None), source, inbox=gathered)
         raise AssertionError(f"no stage for {type(plan).__name__}")
 
     def _scan(self, scan: nodes.Scan) -> int:
@@ -131,6 +130,17 @@ class _Stages:
         grown = replace(stage, work=work)
         self.built[source] = replace(grown, name=stage_name(grown))
         return source
+
+
+def _with_final_inputs(plan: Plan) -> Plan:
+    """Return the node with nested concats flattened, and with the columns that identify a row in its errors."""
+    match plan:
+        case nodes.UdfProject():
+            return plan.with_child(with_error_columns(plan))
+        case nodes.Concat():
+            return nodes.Concat(tuple(_branches(plan)))
+        case _:
+            return plan
 
 
 def _branches(plan: Plan) -> list[Plan]:

@@ -6,9 +6,10 @@ need the schema then happen on the first batch.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, TypeVar
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.nodes import ColumnRef, Expr, UdfCall, describe, has_udf, walk
@@ -16,6 +17,8 @@ from penstock.expr.resolve import dtype_of, expand, schema_of
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.protocols import NamedSink, Sink, Source
 from penstock.types import DataType, Field, Schema, supertype
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,27 @@ class Unary(Plan):
     def _output_schema(self) -> Schema | None:
         return self.child.schema
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle as a list of nodes, because pickle is recursive and a plan may be deep."""
+        chain: list[Plan] = [self]
+        while isinstance(chain[-1], Unary):
+            chain.append(chain[-1].child)
+        first = chain.pop()
+        return _rebuilt, (first, [(type(node), _own_fields(node)) for node in reversed(chain)])
+
+
+def _own_fields(node: Plan) -> dict[str, Any]:
+    return {each.name: getattr(node, each.name) for each in fields(node) if each.name != "child"}
+
+
+def _rebuilt(plan: Plan, parts: list[tuple[type[Unary], dict[str, Any]]]) -> Plan:
+    for kind, state in parts:
+        node = object.__new__(kind)
+        for name, value in {**state, "child": plan}.items():
+            object.__setattr__(node, name, value)
+        plan = node
+    return plan
+
 
 @dataclass(frozen=True, slots=True)
 class Scan(Plan):
@@ -80,9 +104,11 @@ class Project(Unary):
     """A select list. Stars and unnests are expanded when it is built, if the schema is known."""
 
     exprs: tuple[Expr, ...]
+    has_udf: bool = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "exprs", expand(self.exprs, self.child.schema))
+        object.__setattr__(self, "has_udf", any(has_udf(expr) for expr in self.exprs))
         # A bare super() does not work in a dataclass with slots, which is a new class object.
         Plan.__post_init__(self)
 
@@ -96,9 +122,12 @@ class Project(Unary):
             isinstance(node, UdfCall) and node.udf.target.is_generator for expr in computed for node in walk(expr)
         )
 
-    @property
-    def has_udf(self) -> bool:
-        return any(has_udf(expr) for expr in self.exprs)
+    def over(self, child: Plan, exprs: tuple[Expr, ...]) -> Project:
+        """Return a node that computes the same columns from another child; their types are not derived again."""
+        other = copy.copy(self)
+        object.__setattr__(other, "child", child)
+        object.__setattr__(other, "exprs", exprs)
+        return other
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,9 +368,11 @@ def check_columns(schema: Schema | None, names: tuple[str, ...], verb: str) -> N
 
 def walk_plan(plan: Plan) -> Iterator[Plan]:
     """Yield the node and all below it, parents first."""
-    yield plan
-    for child in plan.children:
-        yield from walk_plan(child)
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(node.children))
 
 
 def called_functions(plan: Plan) -> Iterator[UdfSpec | BatchSpec]:
@@ -363,10 +394,19 @@ def has_async_call(plan: Plan) -> bool:
     return any(spec.target.is_async for spec in called_functions(plan))
 
 
-def rewrite_plan(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
-    """Return the tree with ``change`` applied to every node, children first; the same object if nothing changed."""
-    children = plan.children
-    changed = tuple(rewrite_plan(child, change) for child in children)
-    if any(new is not old for new, old in zip(changed, children, strict=True)):
-        plan = plan.with_children(changed)
-    return change(plan)
+def fold_plan(plan: Plan, enter: Callable[[Plan], Plan], combine: Callable[[Plan, list[Result]], Result]) -> Result:
+    """Return ``combine(node, results of its children)`` of the plan; ``enter`` replaces each node before its children.
+
+    This is a loop because a plan may be deeper than the stack of Python.
+    """
+    pending, results = [(plan, False)], list[Result]()
+    while pending:
+        node, is_entered = pending.pop()
+        if is_entered:
+            first = len(results) - len(node.children)
+            results[first:] = [combine(node, results[first:])]
+        else:
+            node = enter(node)
+            pending.append((node, True))
+            pending.extend((child, False) for child in reversed(node.children))
+    return results[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.plan.nodes import Plan
+from penstock.plan.nodes import Plan, fold_plan
 from penstock.plan.rules.fold_constants import fold_constants
 from penstock.plan.rules.fuse_decode_resize import fuse_decode_resize
 from penstock.plan.rules.merge_filters import merge_filters
@@ -51,11 +51,16 @@ def optimize(plan: Plan, rules: Sequence[Rule] = RULES) -> Plan:
 
 def apply_rule(plan: Plan, rule: Rule) -> Plan:
     """Apply a rule to every node, parents first, so that one pass moves a node all the way down."""
-    for _ in range(MAX_PASSES):
-        before, plan = plan, rule(plan)
-        if plan is before:
-            break
-    children = [apply_rule(child, rule) for child in plan.children]
-    if any(new is not old for new, old in zip(children, plan.children, strict=True)):
-        plan = plan.with_children(tuple(children))
-    return plan
+
+    def changed(node: Plan) -> Plan:
+        for _ in range(MAX_PASSES):
+            before, node = node, rule(node)
+            if node is before:
+                break
+        return node
+
+    def rebuilt(node: Plan, children: list[Plan]) -> Plan:
+        is_new = any(new is not old for new, old in zip(children, node.children, strict=True))
+        return node.with_children(tuple(children)) if is_new else node
+
+    return fold_plan(plan, changed, rebuilt)

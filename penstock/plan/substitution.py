@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, rewrite, unalias
+from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, columns_of, rewrite, unalias
+from penstock.plan.expression_cost import is_small, is_trivial
 from penstock.plan.nodes import Project
 
 
@@ -23,6 +24,25 @@ def substitute(expr: Expr, definitions: Mapping[str, Expr]) -> Expr:
 
     replaced = rewrite(expr, change)
     return replaced if isinstance(expr, (Star, Unnest)) else named(replaced, expr.name)
+
+
+def merged(project: Project) -> Project:
+    """Return one select list for two, if the inner one has no large part that the outer one computes with.
+
+    A part that both use is one step of the compiled list, so nothing is computed twice.
+    """
+    inner = project.child
+    if not isinstance(inner, Project) or project.has_udf or inner.has_udf:
+        return project
+    if any(isinstance(expr, (Star, Unnest)) for expr in (*project.exprs, *inner.exprs)):
+        return project
+    below = {expr.name: expr for expr in inner.exprs}
+    read = {name for expr in project.exprs if not is_trivial(expr) for name in columns_of(expr)}
+    if not all(is_small(below[name]) for name in read):
+        return project
+    definitions = {name: unalias(below[name]) for expr in project.exprs for name in columns_of(expr)}
+    exprs = [below[e.column] if isinstance(e, ColumnRef) else substitute(e, definitions) for e in project.exprs]
+    return project.over(inner.child, tuple(exprs))
 
 
 def definition(project: Project, name: str) -> Expr | None:

@@ -136,7 +136,7 @@ def test_value_that_does_not_fit(value: Any, dtype: str) -> None:
 def test_try_cast_keeps_every_good_row(texts: list[str | None]) -> None:
     def parse(text: str | None) -> int | None:
         try:
-            return int(text, 10) if text is not None and text.strip().isascii() and "_" not in text else None
+            return int(text.strip(), 10) if text is not None and text.strip().isascii() and "_" not in text else None
         except ValueError:
             return None
 

@@ -60,6 +60,7 @@ def test_a_deep_expression() -> None:
     assert ps.range(2).select(value).to_pydict() == {"id": [1999000, 1999001]}
     assert ps.range(2).where(value > 1999000).to_pydict() == {"id": [1]}
     assert describe(value._node).endswith("+ 1998) + 1999")
+    assert pickle.loads(pickle.dumps(value._node)) == value._node
 
 
 def test_the_hash_does_not_travel() -> None:

@@ -4,11 +4,13 @@ import pytest
 
 from penstock.expr.column import col, lit
 from penstock.expr.nodes import Star
+from penstock.plan.expression_cost import MAX_SIZE
 from penstock.plan.nodes import Filter, Plan
 from penstock.plan.rules.merge_projects import merge_projects
 from tests.plan.sources import a, b, double, l, node, s, scan, select, unknown
 
 c = col("c")
+LARGE = sum([a] * MAX_SIZE, a)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +20,7 @@ c = col("c")
         select(scan(), a),
         select(scan("a", "b"), b, a),
         select(scan("a", "b"), a, b.alias("c")),
-        select(select(scan(), (a + 1).alias("c")), c, (c * 2).alias("d")),  # a + 1 would be written twice
+        select(select(scan(), LARGE.alias("c")), c, (c * 2).alias("d")),
         select(select(scan(), double(a).alias("c")), c + 1),
         select(Filter(select(scan(), a), node(a > 1)), a + 1),
         select(unknown(scan()), Star(exclude=("a",))),
@@ -32,6 +34,12 @@ def test_nothing_to_merge(plan: Plan) -> None:
 def test_definitions_move_into_the_outer_list() -> None:
     plan = select(select(scan(), (a + 1).alias("c"), b), (c * b).alias("d"), (b + 1))
     assert merge_projects(plan) == select(scan(), ((a + 1) * b).alias("d"), b + 1)
+
+
+def test_parts_used_twice_are_shared() -> None:
+    """The compiled list computes ``a + 1`` once."""
+    plan = select(select(scan(), (a + 1).alias("c"), LARGE.alias("l")), c, (c * 2).alias("d"), l)
+    assert merge_projects(plan) == select(scan(), (a + 1).alias("c"), ((a + 1) * 2).alias("d"), LARGE.alias("l"))
 
 
 def test_columns_and_constants_may_be_used_often() -> None:
