@@ -14,14 +14,16 @@ T = TypeVar("T")
 _END = object()
 
 
-def prefetched(start: Callable[[Cancellation], Generator[T, None, None]], num_ahead: int) -> Generator[T, None, None]:
+def prefetched(
+    start: Callable[[Cancellation], Generator[T, None, None]], num_ahead: int, cancellation: Cancellation | None = None
+) -> Generator[T, None, None]:
     """Yield the items of ``start``, drawn on another thread up to ``num_ahead`` before they are needed.
 
     The thread sees the reader's context, such as its settings. Closing the generator requests the cancellation, closes
     the items on their thread and waits for it.
     """
     ready: Queue[object] = Queue(maxsize=num_ahead)
-    cancellation = Cancellation()
+    cancellation = cancellation or Cancellation()
     failure: list[BaseException] = []
 
     def draw() -> None:

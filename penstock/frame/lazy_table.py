@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, Self
 
 import pyarrow as pa
@@ -63,11 +63,10 @@ class LazyTable:
         return self.columns
 
     def _batches(
-        self, *, is_ordered: bool = True, subscribers: Iterable[Subscriber] = (), **reading: Any
-    ) -> Iterator[pa.RecordBatch]:
+        self, *, subscribers: Iterable[Subscriber] = (), **reading: Any
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Run the query and yield its rows; ``reading`` are further options of ``query.run``."""
-        listening = [*progress_subscribers(), *self._new_log(), *subscribers]
-        return run(self._plan, is_ordered=is_ordered, subscribers=listening, **reading)
+        return run(self._plan, subscribers=[*progress_subscribers(), *self._new_log(), *subscribers], **reading)
 
     def _new_log(self) -> list[Subscriber]:
         """Return the subscribers that record errors and stats of a new run. Rows in memory keep those they have."""

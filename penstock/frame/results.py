@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from penstock.engine.async_reader import read_async
+from penstock.engine.cancellation import Cancellation
 from penstock.expr.udf import BatchFormat
 from penstock.frame.columns import checked_count
 from penstock.frame.combine import CombineVerbs
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 SHOWN_ROWS = 8
+ASYNC_ROWS = 1024  # the most rows of a loop between which other tasks of its event loop do not run
 
 
 class ResultVerbs(CombineVerbs):
@@ -130,6 +135,28 @@ class ResultVerbs(CombineVerbs):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.iter_rows()
 
+    async def aiter_rows(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield rows as ``iter_rows`` does, without blocking the event loop.
+
+        Leaving the loop early, or cancelling its task, cancels the query.
+
+        >>> import asyncio
+        >>> async def first_id():
+        ...     async for row in ps.range(100).aiter_rows():
+        ...         return row["id"]
+        >>> asyncio.run(first_id())
+        0
+        """
+        async with aclosing(read_async(self._row_lists)) as lists:
+            async for rows in lists:
+                for row in rows:
+                    yield row
+
+    def _row_lists(self, cancellation: Cancellation) -> Generator[list[dict[str, Any]], None, None]:
+        for batch in self._batches(is_read_gradually=True, cancellation=cancellation):
+            for start in range(0, batch.num_rows, ASYNC_ROWS):
+                yield batch_in_format(batch.slice(start, ASYNC_ROWS), "pylist")
+
     @refusing_unknown("iter_batches")
     def iter_batches(
         self,
@@ -143,11 +170,42 @@ class ResultVerbs(CombineVerbs):
         >>> [batch["id"].tolist() for batch in ps.range(3).iter_batches(batch_size=2)]
         [[0, 1], [2]]
         """
-        wanted = checked_format("iter_batches", batch_format)
+        wanted, num_ahead = checked_format("iter_batches", batch_format), checked_count("prefetch", prefetch)
+        return self._formatted_batches(batch_size, wanted, num_ahead, drop_last)
+
+    @refusing_unknown("aiter_batches")
+    def aiter_batches(
+        self,
+        batch_size: int | None = 256,
+        batch_format: BatchFormat = "numpy",
+        prefetch: int = 1,
+        drop_last: bool = False,
+    ) -> AsyncGenerator[Any, None]:
+        """Yield batches as ``iter_batches`` does, without blocking the event loop.
+
+        Leaving the loop early, or cancelling its task, cancels the query.
+
+        >>> import asyncio
+        >>> async def ids():
+        ...     return [batch["id"].tolist() async for batch in ps.range(3).aiter_batches(batch_size=2)]
+        >>> asyncio.run(ids())
+        [[0, 1], [2]]
+        """
+        wanted, num_ahead = checked_format("aiter_batches", batch_format), checked_count("prefetch", prefetch)
+        return read_async(partial(self._formatted_batches, batch_size, wanted, num_ahead, drop_last))
+
+    def _formatted_batches(
+        self,
+        batch_size: int | None,
+        batch_format: BatchFormat,
+        num_ahead: int,
+        drop_last: bool,
+        cancellation: Cancellation | None = None,
+    ) -> Generator[Any, None, None]:
         source = self if batch_size is None else self._reporting_here(self.into_batches(batch_size))
-        batches = source._batches(num_ahead=checked_count("prefetch", prefetch), is_read_gradually=True)
+        batches = source._batches(num_ahead=num_ahead, is_read_gradually=True, cancellation=cancellation)
         least = batch_size if drop_last and batch_size else 0
-        return (batch_in_format(batch, wanted) for batch in batches if batch.num_rows >= least)
+        return (batch_in_format(batch, batch_format) for batch in batches if batch.num_rows >= least)
 
     @refusing_unknown("iter_torch_batches")
     def iter_torch_batches(

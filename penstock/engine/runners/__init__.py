@@ -5,12 +5,12 @@ The engine is loaded with the first query, which keeps ``import penstock`` quick
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.config import get_config, set_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     import pyarrow as pa
 
@@ -21,25 +21,11 @@ if TYPE_CHECKING:
 _ray_address: str | None = None
 
 
-def run(
-    plan: Plan,
-    *,
-    is_ordered: bool = True,
-    subscribers: Sequence[Subscriber] = (),
-    num_ahead: int = 0,
-    is_read_gradually: bool = False,
-) -> Iterator[pa.RecordBatch]:
+def run(plan: Plan, *, subscribers: Sequence[Subscriber] = (), **reading: Any) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows from the current runner; see ``query.run``."""
     from penstock.engine.runners import query
 
-    return query.run(
-        plan,
-        current_runner(),
-        is_ordered=is_ordered,
-        subscribers=subscribers,
-        num_ahead=num_ahead,
-        is_read_gradually=is_read_gradually,
-    )
+    return query.run(plan, current_runner(), subscribers=subscribers, **reading)
 
 
 def write(plan: Write, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:

@@ -65,6 +65,7 @@ def run(
     subscribers: Sequence[Subscriber] = (),
     num_ahead: int = 0,
     is_read_gradually: bool = False,
+    cancellation: Cancellation | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released.
 
@@ -72,7 +73,7 @@ def run(
     ``is_read_gradually`` the reader may stop at any row, so the query starts with few calls.
     """
     start = partial(_run, plan, runner, is_ordered, rules, subscribers, num_ahead, is_read_gradually)
-    return prefetched(start, num_ahead) if num_ahead else start()
+    return prefetched(start, num_ahead, cancellation) if num_ahead else start(cancellation)
 
 
 def _run(
@@ -83,7 +84,7 @@ def _run(
     subscribers: Sequence[Subscriber],
     num_ahead: int,
     is_read_gradually: bool,
-    cancellation: Cancellation | None = None,
+    cancellation: Cancellation | None,
 ) -> Generator[pa.RecordBatch, None, None]:
     check_calls(plan)
     stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
