@@ -43,6 +43,7 @@ class PromptSettings:
     max_tool_rounds: int = 10
     price: Mapping[str, float] | None = None  # set by the user
     is_batch: bool = False  # calls go through the provider's batch API, at its price
+    row_options: tuple[str, ...] = ()  # names of the options that are columns, whose values follow those of the message
 
     @property
     def dtype(self) -> DataType:
@@ -63,12 +64,20 @@ class PromptSettings:
 
         If the column holds lists, ``n`` among the options is the number of answers for this row.
         """
-        system = self.system if message.system is None else message.system
-        num_answers = self.num_answers or 1
-        if options and "n" in options:
+        system, num_answers = self.system, self.num_answers or 1
+        if options:
             options = dict(options)
-            num_answers = options.pop("n")
+            num_answers = options.pop("n", num_answers)
+            system = options.pop("system_message", system)
+        system = system if message.system is None else message.system
         return Request(message.turns, system, self.output, self.tools, num_answers, options, row_id, key)
+
+    def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any] | None]:
+        """Return the message of a row and its own options. An option that is null has its default."""
+        if not (count := len(self.row_options)):
+            return values, None
+        pairs = zip(self.row_options, values[-count:], strict=True)
+        return values[:-count], {name: value for name, value in pairs if value is not None}
 
 
 class Exchange:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +14,12 @@ from penstock.ai.cached_model import CachedModel
 from penstock.ai.conversation import GENERATIONS, Generation, Request
 from penstock.ai.exchange import Exchange, PromptSettings, checked_answers, run_tools, type_name
 from penstock.ai.messages.message import Message, is_quick, message_of, read_message
-from penstock.ai.provider import Prompter, loaded
+from penstock.ai.provider import ModelTask, Prompter, Provider, loaded
 from penstock.ai.remote.prompter import ApiPrompter, Found
 from penstock.cache.ordinals import row_ids
+from penstock.cost.accounts import current_account
 from penstock.errors import InvalidAnswerError
+from penstock.protocols import Priced
 from penstock.types import PartialColumn, Series, to_arrow_array
 from penstock.udf.callers import Prepared, Unfinished
 
@@ -40,8 +44,9 @@ class AsyncPrompts:
 
     async def answer(self, *values: Any, options: Mapping[str, Any] | None = None) -> Any:
         """Return the value of a row."""
-        message = await read_message(values)
-        return None if message is None else await self._ask(self._settings.request(message, options))
+        parts, own = self._settings.split(values)
+        message = await read_message(parts)
+        return None if message is None else await self._ask(self._settings.request(message, options or own))
 
     def close(self) -> Any:
         return self._model.close()
@@ -51,13 +56,13 @@ class AsyncPrompts:
     @property
     def prepare(self) -> Prepared | None:
         """The object that looks up the rows of a task; None if the model does not cache."""
-        return None if self._cached is None else self
+        return None if self._cached is None and not isinstance(self._model, ModelOfRow) else self
 
     def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the value of each row whose answer is cached, and ``Unfinished`` for the others."""
         ids, cached = row_ids(len(rows)), self._cached
-        assert cached is not None
-        if self._settings.num_answers is not None:  # whose number of requests depends on the provider
+        # Looked up one by one: several answers may take several requests, and the options of a row may be its error.
+        if cached is None or self._settings.num_answers is not None or self._settings.row_options:
             return [Unfinished(None, row_id) for row_id in ids]
         if rows and len(rows[0]) == 1 and all(type(row[0]) is str for row in rows):
             found = cached.look_up_texts([row[0] for row in rows], self._empty_request, ids)
@@ -86,12 +91,13 @@ class AsyncPrompts:
         found: Found | None = unfinished.found
         if isinstance(found, Exception):
             raise found
-        message = await read_message(values)
+        parts, options = self._settings.split(values)
+        message = await read_message(parts)
         if message is None:
             return None
         if isinstance(found, list):
-            return await self._continue(self._settings.request(message, None, unfinished.row_id), found[0])
-        return await self._ask(self._settings.request(message, None, unfinished.row_id, found))
+            return await self._continue(self._settings.request(message, options, unfinished.row_id), found[0])
+        return await self._ask(self._settings.request(message, options, unfinished.row_id, found))
 
     def _finished(self, found: Found, row_id: bytes | None) -> Any:
         """Return the value of a cached answer, ``Unfinished`` without one or if the conversation continues."""
@@ -127,6 +133,38 @@ class AsyncPrompts:
         return exchange.result()
 
 
+class ModelOfRow(Prompter):
+    """The models of a provider that the rows name, each loaded for its first row. Null is the provider's default."""
+
+    takes_options = True
+
+    def __init__(self, provider: Provider, task: ModelTask, example: Prompter) -> None:
+        self._provider, self._task = provider, task
+        self._models: dict[str | None, Prompter] = {}
+        self.resources, self.cache = example.resources, example.cache
+        self.base_url, self.takes_tools = example.base_url, example.takes_tools
+
+    async def generate(self, request: Request) -> Any:
+        options = dict(request.options or {})
+        name = options.pop("model", None)
+        if name not in self._models:
+            self._models[name] = self._loaded(name)
+        return await self._models[name].generate(replace(request, options=options))
+
+    async def close(self) -> None:
+        for model in self._models.values():
+            if inspect.isawaitable(closing := model.close()):
+                await closing
+
+    def _loaded(self, name: str | None) -> Prompter:
+        model = self._provider.model(replace(self._task, model=name))
+        assert isinstance(model, Prompter)
+        account = current_account()
+        if account is not None and account.budget is not None and isinstance(model, Priced):
+            model.check_price()
+        return loaded(model)
+
+
 class BatchPrompts:
     """Prompts to a model that takes a batch of requests."""
 
@@ -141,7 +179,8 @@ class BatchPrompts:
     def answer(self, *columns: Any) -> PartialColumn:
         num_rows = max(len(column) for column in columns if isinstance(column, Series))
         lists = [c.to_pylist() if isinstance(c, Series) else [c] * num_rows for c in columns]
-        return self.answered(list(zip(*lists, strict=True))).column()
+        rows = [self._settings.split(row) for row in zip(*lists, strict=True)]
+        return self.answered([tuple(parts) for parts, _ in rows], [options for _, options in rows]).column()
 
     def answered(
         self, values: Sequence[tuple[Any, ...]], options: Sequence[Mapping[str, Any] | None] | None = None

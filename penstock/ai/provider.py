@@ -84,7 +84,8 @@ DEFAULT_SETTINGS = CallSettings()
 class ModelTask:
     """The task that a function needs a model for. The provider checks ``options`` and refuses unknown ones.
 
-    ``parameters`` are the named parameters of the function besides ``provider`` and ``model``.
+    ``parameters`` are the named parameters of the function besides ``provider`` and ``model``. ``row_options`` are the
+    names of the options that each row sets in its request.
     """
 
     function: ClassVar[str]
@@ -92,6 +93,7 @@ class ModelTask:
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: CallSettings = DEFAULT_SETTINGS
+    row_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -236,15 +238,25 @@ class Provider:
         return name
 
 
-def check_options(task: ModelTask, provider: str, known: Sequence[str]) -> None:
-    """Refuse options other than ``known``, those that the provider reads. Suggest the nearest name."""
-    for name in task.options:
+def check_options(task: ModelTask, provider: str, known: Sequence[str], of_rows: Sequence[str] = ()) -> None:
+    """Refuse options other than ``known``, those that the provider reads. Suggest the nearest name.
+
+    ``of_rows`` are those that may differ between rows.
+    """
+    for name in (*task.options, *task.row_options):
         if name not in known:
             own = ("provider", "model", *task.parameters, *CALL_OPTIONS)
             raise InvalidArgumentError(
                 f"{task.function} with provider {provider!r} does not take {name!r}."
                 f"{did_you_mean(name, [*known, *own])} It takes {', '.join(sorted(known)) or 'no options'} as the "
                 f"provider's own, and {', '.join(each for each in own if each not in known)}."
+            )
+
+    for name in task.row_options:
+        if name not in of_rows:
+            raise InvalidArgumentError(
+                f"{task.function} with provider {provider!r} takes one {name} for all rows, not an expression. "
+                f"These may differ between rows: {', '.join(sorted(of_rows)) or 'none'}."
             )
 
 

@@ -50,6 +50,7 @@ class Expression:
         """Take an element of a list, a field of a struct, the value of a map key, or a slice of a list."""
     def __iter__(self) -> Any: ...
     def __bool__(self) -> bool: ...
+    def __format__(self, spec: str) -> str: ...
     def __neg__(self) -> Expression: ...
     def __abs__(self) -> Expression: ...
     def __invert__(self) -> Expression: ...
@@ -402,9 +403,9 @@ class Expression:
         self,
         return_format: Any = None,
         *,
-        system_message: str | None = None,
+        system_message: Expression | str | None = None,
         provider: str | Provider | None = None,
-        model: str | None = None,
+        model: Expression | str | None = None,
         tool_functions: Sequence[Callable[..., Any]] = ...,
         usage: bool = False,
         n: int | None = None,

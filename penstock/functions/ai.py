@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.ai.options import AiOptions, check_labels
 from penstock.ai.provider import (
+    CALL_OPTIONS,
     Classifier,
     Embedder,
     ImageClassification,
@@ -23,7 +25,7 @@ from penstock.ai.provider import (
 )
 from penstock.ai.registry import find_provider
 from penstock.config import get_config
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.column import Expression, method, to_expr
 from penstock.expr.kinds import TEXT, Kind
 from penstock.expr.nodes import UdfCall
@@ -67,9 +69,9 @@ def prompt(
     messages: Expression | str | Sequence[Any],
     return_format: Any = None,
     *,
-    system_message: str | None = None,
+    system_message: Expression | str | None = None,
     provider: str | Provider | None = None,
-    model: str | None = None,
+    model: Expression | str | None = None,
     tool_functions: Sequence[Callable[..., Any]] = (),
     usage: bool = False,
     n: int | None = None,
@@ -105,6 +107,10 @@ def prompt(
         check_whole("prompt", "n", n, 1)
     check_whole("prompt", "max_reasks", max_reasks, 0)
     check_whole("prompt", "max_tool_rounds", max_tool_rounds, 1)
+    given = {"model": model, "system_message": system_message, **options}
+    of_rows = {name: value for name, value in given.items() if isinstance(value, Expression)}
+    model, system_message = (None if name in of_rows else given[name] for name in ("model", "system_message"))
+    options = {name: value for name, value in options.items() if name not in of_rows or name in CALL_OPTIONS}
     if system_message is not None and not isinstance(system_message, str):
         raise InvalidArgumentError(f"prompt: system_message must be a text; got {type(system_message).__name__}.")
     output = None if return_format is None else OutputFormat.of(return_format)
@@ -118,8 +124,10 @@ def prompt(
         "usage": usage or None,
         "max_reasks": max_reasks,
         "max_tool_rounds": max_tool_rounds if tools else None,
+        "expressions": tuple(of_rows),
     }
-    call = _resolve(Prompting, model, provider, options, {}, identity)
+    names = tuple(name for name in of_rows if name not in ("model", "system_message"))
+    call = _resolve(Prompting, model, provider, options, {"row_options": names}, identity, "model" in of_rows)
     settings = PromptSettings(
         call.provider,
         system_message,
@@ -131,8 +139,10 @@ def prompt(
         max_tool_rounds,
         call.options.settings.price,
         is_batch=call.options.settings.batch is not None,
+        row_options=tuple(of_rows),
     )
-    return _prompt_column(call, settings, _parts(messages), _check_messages)
+    check = functools.partial(_check_messages, row_options=tuple(of_rows))
+    return _prompt_column(call, settings, (*_parts(messages), *of_rows.values()), check)
 
 
 @method
@@ -260,18 +270,37 @@ def _resolve(
     options: Mapping[str, Any],
     fields: Mapping[str, Any],
     identity: Mapping[str, Any] | None = None,
+    has_model_of_row: bool = False,
 ) -> _AiCall:
     """Return the call with the provider's model for it. ``fields`` are those of the task, and part of the identity."""
     from penstock.ai.identity import identity_of
 
     function = task_type.function
+    for name, value in {"provider": provider, "model": model, **options, **fields}.items():
+        if isinstance(value, Expression):
+            raise InvalidArgumentError(
+                f"{function}: {name} takes one value for all rows; got the expression {value!r}."
+            )
     given = AiOptions.of(function, options)
     chosen = find_provider(provider, function)
     given.check_provider(function, chosen)
     task = task_type(model, given.rest, given.settings, **fields)
-    found = chosen.model(task)
+    found = _model_of_row(chosen, task) if has_model_of_row else chosen.model(task)
     whole = identity_of(function, chosen, found, model, given.rest, **fields, **(identity or {}))
     return _AiCall(task, found, chosen.name, given, whole)
+
+
+def _model_of_row(provider: Provider, task: ModelTask) -> Model:
+    """Return the model that asks the model of each row. The provider makes one of any name to check the options."""
+    from penstock.ai.prompt import ModelOfRow
+
+    example = provider.model(replace(task, model=provider.default_models.get(task.function) or "model"))
+    if not isinstance(example, Prompter) or not inspect.iscoroutinefunction(example.generate):
+        raise InvalidArgumentError(
+            f"{task.function}: model takes one value for all rows with provider {provider.name!r}, whose models run on "
+            "this machine."
+        )
+    return ModelOfRow(provider, task, example)
 
 
 def _parts(messages: Any) -> tuple[Any, ...]:
@@ -282,9 +311,15 @@ def _parts(messages: Any) -> tuple[Any, ...]:
     return (messages,)
 
 
-def _check_messages(*dtypes: DataType) -> None:
+def _check_messages(*dtypes: DataType, row_options: Sequence[str] = ()) -> None:
+    """Check the types of the parts of a message, and of the options that follow them."""
     from penstock.ai.messages.message import check_message_types
 
+    num_parts = len(dtypes) - len(row_options)
+    for name, dtype in zip(row_options, dtypes[num_parts:], strict=True):
+        if name in ("model", "system_message") and not (dtype.is_string() or dtype.is_null()):
+            raise TypeMismatchError(f"prompt: {name} takes text; the expression has type {dtype}.")
+    dtypes = dtypes[:num_parts]
     names = ["the message"] if len(dtypes) == 1 else [f"part {number}" for number in range(1, len(dtypes) + 1)]
     check_message_types(zip(names, dtypes, strict=True))
 
@@ -301,6 +336,11 @@ def _prompt_column(
         raise InvalidArgumentError(
             f"{call.name}: models of provider {call.provider!r} cannot call tool_functions; use another provider, such "
             "as 'openai', or leave them out."
+        )
+    if settings.row_options and not model.takes_options and set(settings.row_options) != {"system_message"}:
+        raise InvalidArgumentError(
+            f"{call.name}: models of provider {call.provider!r} take one value of each option for all rows; "
+            f"{', '.join(settings.row_options)} cannot be expressions."
         )
     is_async = inspect.iscoroutinefunction(model.generate)
     function = AsyncPrompts if is_async else BatchPrompts

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.generation import PROMPT_OPTIONS, TransformersPrompter
+from penstock.ai.local.generation import PROMPT_OPTIONS, ROW_OPTIONS, TransformersPrompter
 from penstock.ai.local.local_model import OPTIONS, LocalModel
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_classifier import text_classifier
@@ -69,7 +69,7 @@ class TransformersProvider(Provider):
         checkpoint = Checkpoint.of(self.model_name(task), task)
         match task:
             case Prompting():
-                check_options(task, self.name, PROMPT_OPTIONS)
+                check_options(task, self.name, PROMPT_OPTIONS, ROW_OPTIONS)
                 return TransformersPrompter(checkpoint, task)
             case TextEmbedding():
                 check_options(task, self.name, TEXT_OPTIONS)

@@ -51,12 +51,14 @@ class ApiCall:
 class PromptWire(ABC):
     """One prompt API of a model. Picklable, and created once for all rows.
 
-    ``body`` holds the fields that all rows share; ``extra_body`` is merged into it.
+    ``body`` holds the fields that all rows share; ``extra_body`` is merged into it. ``row_names`` are the options that
+    rows set by themselves.
     """
 
     model: str
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
+    row_names: tuple[str, ...] = ()
     options: ClassVar[tuple[str, ...]]  # of the function
     row_options: ClassVar[tuple[str, ...]] = ()  # of single requests
 
@@ -64,8 +66,9 @@ class PromptWire(ABC):
     def of(cls, task: ModelTask, provider: str, model: str) -> Self:
         """Return the wire for a task. Refuse unknown options."""
         body = cls.fields(task.function, model, task.options)
-        check_options(task, provider, cls.options)
-        return cls(model, body, extra_body_of(task.options))
+        cls.fields(task.function, model, dict.fromkeys(task.row_options))  # may refuse names
+        check_options(task, provider, cls.options, cls.row_options)
+        return cls(model, body, extra_body_of(task.options), task.row_options)
 
     @classmethod
     @abstractmethod
@@ -87,13 +90,16 @@ class PromptWire(ABC):
         Raises InvalidAnswerError that names a missing field. A refusal is a Generation with ``refusal``.
         """
 
+    def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a request with its own options, which override those of all rows."""
+        return {**self.body, **self.fields("a request", self.model, options)}
+
     def call(self, request: Request) -> ApiCall:
         """Return the call for a request."""
         body, extra_body = dict(self.body), self.extra_body
         if request.options:
-            fields = self.fields("a request", self.model, request.options)
+            body = self.body_of_row(request.options)
             check_row_options(request.options, self.row_options)
-            body |= fields
             extra_body = merged(extra_body, extra_body_of(request.options))
         self.add(body, request)
         return ApiCall(self.path, merged(body, extra_body) if extra_body else body)
