@@ -244,7 +244,8 @@ class Handler(Protocol):
     def process(self, item: Any, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         """Return the output of one input: a batch, or an iterator of batches that the pool draws as memory allows.
 
-        ``item`` is a batch, or a ReadTask for a scan; ``first_row`` is its position in the input of the stage.
+        ``item`` is a batch, a ReadTask for a scan, or EndOfInput after the last batch of a relation; ``first_row`` is
+        its position in the input of the stage.
         """
         ...
 
@@ -320,11 +321,16 @@ class Bundle:
         return Bundle(self.handle, num_rows, nbytes, self.offset + offset, origins)
 
 
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """The last task of a stage that needs its whole input before it gives rows."""
+
+
 @dataclass(slots=True, eq=False)
 class Task:
-    """One input of a stage: a ReadTask, or bundles that the worker joins into one batch."""
+    """One input of a stage: a ReadTask, bundles that the worker joins into one batch, or the end of the input."""
 
-    item: ReadTask | tuple[Bundle, ...]
+    item: ReadTask | EndOfInput | tuple[Bundle, ...]
     first_row: int
     nbytes: int
     num_rows: int = 0

@@ -19,10 +19,10 @@ import pyarrow as pa
 from penstock.observe.events import RowError
 from penstock.plan.stages import (
     CallUdf,
-    CombineSets,
     Cut,
     NumberRows,
     Read,
+    RunRelation,
     Select,
     Stage,
     TakeSample,
@@ -51,7 +51,7 @@ class ReadSelection(Protocol):
 def is_traceable(stages: Sequence[Stage]) -> bool:
     """Say whether the result of a row is independent of the number of other rows and of its position."""
     for stage in stages:
-        if isinstance(stage.work, CombineSets) or isinstance(stage.inbox, Cut):
+        if isinstance(stage.work, RunRelation) or isinstance(stage.inbox, Cut):
             return False
         steps = stage.work.steps if isinstance(stage.work, Transform | Read) else ()
         if any(isinstance(step, NumberRows | TakeSample) for step in steps):

@@ -8,13 +8,13 @@ from penstock.plan.stages import (
     AtMost,
     CallBatch,
     CallUdf,
-    CombineSets,
     Cut,
     Evenly,
     Exactly,
     ExplodeLists,
     Gathered,
     Melt,
+    RunRelation,
     Stage,
     TakeSample,
     Transform,
@@ -162,7 +162,7 @@ def least_input(stage: Stage, least_output: int | None) -> int | None:
     match stage.inbox, stage.work:
         case (Cut(int(num_rows), offset), _):
             return offset + (num_rows if least_output is None else min(num_rows, least_output))
-        case (Evenly() | Gathered(), _) | (_, CombineSets()):
+        case (Evenly() | Gathered(), _) | (_, RunRelation()):
             return None
     if least_output is None:
         return None

@@ -22,8 +22,8 @@ from penstock.engine.scheduling import (
     least_input,
     rows_to_take,
 )
-from penstock.plan.stages import CallBatch, CallUdf, Stage
-from penstock.protocols import Bundle, ReadTask, Report, Task, WorkerPool
+from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage
+from penstock.protocols import Bundle, EndOfInput, ReadTask, Report, Task, WorkerPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class StageState:
         self._error_limit = ErrorLimit(stage.work)
         self._kind = kind_of(stage.work)
         self._num_open_inputs = len(inputs)
+        self._needs_end = isinstance(stage.work, RunRelation)  # a last task follows the input
         self._after: StageState | None = None  # must be done before this stage starts
         self._least_input: int | None = None  # rows that a reader of few rows needs; None: all rows are needed
         self._has_reader = False  # that may stop early
@@ -81,7 +82,7 @@ class StageState:
             self.inbox.size_search.fit(resources.memory_bytes, self._capacity)
         for upstream in inputs:
             upstream.downstream = self
-        if stage.is_ordered:  # a concat takes its inputs one after another
+        if stage.is_ordered or isinstance(stage.work, RunRelation):  # these take their inputs one after another
             for earlier, later in pairwise(inputs):
                 later.start_after(earlier)
 
@@ -263,6 +264,9 @@ class StageState:
             read, self._next_read = self._next_read, None
             assert read is not None
             return Task(read, 0, nbytes=0)
+        if not self.inbox.num_rows:
+            self._needs_end = False
+            return Task(EndOfInput(), self.num_rows_taken, nbytes=0)
         allowed = self._num_rows_allowed
         if allowed is not None and allowed <= 0:  # nothing else can be done
             allowed = max(self.num_rows_taken, FIRST_ROWS)
@@ -308,7 +312,9 @@ class StageState:
     @property
     def _has_new_input(self) -> bool:
         if self._reads is None:
-            return self.inbox.num_tasks > 0 or self.inbox.is_part_due(is_idle=not self._in_flight.num_running)
+            if self.inbox.num_tasks > 0 or self.inbox.is_part_due(is_idle=not self._in_flight.num_running):
+                return True
+            return self._needs_end and self.inbox.is_closed and not self._in_flight
         if self._next_read is None:
             self._next_read = next(self._reads, None)
         return self._next_read is not None
@@ -318,6 +324,8 @@ class StageState:
         """Expected bytes that the next task holds while it makes its next output."""
         if self._reads is not None:
             nbytes = self._growth.output_of_read()
+        elif self._in_flight.resting is None and not self.inbox.num_rows:
+            nbytes = 0
         else:
             resting = self._in_flight.resting
             nbytes = self._growth.output_of(self.inbox.next_nbytes if resting is None else resting.nbytes)

@@ -16,7 +16,7 @@ from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
 from penstock.plan import nodes
 from penstock.plan.expression_cost import is_trivial
-from penstock.plan.stages import ExplodeLists, Melt, NumberRows, Select, Step, TakeSample, Where
+from penstock.plan.stages import SIDE, ExplodeLists, MarkSide, Melt, NumberRows, Select, Step, TakeSample, Where
 from penstock.types import DataType, Schema, supertype
 from penstock.types.plain import arrow_numbers
 
@@ -72,6 +72,8 @@ def compiled(step: Step, schema: Schema) -> Apply:
             return lambda batch, first_row: sample(batch, step, first_row)
         case NumberRows(column):
             return lambda batch, first_row: number_rows(batch, column, first_row)
+        case MarkSide(side):
+            return lambda batch, first_row: batch.replace_schema_metadata({SIDE: str(side)})
 
 
 @dataclass(frozen=True, slots=True)

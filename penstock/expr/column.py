@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, Literal, Star, describe
+from penstock.expr.nodes import ELEMENT, Aggregation, Alias, Call, Cast, ColumnRef, Expr, Literal, Star, describe
 from penstock.expr.registry import load_next
 from penstock.types import DataType, to_arrow_array
 
@@ -294,6 +294,12 @@ def call(function: str, *args: Any, **options: Any) -> Expression:
     """Build a call of a registered function; positional arguments are expressions or constants, options constants."""
     frozen = tuple(sorted((name, _frozen(value)) for name, value in options.items()))
     return Expression(Call(function, tuple(to_expr(arg) for arg in args), frozen))
+
+
+def aggregate(function: str, *args: Any, **options: Any) -> Expression:
+    """Build a call of an aggregate function; options are constants."""
+    frozen = tuple(sorted((name, _frozen(value)) for name, value in options.items()))
+    return Expression(Aggregation(function, tuple(to_expr(arg) for arg in args), frozen))
 
 
 def _frozen(value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from penstock.ai.provider import Provider
 from penstock.expr.nodes import Expr
+from penstock.functions.aggregates import CountMode
 from penstock.functions.calls import MediaOnError
 from penstock.functions.json import Format
 from penstock.functions.vector import Vector
@@ -84,6 +85,12 @@ class Expression:
         """Return the absolute value."""
     def acos(self) -> Expression:
         """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
+    def any_value(self, ignore_nulls: bool = False) -> Expression:
+        """Return one of the values, which may be null unless ``ignore_nulls``."""
+    def approx_count_distinct(self) -> Expression:
+        """Estimate the number of different values in little memory."""
+    def approx_percentiles(self, percentiles: float | Sequence[float]) -> Expression:
+        """Estimate percentiles in little memory; for several shares a list."""
     def arccos(self) -> Expression:
         """Return the angle in radians whose cosine is the number."""
     def arccosh(self) -> Expression:
@@ -108,12 +115,18 @@ class Expression:
         """Make a ``ps.AudioFile`` of each path or URL, or of bytes."""
     def audio_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
         """Read the header of sound files: ``sample_rate``, ``channels``, ``frames``, ``format`` and ``subtype``."""
+    def avg(self) -> Expression:
+        """Return the arithmetic mean of the values; the same as ``mean``."""
     def bitwise_and(self, right: Any) -> Expression:
         """Return the bits that are set in both integers."""
     def bitwise_or(self, right: Any) -> Expression:
         """Return the bits that are set in either integer."""
     def bitwise_xor(self, right: Any) -> Expression:
         """Return the bits that are set in exactly one of two integers."""
+    def bool_and(self) -> Expression:
+        """Check whether all values are true; null without any."""
+    def bool_or(self) -> Expression:
+        """Check whether a value is true; null without any."""
     def capitalize(self) -> Expression:
         """Capitalize the first letter only."""
     def cbrt(self) -> Expression:
@@ -162,6 +175,10 @@ class Expression:
         """Return the cosine of the angle between two vectors; NaN if one of them is zero."""
     def cot(self) -> Expression:
         """Return the cotangent of an angle in radians."""
+    def count(self, mode: CountMode = "valid") -> Expression:
+        """Count the values that are not null; with ``mode`` of ``all`` all rows, of ``null`` the nulls."""
+    def count_distinct(self) -> Expression:
+        """Count the different values, without null."""
     def count_matches(
         self, patterns: str | Sequence[str], *, whole_words: bool = False, case_sensitive: bool = True
     ) -> Expression:
@@ -300,6 +317,10 @@ class Expression:
         """Count the bytes of text in UTF-8, or of binary."""
     def like(self, pattern: str | Expression) -> Expression:
         r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one."""
+    def list_agg(self) -> Expression:
+        """Collect the values in a list, nulls included, in no particular order."""
+    def list_agg_distinct(self) -> Expression:
+        """Collect the different values in a list, without null."""
     def list_append(self, other: Any) -> Expression:
         """Append a value to each list."""
     def list_bool_and(self) -> Expression:
@@ -358,10 +379,18 @@ class Expression:
         """Return the keys of a map as a list."""
     def map_values(self) -> Expression:
         """Return the values of a map as a list."""
+    def max(self) -> Expression:
+        """Return the largest value; NaN is the largest number."""
+    def mean(self) -> Expression:
+        """Return the arithmetic mean of the values; null without any."""
+    def median(self) -> Expression:
+        """Return the median, between the two middle values if their number is even."""
     def microsecond(self) -> Expression:
         """Return the fraction of the second in microseconds."""
     def millisecond(self) -> Expression:
         """Return the fraction of the second in milliseconds."""
+    def min(self) -> Expression:
+        """Return the smallest value; NaN is the largest number."""
     def minhash(self, *, num_hashes: int, ngram_size: int, seed: int = 1) -> Expression:
         """Return ``num_hashes`` numbers that two texts share in proportion to the word n-grams they share."""
     def minute(self) -> Expression:
@@ -395,10 +424,14 @@ class Expression:
         use_process: bool = True,
     ) -> Expression:
         """Extract the pages of PDFs as lists of structs: ``page_number``, ``text`` and, with ``images``, ``image``."""
+    def percentile(self, percentiles: float | Sequence[float]) -> Expression:
+        """Return the value below which a share of the values lies, interpolated; for several shares a list."""
     def pow(self, expr: Any) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
     def power(self, expr: Any) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
+    def product(self) -> Expression:
+        """Multiply the values; null without any."""
     def prompt(
         self,
         return_format: Any = None,
@@ -468,6 +501,8 @@ class Expression:
         """Return the sine of an angle in radians."""
     def sinh(self) -> Expression:
         """Return the hyperbolic sine."""
+    def skew(self) -> Expression:
+        """Return the skewness of the values, as of a whole population."""
     def slice(self, start: int, end: int | None = None) -> Expression:
         """Return the elements of a list from ``start`` up to ``end``; negative numbers count from the end."""
     def split(self, split_on: str | Expression) -> Expression:
@@ -476,14 +511,20 @@ class Expression:
         """Return the square root; NaN for negative numbers."""
     def startswith(self, prefix: str | Expression) -> Expression:
         """Check whether text starts with ``prefix``."""
+    def stddev(self, ddof: int = 1) -> Expression:
+        """Return the standard deviation; null with ``ddof`` values or fewer."""
     def strftime(self, format: str | None = None) -> Expression:
         """Format dates and timestamps as text, by default in ISO 8601."""
+    def string_agg(self, delimiter: str = "") -> Expression:
+        """Join texts, or lists, to one; null is left out, and the order is not defined."""
     def strip(self) -> Expression:
         """Remove white space at both ends."""
     def struct_get(self, name: str) -> Expression:
         """Return one field of a struct."""
     def substr(self, start: int | Expression, length: int | Expression | None = None) -> Expression:
         """Return ``length`` characters from position ``start``, or all if None; a negative start counts from the end."""
+    def sum(self) -> Expression:
+        """Add the values; null without any."""
     def tan(self) -> Expression:
         """Return the tangent of an angle in radians."""
     def tanh(self) -> Expression:
@@ -534,6 +575,10 @@ class Expression:
         """Write bytes, text or files to ``location``, a folder or a column of paths, and return the path of each."""
     def upper(self) -> Expression:
         """Convert text to upper case."""
+    def value_counts(self) -> Expression:
+        """Count how often each value occurs, as a map."""
+    def var(self, ddof: int = 1) -> Expression:
+        """Return the variance; null with ``ddof`` values or fewer."""
     def video_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.VideoFile`` of each path or URL, or of bytes."""
     def video_frames(
@@ -595,6 +640,9 @@ def to_expr(value: Any) -> Expr:
 
 def call(function: str, *args: Any, **options: Any) -> Expression:
     """Build a call of a registered function; positional arguments are expressions or constants, options constants."""
+
+def aggregate(function: str, *args: Any, **options: Any) -> Expression:
+    """Build a call of an aggregate function; options are constants."""
 
 def method(function: AnyCallable) -> AnyCallable:
     """Add a function of expressions to ``Expression`` as a method."""

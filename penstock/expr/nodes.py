@@ -191,6 +191,22 @@ class UdfCall(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Aggregation(Expr):
+    """An aggregate function of AGGREGATES over all rows of a group; only valid in ``agg``, or with ``over``."""
+
+    function: str
+    args: tuple[Expr, ...]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return replace(self, args=children)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Unnest(UnaryExpr):
     """Every field of a struct as a separate column; only valid alone in a select list."""
 
@@ -330,7 +346,7 @@ def _text(expr: Expr, depth: int) -> str:
             return f"~{_operand(child, depth - 1)}"
         case Call(function, (left, right)) if function in _INFIX:
             return f"{_operand(left, depth - 1)} {_INFIX[function]} {_operand(right, depth - 1)}"
-        case Call(function, args, options):
+        case Call(function, args, options) | Aggregation(function, args, options):
             given = [f"{k}={shortened(repr(v), MAX_CONSTANT)}" for k, v in options]
             return f"{function}({', '.join([*(_text(arg, depth - 1) for arg in args), *given])})"
         case ListApply(child, body, verb):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.nodes import (
     ELEMENT,
+    Aggregation,
     Alias,
     Call,
     Cast,
@@ -65,6 +66,11 @@ def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
         case Call(function, _, options):
             with _naming(expr, dtypes):
                 return lookup(function).resolve(*dtypes, **dict(options))
+        case Aggregation():
+            raise InvalidArgumentError(
+                f"{describe(expr)} combines rows; use it in agg(...) or groupby(...).agg(...), or as a window function "
+                "with .over(...)"
+            )
         case Unnest() | Star():
             raise InvalidArgumentError(
                 f"{describe(expr)} returns several columns; use it alone in select or with_columns"

@@ -12,8 +12,8 @@ import pyarrow as pa
 from penstock.engine.async_reader import read_async
 from penstock.engine.cancellation import Cancellation
 from penstock.expr.udf import BatchFormat
+from penstock.frame.aggregate import AggregateVerbs
 from penstock.frame.columns import checked_count
-from penstock.frame.combine import CombineVerbs
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.observe.stats import Stats
 from penstock.plan import nodes
@@ -29,7 +29,7 @@ SHOWN_ROWS = 8
 ASYNC_ROWS = 1024  # the most rows of a loop between which other tasks of its event loop do not run
 
 
-class ResultVerbs(CombineVerbs):
+class ResultVerbs(AggregateVerbs):
     def collect(self) -> Self:
         """Run the query and keep its rows in memory, so that later verbs do not run it again; returns itself.
 

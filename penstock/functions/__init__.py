@@ -12,7 +12,21 @@ from penstock.expr.column import when
 from penstock.functions.families import generated
 
 _MODULES = (
-    *("ai", "calendar", "chunks", "core", "files", "hashing", "image", "json", "lists", "media", "nested", "numeric"),
+    *(
+        "aggregates",
+        "ai",
+        "calendar",
+        "chunks",
+        "core",
+        "files",
+        "hashing",
+        "image",
+        "json",
+        "lists",
+        "media",
+        "nested",
+        "numeric",
+    ),
     *("patterns", "real", "temporal", "text", "vector"),
 )
 

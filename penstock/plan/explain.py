@@ -92,8 +92,8 @@ def _line(plan: Plan) -> str:
             return f"Repartition {num_partitions}"
         case nodes.Concat():
             return "Concat"
-        case nodes.SetOperation(verb=verb):
-            return verb.capitalize()
+        case nodes.Relate(relation=relation):
+            return str(relation).capitalize()
         case nodes.Write(sink=sink):
             return f"Write {sink_name(sink)}"
     raise AssertionError(f"no text for {type(plan).__name__}")

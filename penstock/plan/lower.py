@@ -12,6 +12,7 @@ from penstock.plan.error_columns import with_error_columns
 from penstock.plan.expression_cost import is_trivial
 from penstock.plan.filters import to_arrow_filter, to_condition
 from penstock.plan.nodes import Plan, fold_plan, sink_name
+from penstock.plan.relations import Relation
 from penstock.plan.substitution import conjuncts
 from penstock.protocols import Condition, ReadRequest
 
@@ -81,8 +82,8 @@ class _Stages:
                 return self._add(stages.Transform(()), source, inbox=stages.Evenly(num_partitions))
             case nodes.Concat():
                 return self._add(None, *sources)
-            case nodes.SetOperation(_, verb, side):
-                return self._add(stages.CombineSets(verb, side), source)
+            case nodes.Relate(inputs, relation):
+                return self._relate(inputs, relation, sources)
             case nodes.Write(_, sink):
                 gathered = self._parts or stages.Gathered(WRITTEN_NBYTES)
                 return self._add(stages.WriteOut(sink, self._parts is not None), source, inbox=gathered)
@@ -101,6 +102,12 @@ class _Stages:
         request = ReadRequest(scan.columns, predicate, limit, conditions)
         read = self._add(stages.Read(scan.source, request, schema=scan.schema))
         return read if scan.limit is None else self._add(None, read, inbox=stages.Cut(scan.limit, 0))
+
+    def _relate(self, inputs: tuple[Plan, ...], relation: Relation, sources: Sequence[int]) -> int:
+        """Add a relation. Its right input comes first, so that the left one can stream through it."""
+        work = stages.RunRelation(relation, tuple(plan.schema for plan in inputs))
+        sides = [self._step(source, stages.MarkSide(side)) for side, source in enumerate(sources)]
+        return self._add(work, *reversed(sides))
 
     def _add(
         self, work: stages.Work | None, *inputs: int, inbox: stages.Inbox = _WHOLE, resources: Resources = _DEFAULT
@@ -152,6 +159,8 @@ def _branches(plan: Plan) -> list[Plan]:
 
 def _is_picking(step: stages.Step) -> bool:
     """Return True if a step only picks, orders and renames columns, which is too cheap for a stage."""
+    if isinstance(step, stages.MarkSide):
+        return True
     return isinstance(step, stages.Select) and all(is_trivial(expr) or isinstance(expr, Star) for expr in step.exprs)
 
 
@@ -189,7 +198,8 @@ def _with_order(built: Sequence[stages.Stage], is_ordered: bool) -> tuple[stages
     needed = [is_ordered] * len(built)
     for index in reversed(range(len(built))):
         for source in built[index].inputs:
-            needed[source] = needed[index] or _depends_on_order(built[index])
+            is_kept = needed[index] and not isinstance(built[index].work, stages.RunRelation)
+            needed[source] = is_kept or _depends_on_order(built[index])
     return tuple(replace(stage, is_ordered=flag) for stage, flag in zip(built, needed, strict=True))
 
 
@@ -201,6 +211,8 @@ def _depends_on_order(stage: stages.Stage) -> bool:
             return True
         case (_, stages.Transform((stages.NumberRows() | stages.TakeSample(seed=int()), *_))):
             return True
+        case (_, stages.RunRelation(relation)):
+            return relation.needs_order
         case _ if _is_into_batches(stage):
             return True
         case _:
@@ -223,8 +235,8 @@ def stage_name(stage: stages.Stage) -> str:
             return f"udf {call.udf.name}"
         case stages.CallBatch(spec):
             return f"{spec.verb} {spec.name}"
-        case stages.CombineSets(verb):
-            return verb
+        case stages.RunRelation(relation):
+            return _shortened(str(relation))
         case stages.WriteOut(sink):
             return f"write {sink_name(sink)}"
     match stage.inbox:
@@ -253,6 +265,8 @@ def step_name(step: stages.Step) -> str:
             return f"sample {fraction}"
         case stages.NumberRows(column):
             return f"number rows as {column}"
+        case stages.MarkSide(side):
+            return f"input {side}"
 
 
 def _column_name(expr: Expr) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.nodes import ColumnRef, Expr, UdfCall, describe, has_udf, walk
 from penstock.expr.resolve import dtype_of, expand, schema_of
 from penstock.expr.udf import BatchSpec, UdfSpec
+from penstock.plan.relations import Relation, check_same_columns
 from penstock.protocols import NamedSink, Sink, Source
 from penstock.types import DataType, Field, Schema, supertype
 
@@ -310,33 +311,27 @@ class Concat(Plan):
         for other in (plan.schema for plan in self.inputs[1:]):
             if first is None or other is None:
                 return None
-            if first.names != other.names:
-                raise InvalidArgumentError(
-                    f"concat needs the same columns on both sides: {', '.join(first.names)} "
-                    f"against {', '.join(other.names)}"
-                )
-            for left, right in zip(first, other, strict=True):
-                if left.dtype != right.dtype:
-                    raise TypeMismatchError(
-                        f"concat: column {left.name!r} is {left.dtype} on one side "
-                        f"and {right.dtype} on the other; cast one"
-                    )
+            check_same_columns("concat", first, other)
         return first
 
 
 @dataclass(frozen=True, slots=True)
-class SetOperation(Unary):
-    """The distinct rows of two inputs: in either, in both, or only in the left one. Null equals null.
+class Relate(Plan):
+    """A relation over all rows of its inputs."""
 
-    ``child`` has the rows of both; its column ``side`` is 0 for the left input and 1 for the right.
-    """
+    inputs: tuple[Plan, ...]
+    relation: Relation
 
-    verb: Literal["union", "intersect", "except"]
-    side: str
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return self.inputs
+
+    def with_children(self, children: tuple[Plan, ...]) -> Plan:
+        return replace(self, inputs=children)
 
     def _output_schema(self) -> Schema | None:
-        schema = self.child.schema
-        return None if schema is None else Schema([f for f in schema if f.name != self.side])
+        known = [plan.schema for plan in self.inputs if plan.schema is not None]
+        return self.relation.schema(*known) if len(known) == len(self.inputs) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from penstock.expr.nodes import Expr, UdfCall
 from penstock.expr.udf import BatchSpec, Resources, UdfSpec
+from penstock.plan.relations import Relation
 from penstock.protocols import ReadRequest, Sink, Source
 from penstock.types import Schema
 
@@ -52,7 +52,17 @@ class NumberRows:
     column: str
 
 
-Step = Select | Where | ExplodeLists | Melt | TakeSample | NumberRows
+SIDE = "penstock.side"  # in the metadata of a batch: the number of the input of a relation
+
+
+@dataclass(frozen=True, slots=True)
+class MarkSide:
+    """Notes on each batch that it belongs to the input ``side`` of a relation."""
+
+    side: int
+
+
+Step = Select | Where | ExplodeLists | Melt | TakeSample | NumberRows | MarkSide
 
 # --- work of a stage's workers ---
 
@@ -95,11 +105,12 @@ class CallBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class CombineSets:
-    """A set operation, which needs all rows before the first output."""
+class RunRelation:
+    """A relation, with the columns of its inputs if they are known, and the memory that it may use."""
 
-    verb: Literal["union", "intersect", "except"]
-    side: str
+    relation: Relation
+    schemas: tuple[Schema | None, ...]
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +121,7 @@ class WriteOut:
     is_in_parts: bool = False
 
 
-Work = Read | Transform | CallUdf | CallBatch | CombineSets | WriteOut
+Work = Read | Transform | CallUdf | CallBatch | RunRelation | WriteOut
 
 # --- inbox policies: they cut and join bundles into tasks by row counts ---
 

@@ -72,7 +72,7 @@ def _certain(plan: Plan) -> tuple[list[str], set[str]]:
                 plan = child
             case nodes.Unpivot(ids=ids, variable_name=variable, value_name=value):
                 return [*names, *(name for name in (*ids, variable, value) if name not in removed)], removed
-            case nodes.Unary(child) if not isinstance(plan, (nodes.MapBatches, nodes.SetOperation)):
+            case nodes.Unary(child) if not isinstance(plan, nodes.MapBatches):
                 plan = child
             case _:
                 return [*names, OTHERS], removed

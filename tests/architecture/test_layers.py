@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("protocols", "media.images"),
     ("expr", "cache"),
     ("plan",),
-    ("udf", "io", "engine", "observe"),
+    ("udf", "io", "engine", "observe", "relational"),
     ("ai", "media"),
     ("engine.runners",),
     ("functions", "cost.estimates", "frame", "jobs", "llm", "testing"),

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.engine.runners import run
 from penstock.io.memory import MemorySource
-from penstock.plan.nodes import Limit, Plan, Scan, SetOperation, called_functions, walk_plan
+from penstock.plan.nodes import Limit, Plan, Relate, Scan, called_functions, walk_plan
 from penstock.plan.optimizer import RULES, optimize
 from penstock.protocols import ReadRequest, ReadTask
 from penstock.types import Schema, unified
@@ -74,7 +74,7 @@ def sampled(plan: Plan, num_rows: int) -> RowSample:
         sum(table.num_rows for table in rows),
         total,
         all(each.is_spread for each in inputs),
-        any(isinstance(node, Limit | SetOperation) and not _calls_nothing(node) for node in walk_plan(plan)),
+        any(isinstance(node, Limit | Relate) and not _calls_nothing(node) for node in walk_plan(plan)),
     )
 
 

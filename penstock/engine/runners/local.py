@@ -24,7 +24,7 @@ from penstock.engine.runners.query import Workplace
 from penstock.engine.scheduling import Footprint
 from penstock.engine.stage import PoolChoice
 from penstock.errors import UdfError
-from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work, WriteOut
+from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class LocalPools:
                 return self._async_pool(stage, work, emit)
             case CallUdf() | CallBatch():
                 return self._function_pool(stage, work, emit)
-            case CombineSets():  # one worker, which needs all the rows
-                return PoolChoice(ThreadPool(opener(work), 1, self._threads, emit), takes_core=True)
+            case RunRelation():  # one worker, which needs all the rows; DuckDB has threads of its own
+                return PoolChoice(ThreadPool(opener(work), 1, self._threads, emit), takes_core=False)
             case _:
                 footprint = WRITE_WORK if isinstance(work, WriteOut) else ARROW_WORK
                 return PoolChoice(ThreadPool(opener(work), self._num_cores, self._threads, emit), True, footprint)

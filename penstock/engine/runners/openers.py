@@ -15,7 +15,7 @@ from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler,
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.processes import RestartPolicy
 from penstock.engine.steps import Steps
-from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Read, Transform, Work, WriteOut
+from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Transform, Work, WriteOut
 from penstock.protocols import Handler, PartSink, WorkerContext
 from penstock.storage.options import all_shared_options, restore_shared_options
 from penstock.storage.secret import known_secrets, restore_secrets
@@ -99,9 +99,9 @@ def _open(work: Work, driver: DriverState, context: WorkerContext) -> Handler:
             return UdfHandler(work, Steps(steps), context)
         case CallBatch(steps=steps):
             return BatchHandler(work, Steps(steps), context)
-        case CombineSets():
-            from penstock.engine.set_operations import SetHandler
+        case RunRelation():
+            from penstock.relational.handler import RelationHandler
 
-            return SetHandler(work)
+            return RelationHandler(work)
         case WriteOut(sink, is_in_parts):
             return PartHandler(sink) if is_in_parts and isinstance(sink, PartSink) else WriteHandler(sink)

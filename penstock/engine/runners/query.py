@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
 from penstock.plan.optimizer import RULES, optimize
-from penstock.plan.stages import Gathered, Stage
+from penstock.plan.stages import Gathered, RunRelation, Stage
 from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import Bundle, CachesAnswers, ErrorSink, Origin, Priced, Subscriber
 from penstock.udf.memo import with_cache_keys
@@ -163,10 +163,11 @@ def _execute(
     is_read_gradually: bool = False,
 ) -> Generator[Bundle, None, None]:
     with runner.open(get_config(), stages) as workplace:
+        stages, memory_bytes = with_memory(stages, workplace.memory_bytes)
         executor = Executor(
             stages,
             workplace.make_pool,
-            memory_bytes=workplace.memory_bytes,
+            memory_bytes=memory_bytes,
             num_cores=workplace.num_cores,
             subscribers=subscribers,
             lineage=lineage,
@@ -176,6 +177,23 @@ def _execute(
         )
         with closing(executor.run()) as bundles:
             yield from bundles
+
+
+def with_memory(stages: Sequence[Stage], memory_bytes: int) -> tuple[Sequence[Stage], int]:
+    """Divide half of the memory among the relations; return the stages and the memory for everything else."""
+    num_relations = sum(isinstance(stage.work, RunRelation) for stage in stages)
+    if not num_relations:
+        return stages, memory_bytes
+    share = memory_bytes // 2 // num_relations
+
+    def granted(stage: Stage) -> Stage:
+        return (
+            replace(stage, work=replace(stage.work, memory_bytes=share))
+            if isinstance(stage.work, RunRelation)
+            else stage
+        )
+
+    return tuple(map(granted, stages)), memory_bytes - share * num_relations
 
 
 def _shown(given: Any, sink: str) -> pa.Table:

@@ -16,7 +16,7 @@ from penstock.engine.runners.ray.actors import OwnActors, SharedActor, actor_opt
 from penstock.engine.runners.ray.pool import RayPool, translated
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
-from penstock.plan.stages import CallBatch, CallUdf, CombineSets, Stage, Work
+from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work
 from penstock.protocols import Bundle, Emit
 from penstock.types.ipc import from_ipc
 
@@ -73,7 +73,7 @@ class RayPools:
         resources, is_reusable, num_workers = stage.resources, True, self._num_cores
         if isinstance(work, CallUdf | CallBatch):
             is_reusable, num_workers = not work.spec.target.is_class, worker_count(work.spec, self._num_cores)
-        elif isinstance(work, CombineSets):  # one worker, which needs all the rows
+        elif isinstance(work, RunRelation):  # one worker, which needs all the rows
             num_workers = 1
         actors = OwnActors(opener(work), actor_options(resources), is_reusable=is_reusable)
         takes_core = not (resources.max_workers or resources.cpus or resources.gpus)

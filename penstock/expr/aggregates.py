@@ -1,0 +1,129 @@
+"""Aggregate functions: a type rule and a SQL template for each name.
+
+In a template, ``{0}`` is the first argument and options stand by name. Types, nulls and NaN follow Daft; see
+``docs/RELATIONAL.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.types as pt
+
+from penstock.errors import TypeMismatchError
+from penstock.expr.kinds import ANY, BOOL, BOOLEAN, FLOAT64, INT64, NUMBER, STRING, UINT64, Kind
+from penstock.expr.registry import Resolve
+from penstock.expr.signatures import same_type, takes
+from penstock.types import DataType
+
+ORDERED = Kind("a value that can be compared", DataType.is_comparable)
+TEXT_OR_LIST = Kind("a string or a list", lambda dtype: dtype.is_string() or dtype.is_list())
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """``resolve(*dtypes, **options)`` returns the type; ``sql`` is a template, or makes one of the same arguments."""
+
+    resolve: Resolve
+    sql: str | Callable[..., str]
+
+    def template(self, *dtypes: DataType, **options: Any) -> str:
+        return self.sql if isinstance(self.sql, str) else self.sql(*dtypes, **options)
+
+
+def _total_type(dtype: DataType, **_: Any) -> DataType:
+    """Return the type of a sum or product: the widest of its kind."""
+    if dtype.is_integer():
+        return UINT64 if pt.is_unsigned_integer(dtype.arrow) else INT64
+    if dtype.is_decimal():
+        return DataType.decimal128(38, dtype.arrow.scale)
+    return dtype
+
+
+def _number(dtype: DataType, **_: Any) -> DataType:
+    if dtype.is_null():
+        raise TypeMismatchError("expected a number, got a column of nulls only; cast it first")
+    return _total_type(dtype)
+
+
+def _product_sql(dtype: DataType, **_: Any) -> str:
+    if not dtype.is_integer():
+        return "product({0})"
+    values = "list({0}::hugeint) filter ({0} is not null)"  # product() computes with floats
+    return f"case when count({{0}}) > 0 then list_reduce({values}, lambda a, b: a * b) end"
+
+
+_SKEW = (
+    "case when count({0}) = 0 then null when count({0}) < 2 or var_pop({0}) = 0 then 'nan'::double "
+    "when count({0}) = 2 then 0 else skewness({0}) * (count({0}) - 2) / sqrt(count({0}) * (count({0}) - 1)::double) end"
+)
+
+
+def _spread_sql(function: str) -> Callable[..., str]:
+    """Return the SQL of a variance or standard deviation with ``ddof`` degrees of freedom less."""
+
+    def sql(dtype: DataType, *, ddof: int = 1) -> str:
+        if ddof in (0, 1):
+            return f"{function}_{'samp' if ddof else 'pop'}({{0}})"
+        variance = f"case when count({{0}}) > {ddof} then var_pop({{0}}) * count({{0}}) / (count({{0}}) - {ddof}) end"
+        return variance if function == "var" else f"sqrt({variance})"
+
+    return sql
+
+
+_COUNTS = {"valid": "count({0})", "all": "count(*)", "null": "count(*) - count({0})"}
+
+
+def _percentiles_type(dtype: DataType, *, percentiles: Any) -> DataType:
+    return DataType.list(FLOAT64) if isinstance(percentiles, tuple) else FLOAT64
+
+
+def _percentiles_sql(function: str) -> Callable[..., str]:
+    def sql(dtype: DataType, *, percentiles: Any) -> str:
+        given = list(percentiles) if isinstance(percentiles, tuple) else percentiles
+        return f"{function}({{0}}::double, {given})"
+
+    return sql
+
+
+def _joined_sql(dtype: DataType, *, delimiter: str = "") -> str:
+    quoted = "'" + delimiter.replace("'", "''").replace("{", "{{").replace("}", "}}") + "'"
+    return f"string_agg({{0}}, {quoted})" if dtype.is_string() else "flatten(list({0}) filter ({0} is not null))"
+
+
+AGGREGATES = {
+    "sum": AggregateFunction(takes(NUMBER, returns=_number), "sum({0})"),
+    "product": AggregateFunction(takes(NUMBER, returns=_number), _product_sql),
+    "mean": AggregateFunction(takes(NUMBER, returns=FLOAT64), "avg({0})"),
+    "median": AggregateFunction(takes(NUMBER, returns=FLOAT64), "median({0}::double)"),
+    "min": AggregateFunction(takes(ORDERED, returns=same_type), "min({0})"),
+    "max": AggregateFunction(takes(ORDERED, returns=same_type), "max({0})"),
+    "count": AggregateFunction(takes(ANY, returns=UINT64), lambda _, mode: _COUNTS[mode]),
+    "count_distinct": AggregateFunction(takes(ANY, returns=UINT64), "count(distinct {0})"),
+    "approx_count_distinct": AggregateFunction(takes(ANY, returns=UINT64), "approx_count_distinct({0})"),
+    "approx_percentiles": AggregateFunction(
+        takes(NUMBER, returns=_percentiles_type), _percentiles_sql("approx_quantile")
+    ),
+    "percentile": AggregateFunction(takes(NUMBER, returns=_percentiles_type), _percentiles_sql("quantile_cont")),
+    "any_value": AggregateFunction(
+        takes(ANY, returns=same_type),
+        lambda _, ignore_nulls=False: f"{'any_value' if ignore_nulls else 'first'}({{0}})",
+    ),
+    "stddev": AggregateFunction(takes(NUMBER, returns=FLOAT64), _spread_sql("stddev")),
+    "var": AggregateFunction(takes(NUMBER, returns=FLOAT64), _spread_sql("var")),
+    "skew": AggregateFunction(takes(NUMBER, returns=FLOAT64), _SKEW),
+    "bool_and": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_and({0})"),
+    "bool_or": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_or({0})"),
+    "list_agg": AggregateFunction(takes(ANY, returns=DataType.list), "coalesce(list({0}), [])"),
+    "list_agg_distinct": AggregateFunction(
+        takes(ANY, returns=DataType.list), "coalesce(list(distinct {0}) filter ({0} is not null), [])"
+    ),
+    "string_agg": AggregateFunction(
+        takes(TEXT_OR_LIST, returns=lambda dtype, **_: STRING if dtype.is_null() else dtype), _joined_sql
+    ),
+    "value_counts": AggregateFunction(
+        takes(ANY, returns=lambda dtype: DataType.map(dtype, UINT64)), "coalesce(histogram({0}), map {{}})"
+    ),
+}

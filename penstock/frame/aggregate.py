@@ -1,0 +1,222 @@
+"""Verbs that combine rows: aggregates over all of them, or over groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import Expression, lit
+from penstock.expr.nodes import Aggregation, ColumnRef, Expr, columns_of, describe, rewrite, walk
+from penstock.frame.columns import ColumnInput, to_node
+from penstock.frame.relational import Columns, RelationalVerbs, nodes_of
+from penstock.plan import nodes
+from penstock.plan.nodes import Plan, check_columns
+from penstock.plan.relations import Aggregate, AggregateColumn
+from penstock.plan.substitution import named
+
+Aggregates = Expression | Iterable[Expression]
+
+
+class AggregateShortcuts:
+    """One method for each aggregate of whole columns; without columns, of all that are not keys."""
+
+    def _aggregate(self, function: str, columns: tuple[ColumnInput, ...], **options: Any) -> Any:
+        raise NotImplementedError
+
+    def sum(self, *columns: ColumnInput) -> Any:
+        """Add the values of these columns.
+
+        >>> ps.from_pydict({"a": [1, 2]}).sum("a").to_pydict()
+        {'a': [3]}
+        """
+        return self._aggregate("sum", columns)
+
+    def mean(self, *columns: ColumnInput) -> Any:
+        """Return the arithmetic mean of these columns."""
+        return self._aggregate("mean", columns)
+
+    def min(self, *columns: ColumnInput) -> Any:
+        """Return the smallest value of these columns."""
+        return self._aggregate("min", columns)
+
+    def max(self, *columns: ColumnInput) -> Any:
+        """Return the largest value of these columns."""
+        return self._aggregate("max", columns)
+
+    def count_distinct(self, *columns: ColumnInput) -> Any:
+        """Count the different values of these columns, without null."""
+        return self._aggregate("count_distinct", columns)
+
+    def any_value(self, *columns: ColumnInput) -> Any:
+        """Return one of the values of these columns."""
+        return self._aggregate("any_value", columns)
+
+    def stddev(self, *columns: ColumnInput, ddof: int = 1) -> Any:
+        """Return the standard deviation of these columns."""
+        return self._aggregate("stddev", columns, ddof=ddof)
+
+    def var(self, *columns: ColumnInput, ddof: int = 1) -> Any:
+        """Return the variance of these columns."""
+        return self._aggregate("var", columns, ddof=ddof)
+
+    def product(self, *columns: ColumnInput) -> Any:
+        """Multiply the values of these columns."""
+        return self._aggregate("product", columns)
+
+    def skew(self, *columns: ColumnInput) -> Any:
+        """Return the skewness of these columns."""
+        return self._aggregate("skew", columns)
+
+    def list_agg(self, *columns: ColumnInput) -> Any:
+        """Collect the values of these columns in lists."""
+        return self._aggregate("list_agg", columns)
+
+    def list_agg_distinct(self, *columns: ColumnInput) -> Any:
+        """Collect the different values of these columns in lists."""
+        return self._aggregate("list_agg_distinct", columns)
+
+    def string_agg(self, *columns: ColumnInput, delimiter: str = "") -> Any:
+        """Join the texts, or lists, of these columns."""
+        return self._aggregate("string_agg", columns, delimiter=delimiter)
+
+
+class AggregateVerbs(AggregateShortcuts, RelationalVerbs):
+    def agg(self, *aggregates: Aggregates) -> Self:
+        """Combine all rows to one, with expressions of aggregates.
+
+        >>> df = ps.from_pydict({"a": [1, 2], "b": [3, 4]})
+        >>> df.agg(ps.col("a").sum(), (ps.col("a") * ps.col("b")).mean().alias("m")).to_pydict()
+        {'a': [3], 'm': [5.5]}
+        """
+        return self._with(aggregated(self._plan, [], flat(aggregates), "agg"))
+
+    def groupby(self, *keys: Columns) -> GroupedDataFrame:
+        """Group rows by equal keys; ``agg`` and its shortcuts then give a row for each group. Null equals null.
+
+        >>> df = ps.from_pydict({"k": ["x", "y", "x"], "v": [1, 2, 3]})
+        >>> df.groupby("k").agg(ps.col("v").sum()).sort("k").to_pydict()
+        {'k': ['x', 'y'], 'v': [4, 2]}
+        """
+        given = [node for key in keys for node in nodes_of(key)]
+        if not given:
+            raise InvalidArgumentError("groupby needs at least one key; use agg() to combine all rows")
+        return GroupedDataFrame(self, given)
+
+    def count(self, *columns: ColumnInput) -> Self:
+        """Count the rows, as a column ``count``; with columns, their values that are not null.
+
+        >>> ps.from_pydict({"a": [1, None]}).count().to_pydict()
+        {'count': [2]}
+        """
+        if not columns or columns == ("*",):
+            return self.agg(lit(1).count().alias("count"))
+        return self._aggregate("count", columns)
+
+    def agg_list(self, *columns: ColumnInput) -> Self:
+        """Collect the values of these columns in lists; the same as ``list_agg``."""
+        return self._aggregate("list_agg", columns)
+
+    def agg_set(self, *columns: ColumnInput) -> Self:
+        """Collect the different values of these columns in lists; the same as ``list_agg_distinct``."""
+        return self._aggregate("list_agg_distinct", columns)
+
+    def agg_concat(self, *columns: ColumnInput, delimiter: str | None = None) -> Self:
+        """Join the texts, or lists, of these columns; the same as ``string_agg``."""
+        return self._aggregate("string_agg", columns, delimiter=delimiter or "")
+
+    def _aggregate(self, function: str, columns: tuple[ColumnInput, ...], **options: Any) -> Self:
+        chosen = list(columns) or list(self.columns)
+        return self.agg(*[getattr(Expression(to_node(column)), function)(**options) for column in chosen])
+
+
+class GroupedDataFrame(AggregateShortcuts):
+    """The groups of ``groupby``."""
+
+    def __init__(self, frame: AggregateVerbs, keys: Sequence[Expr]) -> None:
+        names = [key.name for key in keys]
+        check_columns(frame._plan.schema, tuple(key.column for key in keys if isinstance(key, ColumnRef)), "groupby")
+        if len(set(names)) < len(names):
+            raise InvalidArgumentError(f"groupby needs keys of different names; got {', '.join(names)}")
+        self._frame = frame
+        self._keys = keys
+
+    def __repr__(self) -> str:
+        return f"GroupedDataFrame by {', '.join(map(describe, self._keys))}"
+
+    def agg(self, *aggregates: Aggregates) -> Any:
+        """Combine the rows of each group to one, with expressions of aggregates; the keys come first.
+
+        >>> df = ps.from_pydict({"k": [1, 1], "v": [2, 4]})
+        >>> df.groupby("k").agg(ps.col("v").max() - ps.col("v").min()).to_pydict()
+        {'k': [1], 'v': [2]}
+        """
+        plan = aggregated(self._frame._plan, self._keys, flat(aggregates), "agg")
+        return self._frame._with(plan)
+
+    def count(self, *columns: ColumnInput) -> Any:
+        """Count the values of these columns that are not null.
+
+        >>> ps.from_pydict({"k": [1, 1], "v": [2, None]}).groupby("k").count().to_pydict()
+        {'k': [1], 'v': [1]}
+        """
+        return self._aggregate("count", columns)
+
+    def _aggregate(self, function: str, columns: tuple[ColumnInput, ...], **options: Any) -> Any:
+        names = {key.name for key in self._keys}
+        chosen = list(columns) or [name for name in self._frame.columns if name not in names]
+        return self.agg(*[getattr(Expression(to_node(column)), function)(**options) for column in chosen])
+
+
+def flat(aggregates: Iterable[Aggregates]) -> list[Expr]:
+    """Return the expressions, given one by one or in lists."""
+    found = []
+    for each in aggregates:
+        found += [each] if isinstance(each, Expression) else list(each)
+    for expression in found:
+        if not isinstance(expression, Expression):
+            raise InvalidArgumentError(f"agg takes expressions such as ps.col('x').sum(); got {expression!r}")
+    return [expression._node for expression in found]
+
+
+def aggregated(plan: Plan, keys: Sequence[Expr], exprs: Sequence[Expr], verb: str) -> Plan:
+    """Return a plan that aggregates columns computed below it, and computes ``exprs`` of the results above it."""
+    if not exprs:
+        raise InvalidArgumentError(f"{verb} needs at least one aggregate, such as ps.col('x').sum()")
+    inputs: dict[Expr, str] = {}
+    columns: dict[Expr, AggregateColumn] = {}
+
+    def input_name(arg: Expr) -> str:
+        is_plain = isinstance(arg, ColumnRef) and all(key.name != arg.column or key == arg for key in keys)
+        return arg.name if is_plain else f"__input_{len(inputs)}"
+
+    def column_of(node: Expr) -> Expr:
+        if not isinstance(node, Aggregation):
+            return node
+        if node not in columns:
+            names = tuple(inputs.setdefault(arg, input_name(arg)) for arg in node.args)
+            columns[node] = AggregateColumn(f"__aggregate_{len(columns)}", node.function, names, node.options)
+        return ColumnRef(columns[node].name)
+
+    for expr in exprs:
+        _check_not_nested(expr)
+    results = [named(rewrite(expr, column_of), expr.name) for expr in exprs]
+    known = {key.name for key in keys} | {column.name for column in columns.values()}
+    for expr, result in zip(exprs, results, strict=True):
+        if outside := columns_of(result) - known:
+            raise InvalidArgumentError(
+                f"{describe(expr)}: {', '.join(sorted(outside))} is neither a key nor inside an aggregate; "
+                "add it to groupby, or choose a value with .any_value()"
+            )
+    computed = {name: expr for expr, name in inputs.items()} | {key.name: key for key in keys}
+    source = nodes.Project(plan, tuple(named(expr, name) for name, expr in computed.items()))
+    relation = Aggregate(tuple(key.name for key in keys), tuple(columns.values()))
+    return nodes.Project(nodes.Relate((source,), relation), (*(ColumnRef(key.name) for key in keys), *results))
+
+
+def _check_not_nested(expr: Expr) -> None:
+    for node in walk(expr):
+        if isinstance(node, Aggregation) and any(
+            isinstance(part, Aggregation) for arg in node.args for part in walk(arg)
+        ):
+            raise InvalidArgumentError(f"{describe(node)}: an aggregate cannot contain another one")

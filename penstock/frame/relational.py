@@ -1,0 +1,319 @@
+"""Verbs that need all rows: order, deduplicate, join and combine them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Self, get_args
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import Expression, lit
+from penstock.expr.nodes import Alias, Cast, ColumnRef, Expr, Star
+from penstock.frame.columns import ColumnInput, to_node
+from penstock.frame.lazy_table import LazyTable
+from penstock.frame.rows import RowVerbs
+from penstock.plan import nodes
+from penstock.plan.nodes import Plan, check_columns
+from penstock.plan.relations import Distinct, Join, JoinKind, SetOperation, Sort, SortKey
+from penstock.types import supertype
+
+Columns = ColumnInput | Sequence[ColumnInput]
+
+
+class RelationalVerbs(RowVerbs):
+    def sort(self, by: Columns, desc: bool | list[bool] = False, nulls_first: bool | list[bool] | None = None) -> Self:
+        """Order the rows by one or more keys. Rows with equal keys come in no particular order.
+
+        ``desc`` and ``nulls_first`` hold for all keys, or for each if given as lists. Null counts as larger than any
+        value unless ``nulls_first`` says otherwise; NaN is larger than every other number.
+
+        >>> ps.from_pydict({"a": [2, None, 3]}).sort("a", desc=True).to_pydict()
+        {'a': [None, 3, 2]}
+        """
+        keys = nodes_of(by)
+        descending = _for_each("desc", desc, len(keys))
+        first = descending if nulls_first is None else _for_each("nulls_first", nulls_first, len(keys))
+        plan, names, extra = with_computed(self._plan, keys, "sort")
+        order = tuple(map(SortKey, names, descending, first))
+        return self._with(without(nodes.Relate((plan,), Sort(order)), extra))
+
+    def distinct(self, *on: ColumnInput) -> Self:
+        """Keep one row for each combination of values of these columns, or of all; in no particular order.
+
+        >>> sorted(ps.from_pydict({"a": [1, 1, 2]}).distinct().to_pydict()["a"])
+        [1, 2]
+        """
+        keys = nodes_of(on) if on else [ColumnRef(name) for name in self.columns]
+        plan, names, extra = with_computed(self._plan, keys, "distinct")
+        return self._with(without(nodes.Relate((plan,), Distinct(tuple(names))), extra))
+
+    def unique(self, *by: ColumnInput) -> Self:
+        """Keep one row for each combination of values; the same as ``distinct``."""
+        return self.distinct(*by)
+
+    def drop_duplicates(self, *subset: ColumnInput) -> Self:
+        """Keep one row for each combination of values; the same as ``distinct``."""
+        return self.distinct(*subset)
+
+    def join(
+        self,
+        other: LazyTable,
+        on: Columns | None = None,
+        left_on: Columns | None = None,
+        right_on: Columns | None = None,
+        how: JoinKind = "inner",
+        prefix: str | None = None,
+        suffix: str | None = None,
+    ) -> Self:
+        """Join the rows of two DataFrames that have equal keys, in no particular order. Null and NaN equal nothing.
+
+        ``how`` is ``inner``, ``left``, ``right``, ``outer``, ``semi`` (left rows that have a match), ``anti`` (those
+        that have none) or ``cross`` (all pairs, without keys). A column of the right side whose name the left side has
+        gets the ``prefix`` ``right.``, unless you give another one or a ``suffix``. The right side is held in memory or
+        on disk while the left side streams, so put the larger DataFrame on the left.
+
+        >>> reviews = ps.from_pydict({"id": [1, 2], "stars": [5, 3]})
+        >>> reviews.join(ps.from_pydict({"id": [1], "name": ["lamp"]}), on="id").to_pydict()
+        {'id': [1], 'stars': [5], 'name': ['lamp']}
+        """
+        if how not in get_args(JoinKind):
+            raise InvalidArgumentError(f"join takes how={', '.join(get_args(JoinKind))}; got {how!r}")
+        left_keys, right_keys = _join_keys(on, left_on, right_on, how)
+        left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
+        right, right_names, right_extra = with_computed(_plan_of(other), right_keys, "join")
+        left, right = _with_common_keys(left, left_names, right, right_names)
+        columns = _join_columns(
+            [name for name in _names(left, "left") if name not in left_extra],
+            [name for name in _names(right, "right") if name not in right_extra],
+            dict(zip(right_names, left_names, strict=True)),
+            how,
+            prefix,
+            suffix,
+        )
+        relation = Join(how, tuple(left_names), tuple(right_names), columns)
+        return self._with(nodes.Relate((left, right), relation))
+
+    def concat(self, other: LazyTable) -> Self:
+        """Append the rows of another DataFrame with the same columns.
+
+        >>> ps.range(2).concat(ps.range(1)).to_pydict()
+        {'id': [0, 1, 0]}
+        """
+        return self._with(nodes.Concat(_aligned(self._plan, _plan_of(other))))
+
+    def union_all(self, other: LazyTable) -> Self:
+        """Append the rows of another DataFrame, duplicates included; the same as ``concat``."""
+        return self.concat(other)
+
+    def union(self, other: LazyTable) -> Self:
+        """Return the distinct rows that are in either DataFrame, in no particular order.
+
+        >>> sorted(ps.range(2).union(ps.range(3)).to_pydict()["id"])
+        [0, 1, 2]
+        """
+        return self._combined("union", other)
+
+    def union_by_name(self, other: LazyTable) -> Self:
+        """Return the distinct rows of both DataFrames; columns that one side lacks are null there.
+
+        >>> ps.range(1).union_by_name(ps.from_pydict({"x": [5]})).sort("id").to_pydict()
+        {'id': [0, None], 'x': [None, 5]}
+        """
+        return self.union_all_by_name(other).distinct()
+
+    def union_all_by_name(self, other: LazyTable) -> Self:
+        """Append the rows of another DataFrame; columns that one side lacks are null there.
+
+        >>> ps.range(1).union_all_by_name(ps.from_pydict({"x": [5]})).to_pydict()
+        {'id': [0, None], 'x': [None, 5]}
+        """
+        left, right = self._plan, _plan_of(other)
+        names = list(dict.fromkeys([*_names(left, "left"), *_names(right, "right")]))
+        sides = _aligned(_widened(left, names, right), _widened(right, names, left))
+        return self._with(nodes.Concat(sides))
+
+    def intersect(self, other: LazyTable) -> Self:
+        """Return the distinct rows that are in both DataFrames, in no particular order.
+
+        >>> sorted(ps.range(2).intersect(ps.range(3)).to_pydict()["id"])
+        [0, 1]
+        """
+        return self._combined("intersect", other)
+
+    def intersect_all(self, other: LazyTable) -> Self:
+        """Return the rows that are in both DataFrames, each as often as in the one that has fewer of it.
+
+        >>> twice = ps.from_pydict({"x": [1, 1, 2]})
+        >>> twice.intersect_all(twice).sort("x").to_pydict()
+        {'x': [1, 1, 2]}
+        """
+        return self._combined("intersect", other, is_all=True)
+
+    def except_distinct(self, other: LazyTable) -> Self:
+        """Return the distinct rows that the other DataFrame does not have, in no particular order.
+
+        >>> ps.range(3).except_distinct(ps.range(2)).to_pydict()
+        {'id': [2]}
+        """
+        return self._combined("except", other)
+
+    def except_all(self, other: LazyTable) -> Self:
+        """Return the rows that are left if each row of the other DataFrame removes one equal row.
+
+        >>> ps.from_pydict({"x": [1, 1, 2]}).except_all(ps.from_pydict({"x": [1, 2]})).to_pydict()
+        {'x': [1]}
+        """
+        return self._combined("except", other, is_all=True)
+
+    def _combined(
+        self, verb: Literal["union", "intersect", "except"], other: LazyTable, *, is_all: bool = False
+    ) -> Self:
+        return self._with(nodes.Relate(_aligned(self._plan, _plan_of(other)), SetOperation(verb, is_all)))
+
+
+# --- keys and columns, shared with the aggregates ---
+
+
+def nodes_of(columns: Columns) -> list[Expr]:
+    """Return one column, or several, as expressions."""
+    given = [columns] if isinstance(columns, str | Expression) else columns
+    if not isinstance(given, Iterable):
+        raise InvalidArgumentError(f"A column is a name or an expression; got {columns!r}")
+    return [to_node(column) for column in given]
+
+
+def with_computed(plan: Plan, keys: Sequence[Expr], verb: str) -> tuple[Plan, list[str], list[str]]:
+    """Return the plan with every key as a column, the names of the keys, and the names of the columns added."""
+    if not keys:
+        return plan, [], []
+    check_columns(plan.schema, tuple(key.column for key in keys if isinstance(key, ColumnRef)), verb)
+    names = [key.column if isinstance(key, ColumnRef) else f"__key_{number}" for number, key in enumerate(keys)]
+    added = [Alias(key, name) for key, name in zip(keys, names, strict=True) if not isinstance(key, ColumnRef)]
+    if added:
+        plan = nodes.Project(plan, (Star(), *added))
+    return plan, names, [column.alias for column in added]
+
+
+def without(plan: Plan, names: Sequence[str]) -> Plan:
+    """Return the plan without these columns."""
+    return nodes.Project(plan, (Star(tuple(names)),)) if names else plan
+
+
+def _for_each(option: str, given: bool | list[bool], num_keys: int) -> list[bool]:
+    flags = given if isinstance(given, list) else [given] * num_keys
+    if len(flags) != num_keys or not all(isinstance(flag, bool) for flag in flags):
+        raise InvalidArgumentError(f"sort takes {option} as a bool, or a list of one bool for each key; got {given!r}")
+    return flags
+
+
+def _plan_of(other: LazyTable) -> Plan:
+    if not isinstance(other, LazyTable):
+        raise InvalidArgumentError(f"The other side must be a DataFrame; got {type(other).__name__}")
+    return other._plan
+
+
+def _names(plan: Plan, side: str) -> list[str]:
+    if plan.schema is None:
+        raise InvalidArgumentError(
+            f"The columns of the {side} side are not known before it runs; select them, or collect() it, first"
+        )
+    return plan.schema.names
+
+
+def _join_keys(
+    on: Columns | None, left_on: Columns | None, right_on: Columns | None, how: str
+) -> tuple[list[Expr], list[Expr]]:
+    if how == "cross":
+        if (on, left_on, right_on) != (None, None, None):
+            raise InvalidArgumentError("A cross join pairs all rows and takes no keys")
+        return [], []
+    if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):
+        raise InvalidArgumentError("join takes either on=, or both left_on= and right_on=")
+    left, right = nodes_of(left_on if on is None else on), nodes_of(right_on if on is None else on)  # type: ignore[arg-type]
+    if len(left) != len(right) or not left:
+        raise InvalidArgumentError(
+            f"join needs as many keys on the left as on the right; got {len(left)} and {len(right)}"
+        )
+    return left, right
+
+
+def _with_common_keys(
+    left: Plan, left_names: Sequence[str], right: Plan, right_names: Sequence[str]
+) -> tuple[Plan, Plan]:
+    """Return both plans with keys cast to their common type; types without one are refused by the relation."""
+    if left.schema is None or right.schema is None:
+        return left, right
+    common = [
+        supertype(left.schema[name].dtype, right.schema[other].dtype)
+        for name, other in zip(left_names, right_names, strict=True)
+    ]
+    return (
+        _cast(left, dict(zip(left_names, common, strict=True))),
+        _cast(right, dict(zip(right_names, common, strict=True))),
+    )
+
+
+def _join_columns(
+    left: Sequence[str],
+    right: Sequence[str],
+    keys: Mapping[str, str],
+    how: str,
+    prefix: str | None,
+    suffix: str | None,
+) -> tuple[tuple[Literal[0, 1, 2], str, str], ...]:
+    """Return the output columns of a join. Keys of one name on both sides are one column."""
+    merged = {name for name, other in keys.items() if name == other}
+    sides: dict[str, Literal[0, 1, 2]] = {"outer": 2, "right": 1}
+    columns: list[tuple[Literal[0, 1, 2], str, str]] = [
+        (sides.get(how, 0) if name in merged else 0, name, name) for name in left
+    ]
+    if how in ("semi", "anti"):
+        return tuple(columns)
+    taken = set(left)
+    for name in right:
+        if name in merged:
+            continue
+        new = name
+        while new in taken:
+            new = f"{prefix or ('' if suffix else 'right.')}{new}{suffix or ''}"
+        taken.add(new)
+        columns.append((1, name, new))
+    return tuple(columns)
+
+
+def _aligned(left: Plan, right: Plan) -> tuple[Plan, Plan]:
+    """Return both plans with equal columns; unchanged if a schema is unknown or the names differ."""
+    if left.schema is None or right.schema is None or set(left.schema.names) != set(right.schema.names):
+        return left, right
+    names = left.schema.names
+    if right.schema.names != names:
+        right = nodes.Project(right, tuple(ColumnRef(name) for name in names))
+    assert right.schema is not None
+    common = {name: supertype(left.schema[name].dtype, right.schema[name].dtype) for name in names}
+    return _cast(left, common), _cast(right, common)
+
+
+def _cast(plan: Plan, dtypes: Mapping[str, Any]) -> Plan:
+    """Return the plan with these columns cast; None keeps a type."""
+    schema = plan.schema
+    assert schema is not None
+    if all(dtype in (None, schema[name].dtype) for name, dtype in dtypes.items()):
+        return plan
+    exprs = [
+        Cast(ColumnRef(f.name), dtypes[f.name]) if dtypes.get(f.name) not in (None, f.dtype) else ColumnRef(f.name)
+        for f in schema
+    ]
+    return nodes.Project(plan, tuple(exprs))
+
+
+def _widened(plan: Plan, names: Sequence[str], other: Plan) -> Plan:
+    """Return the plan with all columns of ``names``; those that it lacks are null, with the type of the other side."""
+    schema, types = plan.schema, other.schema
+    assert schema is not None
+    assert types is not None
+    return nodes.Project(
+        plan,
+        tuple(
+            ColumnRef(name) if name in schema else Alias(Cast(lit(None)._node, types[name].dtype), name)
+            for name in names
+        ),
+    )

@@ -1,0 +1,162 @@
+"""Relations: operations on whole tables, as frozen data. ``relational/`` runs them on DuckDB.
+
+The planner computes keys and inputs as plain columns first, so a relation has column names and no expressions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.expr.aggregates import AGGREGATES
+from penstock.types import DataType, Field, Schema, supertype
+
+JoinKind = Literal["inner", "left", "right", "outer", "semi", "anti", "cross"]
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One key of an order; null counts as larger than every value unless ``is_nulls_first`` says otherwise."""
+
+    column: str
+    is_descending: bool = False
+    is_nulls_first: bool = False
+
+    def __str__(self) -> str:
+        nulls = (
+            "" if self.is_nulls_first == self.is_descending else f" nulls {'first' if self.is_nulls_first else 'last'}"
+        )
+        return f"{self.column}{' desc' if self.is_descending else ''}{nulls}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """Rows in the order of the keys; with ``num_rows`` only the first ones."""
+
+    keys: tuple[SortKey, ...]
+    num_rows: int | None = None
+    needs_order: ClassVar[bool] = False  # the result depends on the order of the input
+
+    def schema(self, *inputs: Schema) -> Schema:
+        for key in self.keys:
+            dtype = inputs[0][key.column].dtype
+            if dtype.is_extension() or dtype.is_map():
+                raise TypeMismatchError(f"sort needs keys that can be compared, but {key.column!r} is {dtype}")
+        return inputs[0]
+
+    def __str__(self) -> str:
+        top = "" if self.num_rows is None else f"; first {self.num_rows}"
+        return f"sort {', '.join(map(str, self.keys))}{top}"
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """One row for each combination of values of ``columns``; null equals null, and NaN equals NaN."""
+
+    columns: tuple[str, ...]
+    needs_order: ClassVar[bool] = False
+
+    def schema(self, *inputs: Schema) -> Schema:
+        return inputs[0]
+
+    def __str__(self) -> str:
+        return f"distinct {', '.join(self.columns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateColumn:
+    """A column of an aggregate: the function ``function`` of AGGREGATES over input columns."""
+
+    name: str
+    function: str
+    inputs: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(self.inputs)}) as {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A row for each combination of keys; without keys, one row."""
+
+    keys: tuple[str, ...]
+    columns: tuple[AggregateColumn, ...]
+    needs_order: ClassVar[bool] = False
+
+    def schema(self, *inputs: Schema) -> Schema:
+        (schema,) = inputs
+        return Schema([*(schema[key] for key in self.keys), *(aggregate_field(c, schema) for c in self.columns)])
+
+    def __str__(self) -> str:
+        keys = f" by {', '.join(self.keys)}" if self.keys else ""
+        return f"aggregate {', '.join(map(str, self.columns))}{keys}"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Pairs of rows with equal keys. Null and NaN equal nothing.
+
+    ``columns`` lists the output: the side (0 left, 1 right, 2 the first that is not null), the column there, its name.
+    """
+
+    how: JoinKind
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    columns: tuple[tuple[Literal[0, 1, 2], str, str], ...]
+    needs_order: ClassVar[bool] = False
+
+    def schema(self, *inputs: Schema) -> Schema:
+        left, right = inputs
+        for name, other in zip(self.left_on, self.right_on, strict=True):
+            if supertype(left[name].dtype, right[other].dtype) is None:
+                raise TypeMismatchError(
+                    f"join: {name!r} is {left[name].dtype} on the left, but {other!r} is {right[other].dtype} on the "
+                    "right; cast one of them"
+                )
+        return Schema(
+            [Field(name, (right if side == 1 else left)[column].dtype) for side, column, name in self.columns]
+        )
+
+    def __str__(self) -> str:
+        on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(self.left_on, self.right_on, strict=True))
+        return f"{self.how} join{on and ' on '}{on}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """The rows in either input, in both, or only in the left one; distinct unless ``is_all``. Null equals null."""
+
+    verb: Literal["union", "intersect", "except"]
+    is_all: bool = False
+    needs_order: ClassVar[bool] = False
+
+    def schema(self, *inputs: Schema) -> Schema:
+        check_same_columns(self.verb, *inputs)
+        return inputs[0]
+
+    def __str__(self) -> str:
+        return f"{self.verb}{' all' if self.is_all else ''}"
+
+
+Relation = Sort | Distinct | Aggregate | Join | SetOperation
+
+
+def check_same_columns(verb: str, left: Schema, right: Schema) -> None:
+    """Raise an error unless both sides of a verb have the same columns with the same types."""
+    if left.names != right.names:
+        raise InvalidArgumentError(
+            f"{verb} needs the same columns on both sides: {', '.join(left.names)} against {', '.join(right.names)}"
+        )
+    for field, other in zip(left, right, strict=True):
+        if field.dtype != other.dtype:
+            raise TypeMismatchError(
+                f"{verb}: column {field.name!r} is {field.dtype} on one side and {other.dtype} on the other; cast one"
+            )
+
+
+def aggregate_field(column: AggregateColumn, schema: Schema) -> Field:
+    """Return the name and the type of a column of an aggregate."""
+    dtypes: list[DataType] = [schema[name].dtype for name in column.inputs]
+    return Field(column.name, AGGREGATES[column.function].resolve(*dtypes, **dict(column.options)))

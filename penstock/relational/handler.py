@@ -1,0 +1,88 @@
+"""The handler of a relation: it feeds DuckDB and hands on the result as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.config import get_config
+from penstock.errors import ComputeError, PenstockError
+from penstock.plan.stages import SIDE, RunRelation
+from penstock.protocols import EndOfInput
+from penstock.relational.arrow import duckdb_type, from_duckdb, to_duckdb
+from penstock.relational.database import TemporaryDatabase
+from penstock.relational.sql import input_name, to_sql
+from penstock.relational.stream import QueryStream
+from penstock.types import Schema
+
+
+class RelationHandler:
+    """Runs one relation. The right input, if there is one, is stored first; the left input streams through."""
+
+    def __init__(self, work: RunRelation) -> None:
+        self._relation = work.relation
+        self._schemas = list(work.schemas)
+        self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count)
+        self._has_table = False
+        self._output: pa.Schema | None = None
+        self._stream: QueryStream | None = None
+
+    def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
+        if isinstance(item, EndOfInput):
+            return self._ended()
+        side = int(item.schema.metadata[SIDE.encode()])
+        if self._schemas[side] is None:
+            self._schemas[side] = Schema.from_arrow(item.schema)
+        batch = to_duckdb(item)
+        if side:
+            self._database.add_rows(input_name(side), batch)
+            self._has_table = True
+            return iter(())
+        return self._outputs(self._started().push(batch))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def interrupt(self, *, is_busy: bool) -> None:
+        if self._stream is not None:
+            self._stream.stop()
+        self._database.interrupt()
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.stop()
+            self._database.interrupt()
+            self._stream.join()
+        self._database.close()
+
+    def _started(self) -> QueryStream:
+        if self._stream is None:
+            schemas = [schema for schema in self._schemas if schema is not None]
+            if len(schemas) == 2 and not self._has_table:
+                self._database.add_rows(input_name(1), _empty(schemas[1]))
+            self._output = self._relation.schema(*schemas).to_arrow()
+            sql, stored = to_sql(self._relation, *schemas), _empty(schemas[0]).schema
+            self._stream = QueryStream(lambda batches: self._database.query(sql, input_name(0), stored, batches))
+        return self._stream
+
+    def _ended(self) -> Iterator[pa.RecordBatch]:
+        if any(schema is None for schema in self._schemas):
+            return iter(())  # an input of unknown columns had no rows
+        return self._outputs(self._started().end())
+
+    def _outputs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert self._output is not None
+        try:
+            for batch in batches:
+                yield from_duckdb(batch, self._output)
+        except PenstockError:
+            raise
+        except Exception as exc:
+            raise ComputeError(f"{self._relation}: {exc}") from exc
+
+
+def _empty(schema: Schema) -> pa.RecordBatch:
+    fields = [(field.name, duckdb_type(field.type)) for field in schema.to_arrow()]
+    return pa.RecordBatch.from_pylist([], schema=pa.schema(fields))

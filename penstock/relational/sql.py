@@ -1,0 +1,76 @@
+"""Relations as SQL. Inputs are the tables ``input0`` and ``input1``."""
+
+from __future__ import annotations
+
+from penstock.expr.aggregates import AGGREGATES
+from penstock.plan.relations import Aggregate, AggregateColumn, Distinct, Join, Relation, SetOperation, Sort, SortKey
+from penstock.types import Schema
+
+
+def input_name(number: int) -> str:
+    return f"input{number}"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def to_sql(relation: Relation, *inputs: Schema) -> str:
+    """Return the query of a relation over inputs of these columns."""
+    match relation:
+        case Sort(keys, num_rows):
+            top = "" if num_rows is None else f" limit {num_rows}"
+            return f"select * from input0 order by {_order(keys)}{top}"
+        case Distinct(columns):
+            if set(columns) == set(inputs[0].names):
+                return "select distinct * from input0"
+            return f"select distinct on ({_list(columns)}) * from input0"
+        case Aggregate(keys, columns):
+            grouping = f" group by {_list(keys)}" if keys else ""
+            computed = [_aggregate(column, inputs[0]) for column in columns]
+            return f"select {', '.join([*map(quoted, keys), *computed])} from input0{grouping}"
+        case Join():
+            return _join(relation, *inputs)
+        case SetOperation(verb, is_all):
+            return f"select * from input0 {verb}{' all' if is_all else ''} select * from input1"
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return ", ".join(map(quoted, names))
+
+
+def _order(keys: tuple[SortKey, ...]) -> str:
+    def term(key: SortKey) -> str:
+        direction, nulls = "desc" if key.is_descending else "asc", "first" if key.is_nulls_first else "last"
+        return f"{quoted(key.column)} {direction} nulls {nulls}"
+
+    return ", ".join(map(term, keys))
+
+
+def _aggregate(column: AggregateColumn, schema: Schema) -> str:
+    dtypes = [schema[name].dtype for name in column.inputs]
+    template = AGGREGATES[column.function].template(*dtypes, **dict(column.options))
+    return f"{template.format(*map(quoted, column.inputs))} as {quoted(column.name)}"
+
+
+def _join(join: Join, left: Schema, right: Schema) -> str:
+    def output(side: int, column: str, name: str) -> str:
+        if side == 2:
+            other = join.right_on[join.left_on.index(column)]
+            return f"coalesce(l.{quoted(column)}, r.{quoted(other)}) as {quoted(name)}"
+        return f"{'lr'[side]}.{quoted(column)} as {quoted(name)}"
+
+    selected = ", ".join(output(*column) for column in join.columns)
+    if join.how == "cross":
+        return f"select {selected} from input0 l cross join input1 r"
+    # NaN equals NaN for DuckDB; as null it equals nothing.
+    on = " and ".join(
+        f"{_without_nan(f'l.{quoted(name)}', left, name)} = r.{quoted(other)}"
+        for name, other in zip(join.left_on, join.right_on, strict=True)
+    )
+    how = "full" if join.how == "outer" else join.how
+    return f"select {selected} from input0 l {how} join input1 r on {on}"
+
+
+def _without_nan(text: str, schema: Schema, name: str) -> str:
+    return f"nullif({text}, 'nan')" if schema[name].dtype.is_float() else text
