@@ -19,7 +19,7 @@ _SIGNALS = (StopIteration, StopAsyncIteration, QueryCancelledError, WorkerDiedEr
 def udf_error(message: str, cause: BaseException) -> UdfError:
     """Return a UdfError that an ``except`` clause for the class of ``cause`` also catches.
 
-    It has the ``args`` and attributes of ``cause``. It is a plain UdfError if the class cannot be combined with another one.
+    It has the ``args`` and attributes of ``cause``. If the class refuses that, it is a plain UdfError.
 
     >>> error = udf_error("UDF 'f' failed", KeyError("x"))
     >>> isinstance(error, KeyError), str(error)
