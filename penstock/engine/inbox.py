@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.engine.batch_size import BatchSizeSearch
-from penstock.engine.scheduling import PACED_TASK_S, at_most_rows, gathering_s, paced_rows
+from penstock.engine.scheduling import GROUPED_TASK_S, PACED_TASK_S, at_most_rows, gathering_s, paced_rows
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 from penstock.protocols import Bundle
 
@@ -31,6 +31,7 @@ class Inbox:
         self._joins_bundles = isinstance(policy, Exactly | Measured)
         self._is_size_promised = isinstance(policy, Exactly | Evenly | Gathered)
         self._is_size_free = isinstance(policy, AtMost | Paced | Measured)
+        self._batch_rows = policy.num_rows if isinstance(policy, Exactly) and policy.is_cut_by_worker else None
         self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0
         self._gathering_s = policy.seconds if isinstance(policy, Gathered) else None
         self._num_gathered = self._nbytes_gathering = 0  # complete tasks, and bytes of the incomplete one
@@ -68,7 +69,7 @@ class Inbox:
     def num_tasks(self) -> int:
         """Tasks that could be taken now."""
         if self._joins_bundles:
-            return self.num_rows // self._wanted_rows or self._num_rest
+            return self.num_rows // self._wanted_rows or self._num_rest or self._num_groups
         match self._policy:
             case Gathered():
                 return self._num_gathered or self._num_rest
@@ -116,6 +117,8 @@ class Inbox:
         num_rows = self._next_rows
         if most_rows is not None and self._is_size_free:
             num_rows = min(num_rows, most_rows)
+        elif most_rows is not None and self._batch_rows is not None:
+            num_rows = min(num_rows, max(self._batch_rows, most_rows - most_rows % self._batch_rows))
         self._num_parts_left -= 1
         if self._num_gathered:
             self._num_gathered -= 1
@@ -135,6 +138,10 @@ class Inbox:
         if self.size_search is not None:
             self.size_search.note(num_rows, busy_s, nbytes_in, nbytes_out)
             self._lull_until_s = self._clock() + min(LULL_FACTOR * busy_s, MAX_LULL_S)
+        elif self._batch_rows is not None:
+            if num_rows == self.rows_per_task or busy_s > GROUPED_TASK_S:
+                num_batches = paced_rows(-(-num_rows // self._batch_rows), busy_s, GROUPED_TASK_S)
+                self.rows_per_task = num_batches * self._batch_rows
         elif isinstance(self._policy, Paced):
             # A shorter task than planned says something only if its rows were slow.
             if num_rows == self.rows_per_task or busy_s > PACED_TASK_S:
@@ -145,6 +152,10 @@ class Inbox:
     @property
     def _num_rest(self) -> int:
         return 1 if self.is_closed and self.num_rows else 0
+
+    @property
+    def _num_groups(self) -> int:
+        return 1 if self._batch_rows is not None and self.num_rows >= self._batch_rows else 0
 
     @property
     def _wanted_rows(self) -> int:
@@ -158,9 +169,18 @@ class Inbox:
     def _next_rows(self) -> int:
         """Rows of the next task: at least one, and no more than fit in memory unless a size is promised."""
         num_rows, head = self._policy_rows, self._bundles[0]
+        if self._batch_rows is not None and num_rows > self._batch_rows:
+            return self._grouped_rows(num_rows, self._batch_rows)
         if self._is_size_promised or self.max_task_nbytes is None or head.nbytes <= self.max_task_nbytes:
             return num_rows
         return max(1, min(num_rows, head.num_rows * self.max_task_nbytes // head.nbytes))
+
+    def _grouped_rows(self, num_rows: int, batch_rows: int) -> int:
+        """Return the rows of as many whole batches as fit in memory; with all the rest, the last may be smaller."""
+        if self.max_task_nbytes is not None:
+            num_rows = min(num_rows, max(batch_rows, self.num_rows * self.max_task_nbytes // max(self.nbytes, 1)))
+        is_rest = self.is_closed and num_rows == self.num_rows
+        return num_rows if is_rest else num_rows - num_rows % batch_rows
 
     @property
     def _policy_rows(self) -> int:
@@ -203,7 +223,7 @@ class Inbox:
 def first_rows(policy: Policy) -> int:
     """Return how many rows the first task may have; policies without a row count take whole bundles."""
     match policy:
-        case Exactly(num_rows) | AtMost(num_rows, None):
+        case Exactly(num_rows, _) | AtMost(num_rows, None):
             return num_rows
         case AtMost(num_rows):
             return min(FIRST_PACED_ROWS, num_rows)

@@ -106,19 +106,20 @@ class GrowthEstimate:
 
 
 PACED_TASK_S = 0.1
+GROUPED_TASK_S = 0.02  # of several batches: a hand-over to a process then costs some percent
 MAX_PACED_ROWS = 2**16
 QUICK_ROW_S = 1e-4  # a row that takes less waits for nothing
 
 
-def paced_rows(num_rows: int, busy_s: float) -> int:
-    """Return how many rows the next task should have, after ``num_rows`` took ``busy_s``.
+def paced_rows(num_rows: int, busy_s: float, task_s: float = PACED_TASK_S) -> int:
+    """Return how many rows the next task should have to take ``task_s``, after ``num_rows`` took ``busy_s``.
 
     The number grows at most eightfold at a time, because the first rows may be cheaper than the rest.
 
     >>> paced_rows(32, 0.001), paced_rows(1000, 10.0), paced_rows(65536, 0.01)
     (256, 10, 65536)
     """
-    wanted = int(PACED_TASK_S * num_rows / max(busy_s, 1e-9))
+    wanted = int(task_s * num_rows / max(busy_s, 1e-9))
     return max(1, min(wanted, 8 * num_rows, MAX_PACED_ROWS))
 
 

@@ -158,7 +158,7 @@ def _step_details(steps: Sequence[Step]) -> list[str]:
 
 def _inbox_details(inbox: Inbox) -> list[str]:
     match inbox:
-        case Exactly(num_rows):
+        case Exactly(num_rows, _):
             return [f"batches of {num_rows}"]
         case AtMost(num_rows, _):
             return [f"batches up to {num_rows}"]

@@ -168,7 +168,7 @@ def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
     """Return the inbox policy of a function: the user's batch size, else one that suits its kind."""
     is_batch = spec.target.is_batch
     if isinstance(spec.batch_size, int):
-        return stages.Exactly(spec.batch_size)
+        return stages.Exactly(spec.batch_size, is_cut_by_worker=_is_cut_by_worker(spec))
     if spec.batch_size == "paced":
         return stages.Paced()
     if is_batch and spec.batch_size == "auto" and spec.cache:
@@ -181,6 +181,12 @@ def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
         quick_rows = None if spec.builtin.prepare is None else PREPARED_ROWS
         return stages.AtMost(_async_rows(spec), spec.builtin.task_nbytes, quick_rows)
     return _WHOLE if is_batch else stages.Paced()
+
+
+def _is_cut_by_worker(spec: UdfSpec | BatchSpec) -> bool:
+    """Return True for a batch function in a process. A cached result is that of one batch."""
+    is_batch_udf = isinstance(spec, UdfSpec) and spec.target.is_batch and not spec.target.is_async
+    return is_batch_udf and bool(spec.resources.use_process or spec.resources.gpus) and not spec.cache
 
 
 def _is_into_batches(stage: stages.Stage) -> bool:

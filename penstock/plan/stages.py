@@ -133,9 +133,14 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Exactly:
-    """Tasks of exactly ``num_rows`` rows; the last may be smaller."""
+    """Tasks of exactly ``num_rows`` rows; the last may be smaller.
+
+    With ``is_cut_by_worker`` a task has several such batches as long as they are quick, because each hand-over to a
+    process costs about a millisecond.
+    """
 
     num_rows: int
+    is_cut_by_worker: bool = False
 
 
 @dataclass(frozen=True, slots=True)

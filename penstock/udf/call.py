@@ -158,7 +158,7 @@ class UdfCalls:
 
     async def _batch_column(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         if self._memo is None:
-            return await self._call_batch(batch, first_row)
+            return await self._call_batches(batch, first_row)
         key = self._memo.batch_key(self.arguments.arrays(batch), batch.num_rows)
         if found := await self._caller.read(self._memo.batches.get, [key]):
             return found[key][0].column(0)
@@ -168,6 +168,13 @@ class UdfCalls:
         if self._failures.num_recorded == num_recorded:
             self._memo.batches.put(key, [pa.RecordBatch.from_arrays([column], names=[""])])
         return column
+
+    async def _call_batches(self, task: pa.RecordBatch, first_row: int) -> pa.Array:
+        """Call the function with the batches of a task, which has several if the user's size makes them short."""
+        size = self._spec.batch_size if isinstance(self._spec.batch_size, int) else task.num_rows
+        starts = range(0, task.num_rows, size) if size < task.num_rows else (0,)
+        columns = [await self._call_batch(task.slice(start, size), first_row + start) for start in starts]
+        return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
     async def _call_batch(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         parts, columns = self._sizes.parts(batch), list[pa.Array]()

@@ -105,7 +105,7 @@ def test_tasks_of_others_stay_as_they_are() -> None:
 
 POLICIES = st.one_of(
     st.just(Whole()),
-    st.builds(Exactly, st.integers(1, 60)),
+    st.builds(Exactly, st.integers(1, 60), st.booleans()),
     st.builds(AtMost, st.integers(1, 60)),
     st.builds(Gathered, st.integers(1, 500)),
     st.just(Paced()),
@@ -125,6 +125,8 @@ def test_rows_come_out_in_order_none_lost_or_doubled(policy: Policy, steps: list
         if step.rows_per_task is not None:
             if isinstance(policy, Paced):
                 inbox.rows_per_task = step.rows_per_task
+            if isinstance(policy, Exactly) and policy.is_cut_by_worker:
+                inbox.rows_per_task = step.rows_per_task * policy.num_rows
             if inbox.size_search is not None:
                 inbox.size_search.num_rows = step.rows_per_task
         for _ in range(step.takes):
@@ -154,6 +156,32 @@ def test_exactly(sizes: list[int], num_rows: int) -> None:
     assert sizes_of(drained(inbox)) == [num_rows] * (sum(sizes) // num_rows)
     inbox.close()
     assert sizes_of(drained(inbox)) == ([sum(sizes) % num_rows] if sum(sizes) % num_rows else [])
+
+
+@given(SIZES, st.integers(1, 60), st.integers(1, 9), st.integers(1, 500))
+def test_a_task_that_its_worker_cuts_has_whole_batches(
+    sizes: list[int], num_rows: int, num_batches: int, nbytes: int
+) -> None:
+    inbox = filled(Exactly(num_rows, is_cut_by_worker=True), sizes)
+    inbox.rows_per_task, inbox.max_task_nbytes = num_rows * num_batches, nbytes
+    tasks = sizes_of(drained(inbox))
+    assert all(size % num_rows == 0 and size <= num_rows * num_batches for size in tasks)
+    assert all(size == num_rows or size * 10 <= nbytes for size in tasks)
+    assert sum(tasks) == sum(sizes) - sum(sizes) % num_rows
+    inbox.close()
+    assert sizes_of(drained(inbox)) == ([sum(sizes) % num_rows] if sum(sizes) % num_rows else [])
+
+
+def test_the_batches_of_a_task_follow_their_duration() -> None:
+    inbox = filled(Exactly(10, is_cut_by_worker=True), [10_000])
+    taken = list[int]()
+    for batch_s in (0.001, 0.001, 0.001, 0.5, 0.5):
+        num_rows = sum(bundle.num_rows for bundle in inbox.take())
+        inbox.note_task(num_rows, batch_s * num_rows / 10, 0, 0)
+        taken.append(num_rows)
+    assert taken == [10, 80, 200, 200, 10]
+    inbox.rows_per_task = 200
+    assert [sum(bundle.num_rows for bundle in inbox.take(most_rows=most)) for most in (35, 5)] == [30, 10]
 
 
 @given(SIZES, st.integers(1, 60))

@@ -58,6 +58,7 @@ from penstock.protocols import ReadRequest
 from tests.plan.sources import DOUBLE, EMBED, INT, REPEAT, SOURCE, a, b, double, node, scan, select, udf
 
 c = col("c")
+IN_PROCESS = Resources(use_process=True)
 
 
 class NullSink:
@@ -183,6 +184,8 @@ def test_writing() -> None:
         (udf(len, INT, is_batch=True), Measured(MAX_BATCH_ROWS)),
         (udf(len, INT, is_batch=True, batch_size=None), Whole()),
         (udf(len, INT, is_batch=True, batch_size=32), Exactly(32)),
+        (udf(len, INT, is_batch=True, batch_size=32, resources=IN_PROCESS), Exactly(32, is_cut_by_worker=True)),
+        (udf(len, INT, is_batch=True, batch_size=32, resources=IN_PROCESS, cache=True), Exactly(32)),
     ],
 )
 def test_how_rows_reach_a_function(spec: UdfSpec, inbox: Inbox) -> None:

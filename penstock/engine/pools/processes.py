@@ -33,11 +33,12 @@ class RestartPolicy:
     """The number of retries of a batch after a death, and the outcome of a row that kills the process alone.
 
     ``give_up`` returns the output for such a row, None, or raises. A batch is always tried twice: the system may have
-    killed the process for lack of memory.
+    killed the process for lack of memory. A task of several batches is first cut into them, of ``batch_rows``.
     """
 
     give_up: GiveUp
     max_retries: int = 1
+    batch_rows: int | None = None
 
 
 def pack(open_handler: OpenHandler) -> bytes:
@@ -123,12 +124,20 @@ class RestartingHandler:
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         """Return the output of a batch. A death after the first output is an error: outputs would come twice."""
         given = self._attempt(item, first_row)
+        size = self._policy.batch_rows
+        if isinstance(given, WorkerDiedError) and size is not None and item.num_rows > size:
+            return self._in_batches(item, first_row, size)
         num_retries_left = self._num_retries
         while isinstance(given, WorkerDiedError) and num_retries_left:
             log.warning("%s Retrying its batch of %d rows.", given, item.num_rows)
             num_retries_left -= 1
             given = self._attempt(item, first_row)
         return self._bisected(item, first_row, given) if isinstance(given, WorkerDiedError) else given
+
+    def _in_batches(self, item: pa.RecordBatch, first_row: int, size: int) -> Iterator[pa.RecordBatch]:
+        for start in range(0, item.num_rows, size):
+            given = self.process(item.slice(start, size), first_row + start)
+            yield from [given] if isinstance(given, pa.RecordBatch) else given
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())

@@ -50,7 +50,8 @@ def async_opener(work: CallUdf) -> OpenAsyncHandler:
 
 def restart_policy(work: CallUdf | CallBatch) -> RestartPolicy:
     """Return the policy for worker processes that die of ``work``."""
-    return RestartPolicy(partial(deadly_row_result, work, Steps(work.steps)), work.spec.policy.max_retries)
+    give_up, size = partial(deadly_row_result, work, Steps(work.steps)), work.spec.batch_size
+    return RestartPolicy(give_up, work.spec.policy.max_retries, size if isinstance(size, int) else None)
 
 
 @dataclass(frozen=True)
