@@ -157,7 +157,9 @@ class ColumnVerbs(LazyTable):
             match unalias(expr):
                 case Call("explode", (lists,)):
                     exploded[expr.name] = Alias(lists, expr.name)
-        plan: Plan = merged(nodes.Project(self._plan, tuple(exploded.get(expr.name, expr) for expr in exprs)))
+        project = nodes.Project(self._plan, tuple(exploded.get(expr.name, expr) for expr in exprs))
+        # With unknown columns each list stays a node, which has the user's line.
+        plan: Plan = project if project.schema is None else merged(project)
         return self._with(nodes.Explode(plan, tuple(exploded)) if exploded else plan)
 
 

@@ -51,32 +51,38 @@ def _check(plan: nodes.Unary) -> None:
             raise ColumnNotFoundError(column, names)
 
 
-def _certain(plan: Plan) -> tuple[list[str], set[str]]:
+def _certain(plan: Plan) -> tuple[dict[str, None], set[str]]:
     """Return the columns that a plan has, with ``OTHERS`` if it may have more, and those that it certainly lacks."""
-    names: list[str] = []
+    names: dict[str, None] = {}
     removed: set[str] = set()
+
+    def add(*found: str) -> None:
+        names.update((name, None) for name in found if name not in removed)
+
     while plan.schema is None:
         match plan:
             case nodes.Project(child, exprs):
-                given = [expr.name for expr in exprs if not isinstance(expr, (Star, Unnest))]
-                star = next((expr for expr in exprs if isinstance(expr, Star)), None)
-                names += [name for name in given if name not in removed]
+                add(*(expr.name for expr in exprs if not isinstance(expr, (Star, Unnest))))
+                stars = [expr for expr in exprs if isinstance(expr, Star)]
                 if any(isinstance(expr, Unnest) for expr in exprs):
-                    return [*names, OTHERS], removed
-                if star is None:
+                    add(OTHERS)
+                if OTHERS in names or not stars:
                     return names, removed
-                removed |= {*star.exclude} - {*names}
+                removed.update(name for star in stars for name in star.exclude if name not in names)
                 plan = child
             case nodes.MonotonicId(child, column):
-                names.append(column)
+                add(column)
                 plan = child
             case nodes.Unpivot(ids=ids, variable_name=variable, value_name=value):
-                return [*names, *(name for name in (*ids, variable, value) if name not in removed)], removed
+                add(*ids, variable, value)
+                return names, removed
             case nodes.Unary(child) if not isinstance(plan, nodes.MapBatches):
                 plan = child
             case _:
-                return [*names, OTHERS], removed
-    return [*names, *(name for name in plan.schema.names if name not in removed)], removed
+                add(OTHERS)
+                return names, removed
+    add(*plan.schema.names)
+    return names, removed
 
 
 def _columns_read(plan: Plan) -> set[str]:

@@ -38,6 +38,8 @@ def narrow(plan: nodes.Plan, needed: Set[str]) -> nodes.Plan:
 
     The row count stays, so one column is kept even if none is needed.
     """
+    while isinstance(plan, nodes.Project) and _is_unused(plan, needed):
+        plan = plan.child
     match plan:
         case nodes.Scan():
             return _narrow_scan(plan, needed)
@@ -69,13 +71,19 @@ def _narrow_scan(scan: nodes.Scan, needed: Set[str]) -> nodes.Plan:
 
 
 def _narrow_project(project: nodes.Project, needed: Set[str]) -> nodes.Plan:
-    listed = _with_names(project.exprs, needed)
-    exprs = tuple(expr for expr in listed if _must_stay(expr) or expr.name in needed)
-    if not exprs and any(isinstance(expr, Star) for expr in project.exprs):
-        return narrow(project.child, needed)
+    exprs = _needed_exprs(project, needed)
     if not exprs:
         exprs = (next(filter(is_trivial, project.exprs), project.exprs[0]),) if project.exprs else ()
     return project if exprs == project.exprs else replace(project, exprs=exprs)
+
+
+def _needed_exprs(project: nodes.Project, needed: Set[str]) -> tuple[Expr, ...]:
+    return tuple(expr for expr in _with_names(project.exprs, needed) if _must_stay(expr) or expr.name in needed)
+
+
+def _is_unused(project: nodes.Project, needed: Set[str]) -> bool:
+    """Return True if only the number of rows is needed, which the input has as well. Its columns may be unknown."""
+    return any(isinstance(expr, Star) for expr in project.exprs) and not _needed_exprs(project, needed)
 
 
 def _with_names(exprs: Sequence[Expr], needed: Set[str]) -> Sequence[Expr]:
