@@ -1,6 +1,6 @@
 """Searches in text: plain substrings, SQL's LIKE, and regular expressions.
 
-RE2 matches regular expressions. It takes linear time, but has no look-around and no back-references.
+The dialect of regular expressions is described in ``regular_expressions``.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import ComputeError, InvalidArgumentError
+from penstock.expr.access import element_at
+from penstock.expr.arrays import elements_of, ranges, to_lists, validity
 from penstock.expr.column import Expression, call, method
 from penstock.expr.kinds import BOOL, INT64, STRING, TEXT
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict, takes, text_kernel
+from penstock.functions.regular_expressions import WHITE_SPACE, RegularExpression, regexp_kernel, regular_expression
 from penstock.types import DataType
 
 STRINGS = DataType.list(STRING)
@@ -24,11 +28,16 @@ STRINGS = DataType.list(STRING)
 
 def _regexp(function: str, expr: Expression, pattern: str | Expression, *more: Any, **options: Any) -> Expression:
     """Build a call, and check a constant pattern first, so that an error appears on the line of the user."""
+    index = options.get("index", 0)
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index <= 9:
+        raise InvalidArgumentError(f"{function}: index={index!r} is not the number of a group, from 0 to 9")
     if isinstance(pattern, str):
         try:
-            pc.match_substring_regex(pa.scalar(""), pattern=pattern)
-        except pa.ArrowInvalid as exc:
-            raise InvalidArgumentError(f"{function}: {pattern!r} is not a regular expression: {exc}") from None
+            num_groups = regular_expression(pattern).num_groups
+        except InvalidArgumentError as exc:
+            raise InvalidArgumentError(f"{function}: {exc}") from None
+        if index > num_groups:
+            raise InvalidArgumentError(f"{function}: index={index}, but the groups in {pattern!r} are {num_groups}")
     return call(function, expr, pattern, *more, **options)
 
 
@@ -152,7 +161,7 @@ def _normalize(text: Value, *, remove_punct: bool, lowercase: bool, nfd_unicode:
     if remove_punct:
         text = pc.replace_substring_regex(text, pattern="[[:punct:]]+", replacement="")
     if white_space:
-        text = pc.utf8_trim_whitespace(pc.replace_substring_regex(text, pattern=r"\s+", replacement=" "))
+        text = pc.utf8_trim_whitespace(pc.replace_substring_regex(text, pattern=f"{WHITE_SPACE}+", replacement=" "))
     return text
 
 
@@ -205,7 +214,12 @@ def regexp_match(expr: Expression, pattern: str | Expression) -> Expression:
     return _regexp("regexp_match", expr, pattern)
 
 
-text_kernel("regexp_match", TEXT, returns=BOOL, compute=pc.match_substring_regex)
+regexp_kernel(
+    "regexp_match",
+    returns=BOOL,
+    on_column=lambda text, expression: pc.match_substring_regex(text, pattern=expression.re2),
+    on_row=lambda pattern, text: pattern.search(text) is not None,
+)
 
 
 @method
@@ -218,11 +232,19 @@ def regexp_count(expr: Expression, pattern: str | Expression) -> Expression:
     return _regexp("regexp_count", expr, pattern)
 
 
-text_kernel(
+def _count_all(text: pa.Array, pattern: str) -> pa.Array:
+    if pc.match_substring_regex(pa.scalar(""), pattern=pattern).as_py():
+        # count_substring_regex of Arrow counts an empty match at every byte.
+        mark = _unused_character(text)
+        return pc.count_substring(pc.replace_substring_regex(text, pattern=pattern, replacement=mark), pattern=mark)
+    return pc.count_substring_regex(text, pattern=pattern)
+
+
+regexp_kernel(
     "regexp_count",
-    TEXT,
     returns=INT64,
-    compute=lambda text, pattern: pc.cast(pc.count_substring_regex(text, pattern=pattern), pa.int64()),
+    on_column=lambda text, expression: pc.cast(_count_all(text, expression.re2), pa.int64()),
+    on_row=lambda pattern, text: sum(1 for _ in pattern.finditer(text)),
 )
 
 
@@ -236,7 +258,24 @@ def regexp_split(expr: Expression, pattern: str | Expression) -> Expression:
     return _regexp("regexp_split", expr, pattern)
 
 
-text_kernel("regexp_split", TEXT, returns=STRINGS, compute=pc.split_pattern_regex)
+def _split_all(text: pa.Array, expression: RegularExpression) -> pa.Array:
+    """Replace every match by a mark, and split there: Arrow's own function hangs if the pattern matches nothing."""
+    mark = _unused_character(text)
+    return pc.split_pattern(pc.replace_substring_regex(text, pattern=expression.re2, replacement=mark), pattern=mark)
+
+
+def _split_row(pattern: re.Pattern[str], text: str) -> list[str]:
+    bounds = [0, *(place for match in pattern.finditer(text) for place in match.span()), len(text)]
+    return [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
+
+
+def _unused_character(text: pa.Array) -> str:
+    """Return a character for private use that no text has."""
+    candidates = map(chr, range(0xE000, 0xF900))
+    return next(mark for mark in candidates if not pc.any(pc.match_substring(text, pattern=mark)).as_py())
+
+
+regexp_kernel("regexp_split", returns=STRINGS, on_column=_split_all, on_row=_split_row)
 
 
 @method
@@ -246,40 +285,40 @@ def regexp_extract(expr: Expression, pattern: str | Expression, index: int = 0) 
     >>> ps.from_pydict({"t": ["a-12"]}).select(regexp_extract(ps.col("t"), r"(\w)-(\d+)", 2)).to_pydict()
     {'t': ['12']}
     """
-    return _regexp("regexp_extract", expr, _with_group("regexp_extract", pattern, index), index=index)
+    return _regexp("regexp_extract", expr, pattern, index=index)
 
 
-def _with_group(function: str, pattern: str | Expression, index: int) -> str | Expression:
-    """Return the pattern, after checking that it has the group ``index``."""
-    if isinstance(pattern, str) and index:
-        try:
-            num_groups = re.compile(pattern).groups
-        except re.error:
-            return pattern  # RE2 may accept it; _regexp asks it next
-        if not 0 <= index <= num_groups:
-            raise InvalidArgumentError(
-                f"{function}: {pattern!r} has {num_groups} groups, index={index} is not among them"
-            )
-    return pattern
-
-
-def _extract(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
-    """Replace the whole text by the group: ``extract_regex`` of Arrow needs a name for every group."""
-    body = f"(?:{pattern})" if index else f"({pattern})"
-    whole = rf"(?s:^.*?){body}(?s:.*$)"
-    matches = pc.match_substring_regex(text, pattern=pattern)
-    replaced = pc.replace_substring_regex(text, pattern=whole, replacement=rf"\{index or 1}", max_replacements=1)
-    group = pc.if_else(matches, replaced, pa.scalar(None, pa.string()))
+def _extract(text: pa.Array, expression: RegularExpression, *, index: int) -> pa.Array:
+    group = element_at(_found(text, expression, index=index, max_replacements=1), pa.scalar(0, pa.int64()))
     is_empty = pc.fill_null(pc.equal(group, ""), False)
-    if index and is_empty.true_count:
-        # An empty group may be null: a group that took no part in the match. Only ``re`` distinguishes the two.
-        matched = (re.search(pattern, row) for row in text.filter(is_empty).to_pylist())
-        exact = [match and match.group(index) for match in matched]
-        group = pc.replace_with_mask(group, is_empty, pa.array(exact, pa.string()))
+    if index and expression.python is not None and is_empty.true_count:
+        # RE2 returns an empty text for a group that took no part in the match, too; it should be null.
+        rows = [_extract_row(expression.python, row, index=index) for row in text.filter(is_empty).to_pylist()]
+        group = pc.replace_with_mask(group, is_empty, pa.array(rows, pa.string()))
     return group
 
 
-text_kernel("regexp_extract", TEXT, returns=STRING, compute=_extract)
+def _extract_row(pattern: re.Pattern[str], text: str, *, index: int) -> str | None:
+    match = pattern.search(text)
+    return None if match is None else _group_of(match, index)
+
+
+def _found(
+    text: pa.Array, expression: RegularExpression, *, index: int, max_replacements: int | None = None
+) -> pa.Array:
+    """Return the group of each match as a list: mark it in the text, and take what is between two marks."""
+    _check_group(expression, index)
+    mark = _unused_character(text)
+    marked = pc.replace_substring_regex(
+        text, pattern=expression.re2, replacement=rf"{mark}\{index}{mark}", max_replacements=max_replacements
+    )
+    pieces, lengths = elements_of(pc.split_pattern(marked, pattern=mark))
+    counts = lengths // 2
+    is_group = ranges(np.zeros(len(lengths), np.int64), lengths) % 2 == 1
+    return to_lists(pieces.filter(pa.array(is_group)), counts, validity(text))
+
+
+regexp_kernel("regexp_extract", returns=STRING, on_column=_extract, on_row=_extract_row)
 
 
 @method
@@ -289,16 +328,24 @@ def regexp_extract_all(expr: Expression, pattern: str | Expression, index: int =
     >>> ps.from_pydict({"t": ["a1b22"]}).select(regexp_extract_all(ps.col("t"), "[0-9]+")).to_pydict()
     {'t': [['1', '22']]}
     """
-    return _regexp("regexp_extract_all", expr, _with_group("regexp_extract_all", pattern, index), index=index)
+    return _regexp("regexp_extract_all", expr, pattern, index=index)
 
 
-def _extract_all(text: pa.Array, pattern: str, *, index: int) -> pa.Array:
-    find = re.compile(pattern).finditer
-    rows = [None if row is None else [match.group(index) for match in find(row)] for row in text.to_pylist()]
-    return pa.array(rows, STRINGS.arrow)
+def _extract_all_rows(pattern: re.Pattern[str], text: str, *, index: int) -> list[str]:
+    return [_group_of(match, index) or "" for match in pattern.finditer(text)]
 
 
-text_kernel("regexp_extract_all", TEXT, returns=STRINGS, compute=_extract_all)
+def _group_of(match: re.Match[str], index: int) -> Any:
+    _check_group(regular_expression(match.re.pattern), index)
+    return match[index]
+
+
+def _check_group(expression: RegularExpression, index: int) -> None:
+    if index > expression.num_groups:
+        raise ComputeError(f"A regular expression with {expression.num_groups} groups has no group {index}")
+
+
+regexp_kernel("regexp_extract_all", returns=STRINGS, on_column=_found, on_row=_extract_all_rows)
 
 
 @method
@@ -311,17 +358,21 @@ def regexp_replace(expr: Expression, pattern: str | Expression, replacement: str
     return _regexp("regexp_replace", expr, pattern, replacement)
 
 
-def _replace_all(text: pa.Array, pattern: str, replacement: str) -> pa.Array:
-    return pc.replace_substring_regex(text, pattern=pattern, replacement=_rewrite(replacement))
+_GROUP = re.compile(r"[\\$](\d)|\\\\?")
 
 
-def _rewrite(replacement: str) -> str:
-    r"""Return a replacement in the syntax of RE2: groups as ``\1``, every other backslash doubled."""
-
-    def change(match: re.Match[str]) -> str:
-        return r"\\" if match[0] == "\\" else match[0].replace("$", "\\")
-
-    return re.sub(r"\\[0-9\\]|\\|\$[0-9]", change, replacement)
+def _replace_all(text: pa.Array, expression: RegularExpression, replacement: str) -> pa.Array:
+    for part in _GROUP.finditer(replacement):
+        _check_group(expression, int(part[1] or 0))
+    rewritten = _GROUP.sub(lambda part: rf"\{part[1]}" if part[1] else r"\\", replacement)
+    return pc.replace_substring_regex(text, pattern=expression.re2, replacement=rewritten)
 
 
-text_kernel("regexp_replace", TEXT, TEXT, returns=STRING, compute=_replace_all)
+def _replace_row(pattern: re.Pattern[str], text: str, replacement: str) -> str:
+    def filled(match: re.Match[str]) -> str:
+        return _GROUP.sub(lambda part: _group_of(match, int(part[1])) or "" if part[1] else "\\", replacement)
+
+    return pattern.sub(filled, text)
+
+
+regexp_kernel("regexp_replace", TEXT, returns=STRING, on_column=_replace_all, on_row=_replace_row)

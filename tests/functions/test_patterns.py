@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock import functions as f
-from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.column import Expression, col
 from tests.expr.evaluating import evaluate, resolved
 
@@ -91,7 +93,7 @@ def test_bad_regular_expression_is_reported_when_built(function: Any) -> None:
 
 
 def test_group_that_does_not_exist() -> None:
-    with pytest.raises(InvalidArgumentError, match="has 1 groups, index=2"):
+    with pytest.raises(InvalidArgumentError, match="index=2, but the groups"):
         f.regexp_extract(t, "(a)", 2)
 
 
@@ -107,3 +109,64 @@ def test_wrong_type() -> None:
         resolved(f.contains(t, "a"), t=[1])
     with pytest.raises(TypeMismatchError, match="expected a string, got int64"):
         resolved(f.contains(t, 1), t=["a"])  # type: ignore[arg-type]
+
+
+UNICODE = ["été 1", "Ω-٣", "日本語\u3000テキスト", "foo_bar", ""]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\w+",
+        r"\W",
+        r"\d",
+        r"\D+",
+        r"\s",
+        r"\S+",
+        r"[\w-]+",
+        r"[^\s]+",
+        r"[\d\W]",
+        r"\b\w",
+        r"\Bt",
+        "(?i)É",
+        "",
+        r"(\w)(\d)?",
+    ],
+)
+@pytest.mark.parametrize("is_column", [False, True])
+def test_every_function_reads_a_pattern_as_python_does(pattern: str, is_column: bool) -> None:
+    df = ps.from_pydict({"t": UNICODE, "p": [pattern] * len(UNICODE)})
+    given = ps.col("p") if is_column else pattern
+    found = df.select(
+        match=f.regexp_match(t, given),
+        count=f.regexp_count(t, given),
+        first=f.regexp_extract(t, given),
+        all=f.regexp_extract_all(t, given),
+        pieces=f.regexp_split(t, given),
+        replaced=f.regexp_replace(t, given, "<$0>"),
+    ).to_pylist()
+    for text, row in zip(UNICODE, found, strict=True):
+        matches = list(re.finditer(pattern, text))
+        assert row == {
+            "match": bool(matches),
+            "count": len(matches),
+            "first": matches[0][0] if matches else None,
+            "all": [match[0] for match in matches],
+            "pieces": re.split(pattern.replace("(", "(?:").replace("(?:?", "(?"), text),
+            "replaced": re.sub(pattern, r"<\g<0>>", text),
+        }
+
+
+@pytest.mark.parametrize("pattern", [r"\b\p{L}", "(a", r"[[:foo:]]"])
+def test_patterns_that_cannot_be_read(pattern: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="regexp_count: "):
+        f.regexp_count(t, pattern)
+    with pytest.raises(InvalidArgumentError):
+        ps.from_pydict({"t": ["a"], "p": [pattern]}).select(f.regexp_count(t, ps.col("p"))).collect()
+
+
+def test_a_group_that_the_pattern_of_a_row_lacks() -> None:
+    df = ps.from_pydict({"t": ["a"], "p": ["(a)"]})
+    for expr in (f.regexp_extract(t, ps.col("p"), 2), f.regexp_replace(t, "a", "$1")):
+        with pytest.raises(ComputeError, match="has no group"):
+            df.select(expr).collect()
