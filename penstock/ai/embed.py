@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import sys
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -16,6 +17,7 @@ from penstock.ai.cached_model import VECTORS, CachedModel
 from penstock.ai.provider import Embedder, NDArray, loaded
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.http import estimated_tokens
+from penstock.ai.remote.limits.inputs import input_limits
 from penstock.errors import (
     ContentFilteredError,
     FatalError,
@@ -113,10 +115,12 @@ class PackedEmbeddings:
         self._model = loaded(model)
         self._memo = self._model.cached if isinstance(self._model, ApiEmbedder) else None
         self._long_input = long_input
+        self._limits = input_limits(self._model.base_url, self._model.model_name)
+        self._learning = asyncio.Lock()
 
     async def embed(self, column: Series) -> PartialColumn:
         texts = column.to_pylist()
-        pieces = [piece for row, text in enumerate(texts) if text is not None for piece in self._pieces(row, text)]
+        pieces = self._fitted(_Piece(row, text) for row, text in enumerate(texts) if text is not None)
         failures: dict[int, Exception] = {}
         sums: list[NDArray | None] = [None] * len(texts)
         num_parts = [0] * len(texts)
@@ -148,14 +152,17 @@ class PackedEmbeddings:
     def close(self) -> Any:
         return self._model.close()
 
-    def _pieces(self, row: int, text: str) -> Iterable[_Piece]:
-        """Return a text, or as much of it as the model accepts."""
-        piece, limit = _Piece(row, text), self._model.max_input_tokens
-        if limit is None or len(text) <= limit or estimated_tokens(text) <= limit:
-            return [piece]
-        return self._cut(piece, max(1, len(text) * limit // estimated_tokens(text)))
+    def _fitted(self, pieces: Iterable[_Piece]) -> list[_Piece]:
+        """Return texts, or as much of them as the model accepts."""
+        limit = self._model.max_input_tokens or sys.maxsize
+        fitted: list[_Piece] = []
+        for piece in pieces:
+            tokens = estimated_tokens(piece.text)
+            most = min(limit, self._limits.cut(tokens) or limit)
+            fitted += [piece] if tokens <= most else self._cut(piece, max(1, len(piece.text) * most // tokens))
+        return fitted
 
-    def _cut(self, piece: _Piece, size: int) -> Iterable[_Piece]:
+    def _cut(self, piece: _Piece, size: int) -> list[_Piece]:
         """Return the first ``size`` characters of a text that is too long, or all of it in parts of that size."""
         text = piece.text
         if self._long_input == "truncate":
@@ -169,10 +176,11 @@ class PackedEmbeddings:
     def _packed(self, pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
         """Yield the pieces of each call."""
         packed: list[_Piece] = []
+        max_items = min(self._model.max_items, self._limits.max_items or self._model.max_items)
         num_tokens = 0
         for piece in pieces:
             tokens = estimated_tokens(piece.text)
-            is_full = len(packed) >= self._model.max_items or num_tokens + tokens > (self._model.max_tokens or np.inf)
+            is_full = len(packed) >= max_items or num_tokens + tokens > (self._model.max_tokens or np.inf)
             if packed and is_full:
                 yield packed
                 packed, num_tokens = [], 0
@@ -181,7 +189,9 @@ class PackedEmbeddings:
         if packed:
             yield packed
 
-    async def _vectors(self, packed: Sequence[_Piece], failures: dict[int, Exception]) -> list[_Embedded]:
+    async def _vectors(
+        self, packed: Sequence[_Piece], failures: dict[int, Exception], is_learning: bool = False
+    ) -> list[_Embedded]:
         """Return the vectors of pieces. A call that is refused is halved until the bad text is alone."""
         try:
             return await self._sent(packed)
@@ -189,15 +199,34 @@ class PackedEmbeddings:
             raise
         except (RequestRefusedError, ContentFilteredError) as exc:
             if len(packed) == 1:
-                return await self._alone(packed[0], exc, failures)
+                return await self._alone(packed[0], exc, failures, is_learning)
+            if _is_too_long(exc) and is_learning:
+                return await self._in_turn(packed, failures)
+            if _is_too_long(exc) and not self._limits.is_known:
+                async with self._learning:  # meanwhile other refused calls wait for what this one learns
+                    return await self._in_turn(packed, failures)
             middle = len(packed) // 2
-            halves = [self._vectors(part, failures) for part in (packed[:middle], packed[middle:])]
-            return list(itertools.chain.from_iterable(await _together(halves)))
+            halves = [self._vectors(part, failures, is_learning) for part in (packed[:middle], packed[middle:])]
+            found = list(itertools.chain.from_iterable(await _together(halves)))
+            if len(found) == len(packed) and not _is_too_long(exc):
+                self._limits.refuse_call(len(packed))
+            return found
         except Exception as exc:
             failures.update((piece.row, exc) for piece in packed)
             return []
 
-    async def _alone(self, piece: _Piece, error: ProviderError, failures: dict[int, Exception]) -> list[_Embedded]:
+    async def _in_turn(self, packed: Sequence[_Piece], failures: dict[int, Exception]) -> list[_Embedded]:
+        """Return the vectors of a call with texts that are too long: one half first, to apply what it teaches."""
+        found: list[_Embedded] = []
+        middle = len(packed) // 2 if self._fitted(packed) == packed else 0
+        for half in (packed[:middle], packed[middle:]):
+            for part in self._packed(self._fitted(half)):
+                found += await self._vectors(part, failures, is_learning=True)
+        return found
+
+    async def _alone(
+        self, piece: _Piece, error: ProviderError, failures: dict[int, Exception], is_learning: bool
+    ) -> list[_Embedded]:
         """Return the vectors of a text that was refused. If it is too long, send less: our count is an estimate.
 
         Parts are sent one after the other, so that a text that is refused for another reason costs few calls.
@@ -206,17 +235,21 @@ class PackedEmbeddings:
             failures[piece.row] = error
             return []
         found: list[_Embedded] = []
-        for part in self._cut(piece, math.ceil(len(piece.text) * SHORTER)):
+        parts = self._cut(piece, math.ceil(len(piece.text) * SHORTER))
+        for part in parts:
             cached = self._cached([part])
-            found += [(part, cached[part.text])] if cached else await self._vectors([part], failures)
+            found += [(part, cached[part.text])] if cached else await self._vectors([part], failures, is_learning)
             if piece.row in failures:
                 return []
+        if self._limits.has_accepted(estimated_tokens(parts[0].text)):
+            self._limits.refuse_text(estimated_tokens(piece.text))
         return found
 
     async def _sent(self, packed: Sequence[_Piece]) -> list[_Embedded]:
         vectors = self._model.embed([piece.text for piece in packed])
         assert isinstance(vectors, Awaitable)
         found = list(zip(packed, checked_vectors(await vectors, len(packed), self._model), strict=True))
+        self._limits.accept(len(packed), max(estimated_tokens(piece.text) for piece in packed))
         if self._memo is not None:
             for piece, vector in found:
                 self._memo.put(piece.text, vector)

@@ -204,6 +204,38 @@ def test_all_of_a_dense_text_counts(server: ModelServer, tmp_path: Path, keeps: 
     np.testing.assert_array_equal(cut[1], averaged[1])
 
 
+@pytest.mark.parametrize("long_input", ["truncate", "average"])
+def test_a_limit_on_texts_is_learned_once(server: ModelServer, long_input: Any) -> None:
+    server.change(embedding_limits=EmbeddingLimits(max_input_tokens=100))
+    df = ps.from_pydict({"t": [f"{i} " + "word " * 300 for i in range(400)]})
+    df = df.select(embed_text(ps.col("t"), provider="openai", dimensions=8, batch_size=20, long_input=long_input))
+    df.to_pydict()
+    assert sum(request.status == 400 for request in server.requests) < 100
+    server.clear()
+    df.to_pydict()
+    assert {request.status for request in server.requests} == {200}
+
+
+def test_a_limit_on_the_number_of_texts_is_learned_once(server: ModelServer) -> None:
+    server.change(embedding_limits=EmbeddingLimits(max_items=5))
+    df = ps.from_pydict({"t": [f"text {i}" for i in range(100)]})
+    df = df.select(embed_text(ps.col("t"), provider="openai", dimensions=8, batch_size=20))
+    df.to_pydict()
+    server.clear()
+    df.to_pydict()
+    assert ({request.status for request in server.requests}, len(server.requests)) == ({200}, 20)
+
+
+def test_one_odd_text_does_not_shorten_the_others(server: ModelServer) -> None:
+    server.change(embedding_limits=EmbeddingLimits(max_input_tokens=1000))
+    dense, plain = "".join(chr(0x4E00 + i) for i in range(2000)), "word " * 700
+    df = ps.from_pydict({"t": [dense]}).select(embed_text(ps.col("t"), provider="openai", dimensions=8))
+    df.to_pydict()
+    df = ps.from_pydict({"t": [plain]}).select(embed_text(ps.col("t"), provider="openai", dimensions=8))
+    df.to_pydict()
+    assert server.requests[-1].body["input"] == [plain]
+
+
 def test_a_text_that_is_refused_for_good(server: ModelServer) -> None:
     server.change(faults=[faults.HttpError(400, "bad token", containing="zz")])
     df = ps.from_pydict({"t": ["z" * 8000, "fine"]})

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from penstock.ai.remote.limits.inputs import forget_input_limits
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S, NO_CAPS, Caps, Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import read_hints
 from penstock.errors import WaitTooLongError
@@ -282,6 +283,7 @@ def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
 
 def forget_limits() -> None:
     """Forget everything learned about all models."""
+    forget_input_limits()
     with _lock:
         _limiters.clear()
 
