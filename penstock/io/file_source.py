@@ -37,9 +37,10 @@ class SkippedFiles:
 
     reasons: dict[str, str] = field(default_factory=dict)
 
-    def add(self, file: DataFile, error: CorruptFileError) -> None:
+    def add(self, file: DataFile, error: CorruptFileError, num_rows_read: int = 0) -> None:
         self.reasons[str(file)] = str(error)
-        logger.warning("Skipped a corrupt file (%d in this scan so far). %s", len(self.reasons), error)
+        what = f"the rest of a corrupt file after {num_rows_read:,} rows" if num_rows_read else "a corrupt file"
+        logger.warning("Skipped %s (%d in this scan so far). %s", what, len(self.reasons), error)
 
 
 @dataclass(eq=False)
@@ -56,14 +57,17 @@ class FileTask:
     origin: tuple[str, str]
 
     def read(self) -> Iterator[pa.RecordBatch]:
+        num_rows = 0
         try:
             batches = self.format.read(self.file, self.part, self.selection.schema)
             with closing(batches):  # type: ignore[type-var]
-                yield from self.selection.apply(batches, repr(str(self.file)))
+                for batch in self.selection.apply(batches, repr(str(self.file))):
+                    num_rows += batch.num_rows
+                    yield batch
         except CorruptFileError as exc:
             if self.skipped is None:
                 raise
-            self.skipped.add(self.file, exc)
+            self.skipped.add(self.file, exc, num_rows)
 
 
 class FileSource:

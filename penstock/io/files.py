@@ -153,11 +153,25 @@ def _find(name: str, suffixes: Sequence[str], options: Mapping[str, Any], descen
         for match in matches if descend else ():
             if _is_folder(match):
                 files.extend(_folder_files(storage, filesystem, match.path, suffixes))
-        unique = {file.path: file for file in files}
-        found = [unique[file_path] for file_path in sorted(unique)]
+        found = _each_once(filesystem, files)
     if not found:
         raise PathNotFoundError(_not_found(storage, filesystem, name, path, _is_folder(info)))
     return [DataFile(storage, match.path, match.size, _version(storage, filesystem, match)) for match in found]
+
+
+def _each_once(filesystem: Any, files: Sequence[Any]) -> list[Any]:
+    """Return the files sorted by path, without those that links to folders show again."""
+    real_folders: dict[str, str] = {}
+    unique: dict[str, Any] = {}
+    for file in files:
+        folder, name = posixpath.split(file.path)
+        if folder not in real_folders:
+            real_folders[folder] = _real_path(filesystem, folder)
+        if folder == real_folders[folder]:
+            unique[file.path] = file
+        else:
+            unique.setdefault(posixpath.join(real_folders[folder], name), file)
+    return sorted(unique.values(), key=attrgetter("path"))
 
 
 def _version(storage: Storage, filesystem: Any, info: Any) -> str:
@@ -206,13 +220,8 @@ def _folder_files(storage: Storage, filesystem: Any, folder: str, suffixes: Sequ
 
 
 def _walk_files(filesystem: Any, folder: str) -> Iterator[Any]:
-    for info in _children(filesystem, folder):
-        if is_hidden(info.base_name):
-            continue
-        if _is_folder(info):
-            yield from _walk_files(filesystem, info.path)
-        else:
-            yield info
+    for _, entries in _walk_folders(filesystem, folder):
+        yield from (info for info in entries if not _is_folder(info))
 
 
 def _listed_files(filesystem: Any, folder: str) -> Iterator[Any]:
@@ -225,11 +234,23 @@ def _listed_files(filesystem: Any, folder: str) -> Iterator[Any]:
             yield info
 
 
-def _walk_folders(filesystem: Any, folder: str) -> Iterator[str]:
-    yield folder
-    for info in _children(filesystem, folder):
-        if _is_folder(info) and not is_hidden(info.base_name):
-            yield from _walk_folders(filesystem, info.path)
+def _walk_folders(filesystem: Any, folder: str) -> Iterator[tuple[str, list[Any]]]:
+    """Yield a folder and those below it, each once, with their entries that are not hidden; links to folders last."""
+    folders, links, seen = [folder], list[str](), set[str]()
+    while folders or links:
+        path = folders.pop() if folders else links.pop()
+        if (real := _real_path(filesystem, path)) in seen:
+            continue
+        seen.add(real)
+        entries = [info for info in _children(filesystem, path) if not is_hidden(info.base_name)]
+        yield path, entries
+        for info in filter(_is_folder, entries):
+            is_link = filesystem.type_name == "local" and os.path.islink(info.path)
+            (links if is_link else folders).append(info.path)
+
+
+def _real_path(filesystem: Any, path: str) -> str:
+    return os.path.realpath(path) if filesystem.type_name == "local" else path
 
 
 def _expand(filesystem: Any, pattern: str) -> Iterator[Any]:
@@ -246,8 +267,11 @@ def _expand(filesystem: Any, pattern: str) -> Iterator[Any]:
 def _expand_below(filesystem: Any, folder: str, segments: list[str]) -> Iterator[Any]:
     segment, rest = segments[0], segments[1:]
     if segment == "**":
-        for below in _walk_folders(filesystem, folder):
-            yield from _expand_below(filesystem, below, rest or ["*"])
+        for below, entries in _walk_folders(filesystem, folder):
+            if rest:
+                yield from _expand_below(filesystem, below, rest)
+            else:
+                yield from (info for info in entries if not _is_folder(info))
         return
     if not _MAGIC.search(segment):
         path = f"{folder}/{segment}"

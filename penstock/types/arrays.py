@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.types.datatype import DataType
-from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageType, TensorType
+from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageArray, ImageType, TensorType
 from penstock.types.plain import arrow_numbers
 
 NDArray = np.ndarray[Any, Any]
@@ -34,6 +34,8 @@ def default_numpy(array: pa.Array) -> NDArray:
         return _rows_of(array.storage, arrow_type.shape)
     if pt.is_fixed_size_list(arrow_type):
         return _rows_of(array, (arrow_type.list_size,))
+    if isinstance(array, ImageArray) and (stacked := array.stacked()) is not None:
+        return stacked
     if _needs_python(arrow_type):
         return object_array(python_values(array))
     if not array.null_count and (pt.is_integer(arrow_type) or pt.is_floating(arrow_type)):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.storage.file import FILE_CLASSES, File
@@ -96,6 +97,21 @@ class FileArray(pa.ExtensionArray):  # type: ignore[misc]
 
 class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
     """A column of images of several shapes; its Python values are read-only views of its memory."""
+
+    def stacked(self) -> np.ndarray[Any, Any] | None:
+        """Return the images as one array ``(n, height, width, channels)``; None if a shape differs or an image is null.
+
+        The array is a read-only view of the memory of the column, in which one image follows the other.
+        """
+        data, *lengths = (self.storage.field(name) for name in ("data", "height", "width", "channels"))
+        shape = [column[0].as_py() for column in lengths] if len(self) and not self.null_count else []
+        if not shape or any(pc.count_distinct(column).as_py() > 1 for column in lengths):
+            return None
+        _, offsets, content = data.buffers()
+        start, end = (int(np.frombuffer(offsets, np.int64, 1, (data.offset + row) * 8)[0]) for row in (0, len(self)))
+        pixels = np.frombuffer(content or b"", np.uint8)[start:end].reshape(len(self), *shape)
+        pixels.flags.writeable = False
+        return pixels
 
     def to_pylist(self, **_: Any) -> list[np.ndarray[Any, Any] | None]:
         data, *lengths = (self.storage.field(name) for name in ("data", "height", "width", "channels"))

@@ -99,7 +99,9 @@ class Failures:
         """Return the text of an error: with the values of the row, unless a batch function failed on several rows."""
         is_row = batch.num_rows == 1 or not self._is_batch
         where = f"the row {self._shown(batch, row)}" if is_row else f"a batch of {batch.num_rows} rows"
-        text = f"{self.what} failed on {where}: {type(exc).__name__}: {exc}"
+        text = "\n".join(
+            [f"{self.what} failed on {where}: {type(exc).__name__}: {exc}", *getattr(exc, "__notes__", ())]
+        )
         return text if self.is_tolerant else f'{text}\nTo continue {self._remedy}, set on_error="log" or "ignore".'
 
     def _shown(self, batch: pa.RecordBatch, row: int) -> str:

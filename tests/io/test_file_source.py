@@ -15,9 +15,14 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, CorruptFileError, InvalidArgumentError, ReadError
+from penstock.io.file_format import FileFormat
 from penstock.io.file_source import FileSource
+from penstock.io.formats import lines
 from penstock.io.formats.csv import CsvFormat
+from penstock.io.formats.json import JsonFormat
+from penstock.io.formats.lines import COMPRESSIONS
 from penstock.io.formats.parquet import ParquetFormat
+from penstock.io.formats.text import TextFormat
 from penstock.protocols import ReadRequest, Source
 from tests.io.helpers import parquet_rows, read_rows, read_table
 
@@ -210,6 +215,36 @@ def test_corrupt_files_are_skipped_with_a_warning_if_asked(tmp_path: Path, caplo
     assert "0.parquet" in caplog.text
     assert "2.parquet" in caplog.text
     assert list(source.skipped.reasons) == [f"{tmp_path}/0.parquet", f"{tmp_path}/2.parquet"]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "bz2", "zstd", "lz4"])
+@pytest.mark.parametrize("format", [CsvFormat(), JsonFormat(), TextFormat()])
+def test_a_truncated_file_is_named_or_skipped(
+    tmp_path: Path, format: FileFormat, compression: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = b'{"a": 1}\n'
+    whole, cut = (tmp_path / f"{name}{format.suffixes[0]}{COMPRESSIONS[compression]}" for name in ("a", "b"))
+    for path in (whole, cut):
+        with pa.output_stream(path, compression=compression) as stream:
+            stream.write(line * 1000)
+    cut.write_bytes(cut.read_bytes()[:-5])
+    with pytest.raises(CorruptFileError, match=rf"Cannot read '{cut}': Truncated compressed stream"):
+        read_rows(FileSource(format, tmp_path))
+    with caplog.at_level(logging.WARNING, "penstock"):
+        rows = read_rows(FileSource(format, tmp_path, ignore_corrupt_files=True))
+    assert rows == read_rows(FileSource(format, whole))
+    assert str(cut) in caplog.text
+
+
+def test_rows_before_the_damage_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lines, "BLOCK_NBYTES", 80)
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n' * 20 + '{"a": ')
+    with caplog.at_level(logging.WARNING, "penstock"):
+        rows = read_rows(FileSource(JsonFormat(), tmp_path, ignore_corrupt_files=True))
+    assert len(rows) == 20
+    assert "Skipped the rest of a corrupt file after 20 rows" in caplog.text
 
 
 @pytest.fixture

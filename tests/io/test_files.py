@@ -57,6 +57,27 @@ def test_patterns(folder: Path, pattern: str, expected: list[str]) -> None:
     assert names(folder, folder / pattern) == expected
 
 
+@pytest.mark.parametrize("path", ["", "*", "**", "**/*.csv"])
+def test_links_to_the_folder_itself_and_to_its_parent_give_each_file_once(folder: Path, path: str) -> None:
+    (folder / "again").symlink_to(folder)
+    (folder / "sub" / "up").symlink_to(folder)
+    (folder / "sub" / "a_twin").symlink_to(folder / "sub" / "deep")
+
+    assert names(folder, folder / path) == [
+        "a.csv",
+        "b.csv",
+        *(["notes.md"] if path in ("*", "**") else []),
+        "sub/c.csv",
+        "sub/deep/d.csv",
+    ]
+
+
+def test_links_to_other_folders_are_followed(folder: Path) -> None:
+    (folder / "sub" / "temp").symlink_to(folder / "_temp")
+
+    assert names(folder, folder / "sub") == ["sub/c.csv", "sub/deep/d.csv", "sub/temp/e.csv"]
+
+
 def test_a_list_keeps_its_order(folder: Path) -> None:
     assert names(folder, folder / "sub", folder / "a.csv") == ["sub/c.csv", "sub/deep/d.csv", "a.csv"]
 

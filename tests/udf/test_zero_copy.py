@@ -193,7 +193,7 @@ def test_who_writes_to_a_view_is_told_what_to_do(function: Any, use_process: boo
     with pytest.raises(UdfError, match="read-only") as caught:
         df.map_batches(function, use_process=use_process).collect()
     assert isinstance(caught.value.__cause__, ValueError)
-    assert "zero_copy_batch=False" in "".join(caught.value.__cause__.__notes__)
+    assert "zero_copy_batch=False" in str(caught.value)
     assert df.map_batches(function, use_process=use_process, zero_copy_batch=False).count_rows() >= 2
 
 

@@ -53,8 +53,9 @@ def read_parquet(
     holds its values in the first 32 files; values of later files are cast. ``schema`` overrides types and adds columns;
     with ``infer_schema=False`` it is the whole schema. ``columns`` reads only the named columns.
     ``file_path_column`` adds the path of each row's file, ``hive_partitioning`` the values in ``key=value`` folders.
-    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning. ``storage_options`` are the options of
-    object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``, ``anon`` (docs/FILES.md).
+    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning; rows before the damage remain.
+    ``storage_options`` are the options of object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
+    ``anon`` (docs/FILES.md).
 
     >>> path = getfixture("tmp_path") / "numbers"
     >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(str(path))
@@ -128,10 +129,12 @@ def read_json(
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
 ) -> DataFrame:
-    r"""Read JSON files: one object a line, or one array of objects, detected by the first character.
+    r"""Read JSON files: one object a line, one array of objects, or one object over several lines.
 
-    Types are inferred from the beginning of the first file; text that looks like a date stays text. Compressed files
-    are decompressed. The options are as in ``read_parquet``.
+    Types are inferred from the beginning of the first file; text that looks like a date stays text. A column of mixed
+    types is text, as is one that ``schema`` makes text: values that are not text appear as JSON. ``schema`` also reads
+    the forms that ``write_json`` gives to bytes (base64), times and durations (seconds). Compressed files are
+    decompressed. The options are as in ``read_parquet``.
 
     >>> path = getfixture("tmp_path") / "numbers.jsonl"
     >>> _ = path.write_text('{"a": 1}\n{"a": 2, "b": [3]}\n')

@@ -6,7 +6,9 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -15,10 +17,11 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatch
 from penstock.io.batches import BATCH_NBYTES
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.formats.lines import COMPRESSIONS, check_compression, copy_records, with_compressed
+from penstock.io.formats.lines import COMPRESSIONS, check_compression, copy_records, exceeds_int64, with_compressed
 from penstock.io.writer import FileSink, file_sink
 from penstock.types import DataType
 
+_EVEN_ROWS = 1024  # made of equal length at once
 _CONVERSION_ERROR = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV (.*)", re.DOTALL)
 
 
@@ -48,13 +51,26 @@ class CsvFormat(FileFormat):
                 raise InvalidArgumentError(f"{option}={value!r} must be a single ASCII character.")
 
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
-        first = next(self._batches(file, None), None)
+        batches = self._batches(file, None)
+        first = next(batches, None)
         if first is None:
             return None
         is_open = {c.name: pa.types.is_null(c.type) or pa.types.is_binary(c.type) for c in first.schema}
         schema = pa.schema([(c.name, pa.string() if is_open[c.name] else c.type) for c in first.schema])
         if any(map(pa.types.is_binary, first.schema.types)):  # Arrow infers bytes for text that is not UTF-8
             next(self._batches(file, schema))  # raises the error with its row
+        if any(map(pa.types.is_float64, schema.types)):
+            schema = self._with_uint64(file, schema, next(batches, first))
+        return schema
+
+    def _with_uint64(self, file: DataFile, schema: pa.Schema, rows: pa.RecordBatch) -> pa.Schema:
+        """Return the schema with integers where Arrow infers floats only because 64 bits with a sign are too few."""
+        for number, column in enumerate(schema):
+            if exceeds_int64(rows.column(number)):
+                exact = pa.schema([(column.name, pa.uint64())])
+                with suppress(CorruptFileError):
+                    list(islice(self._batches(file, exact), 2))
+                    schema = schema.set(number, exact.field(0))
         return schema
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -138,13 +154,14 @@ class CsvFormat(FileFormat):
 
     def _even_lines(self, lines: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the rows as lines, padded or cut to the length of the first one."""
-        width = None
-        for row in self._rows(lines):
-            if row:
-                width = width or len(row)
-                line = io.StringIO()
-                csv.writer(line, delimiter=self.delimiter, lineterminator="\n").writerow((row + [""] * width)[:width])
-                yield line.getvalue().encode()
+        rows = (row for row in self._rows(lines) if row)
+        width = 0
+        while some := list(islice(rows, _EVEN_ROWS)):
+            width = width or len(some[0])
+            block = io.StringIO()
+            writer = csv.writer(block, delimiter=self.delimiter, lineterminator="\n")
+            writer.writerows(row if len(row) == width else (row + [""] * width)[:width] for row in some)
+            yield block.getvalue().encode()
 
 
 class _LineStream(io.RawIOBase):
@@ -169,8 +186,15 @@ def _conversion(schema: pa.Schema | None) -> dict[str, Any]:
     """Return the options that select the columns of ``schema``, or all columns if it has none."""
     if schema is None or not len(schema):
         return {}
-    types = {column.name: column.type if is_csv_type(column.type) else pa.string() for column in schema}
+    types = {column.name: _parsed_type(column.type) for column in schema}
     return {"column_types": types, "include_columns": list(types), "include_missing_columns": True}
+
+
+def _parsed_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type that Arrow's parser gives a column before it is cast to ``dtype``."""
+    if pa.types.is_float16(dtype):
+        return pa.float32()
+    return dtype if is_csv_type(dtype) and not pa.types.is_decimal256(dtype) else pa.string()
 
 
 def is_csv_type(dtype: pa.DataType) -> bool:

@@ -1,34 +1,31 @@
-"""JSON: one object a line, or one array of objects if the file begins with ``[``."""
+"""JSON: one object a line, one array of objects if the file begins with ``[``, or one object over several lines."""
 
 from __future__ import annotations
 
-import base64
-import datetime
-import decimal
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
-from penstock.errors import CorruptFileError, WriteError
+from penstock.errors import CorruptFileError
 from penstock.io.batches import BATCH_ROWS
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
+from penstock.io.formats.json_values import decoded, encoded, has_other_keys, mapped_type, parsed_type, plain_rows
 from penstock.io.formats.lines import (
     COMPRESSIONS,
     check_compression,
     copy_records,
+    exceeds_int64,
     line_blocks,
     shortened,
     utf8_text,
     with_compressed,
 )
 from penstock.io.writer import FileSink, file_sink
-from penstock.storage.file import File
-from penstock.types import PythonType
 
 _ARRAY_ROWS = 16 * 1024  # elements of an array in one block
 _WRITE_ROWS = 1024  # rows converted to Python objects at once; few enough for the processor's cache, which is 5x faster
@@ -36,7 +33,10 @@ _WRITE_ROWS = 1024  # rows converted to Python objects at once; few enough for t
 
 @dataclass(frozen=True)
 class JsonFormat(FileFormat):
-    """JSON files. The first few megabytes determine the types; text that looks like a date stays text."""
+    """JSON files. The first few megabytes determine the types; text that looks like a date stays text.
+
+    A column of mixed types is text, and so is a column that ``schema`` makes text: other values appear as JSON.
+    """
 
     name: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".json", ".jsonl", ".ndjson")
@@ -44,18 +44,20 @@ class JsonFormat(FileFormat):
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
         with reading(file):
             for block in _blocks(file):
-                if table := block.parsed(None):
-                    return pa.schema([(column.name, _settled_type(column.type)) for column in table.schema])
+                if found := block.inferred():
+                    return pa.schema([(name, _settled_type(dtype)) for name, dtype in found.items()])
         return None
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        wanted = pa.schema([(column.name, _parsed_type(column.type)) for column in schema])
+        wanted = pa.schema([(column.name, parsed_type(column.type)) for column in schema])
         with reading(file):
             for block in _blocks(file):
                 if not len(schema):
                     yield pa.record_batch({"": pa.nulls(block.count())}).select([])
                 elif table := block.parsed(wanted):
-                    yield from table.combine_chunks().to_batches(BATCH_ROWS)
+                    for batch in table.combine_chunks().to_batches(BATCH_ROWS):
+                        columns = map(decoded, batch.columns, schema.types)
+                        yield pa.RecordBatch.from_arrays(list(columns), names=schema.names)
 
 
 @dataclass(frozen=True)
@@ -70,14 +72,56 @@ class _Block:
     def count(self) -> int:
         return sum(1 for line in self.content.splitlines() if line.strip())
 
-    def parsed(self, schema: pa.Schema | None) -> pa.Table | None:
-        """Return the rows with the columns of ``schema``, or with all columns; None for an empty block."""
+    def inferred(self) -> dict[str, pa.DataType]:
+        """Return the columns with their types; none for an empty block."""
+        if not self.content.strip():
+            return {}
+        try:
+            table = _parse(self.content, None)
+        except pa.ArrowInvalid as exc:
+            return self._inferred_apart(exc)
+        wide = [column.name for column in table.schema if exceeds_int64(table.column(column.name))]
+        return dict(zip(table.schema.names, table.schema.types, strict=True)) | {
+            name: pa.uint64() for name in wide if _can_parse(self.content, pa.schema([(name, pa.uint64())]))
+        }
+
+    def parsed(self, schema: pa.Schema) -> pa.Table | None:
+        """Return the rows with the columns of ``schema``; None for an empty block."""
         if not self.content.strip():
             return None
         try:
             return _parse(self.content, schema)
         except pa.ArrowInvalid as exc:
+            rows = self._objects(exc)
+        text = [{c.name: _with_text(row[c.name], c.type) for c in schema if c.name in row} for row in rows]
+        try:
+            return _parse(b"".join(map(_dumped_line, text)), schema)
+        except (pa.ArrowInvalid, TypeError) as exc:  # TypeError: an escape that is half a character
             raise self._located(exc) from exc
+
+    def _inferred_apart(self, error: pa.ArrowInvalid) -> dict[str, pa.DataType]:
+        """Return the columns with types that are inferred one by one; a column of mixed types is text."""
+        contents: dict[str, list[bytes]] = {}
+        for row in self._objects(error):
+            for name, value in row.items():
+                contents.setdefault(name, []).append(_dumped_line({name: value}))
+        found = {}
+        for name, column in contents.items():
+            try:
+                found[name] = _parse(b"".join(column), None).schema.field(0).type
+            except pa.ArrowInvalid:
+                found[name] = pa.string()
+        return found
+
+    def _objects(self, error: pa.ArrowInvalid) -> list[dict[str, Any]]:
+        """Return the rows with numbers as they are written; raise ``error`` with its line if one is not an object."""
+        try:
+            rows = [_loads(line) for line in self.content.splitlines() if line.strip()]
+        except (ValueError, RecursionError):
+            raise self._located(error) from error
+        if not all(isinstance(row, dict) for row in rows):
+            raise self._located(error) from error
+        return rows
 
     def _located(self, error: Exception) -> CorruptFileError:
         """Return the error with the line, where Arrow names the row."""
@@ -107,9 +151,23 @@ def _blocks(file: DataFile) -> Iterator[_Block]:
             if is_blank and content.lstrip().startswith(b"["):
                 yield from _array_blocks(file, content + b"".join(rest for _, rest in blocks))
                 return
+            if is_blank and content.strip() and not content.strip().partition(b"\n")[0].rstrip().endswith(b"}"):
+                content += b"".join(rest for _, rest in blocks)
+                content = _on_one_line(content)
             is_blank = is_blank and not content.strip()
             utf8_text(file, first, content)  # Arrow's parser does not check
             yield _Block(file, content, first)
+
+
+def _on_one_line(content: bytes) -> bytes:
+    """Return a file that is one object over several lines as one line; other content as it is."""
+    import orjson
+
+    try:
+        orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return content
+    return content.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 def _array_blocks(file: DataFile, content: bytes) -> Iterator[_Block]:
@@ -139,31 +197,55 @@ def _parse(content: bytes, schema: pa.Schema | None) -> pa.Table:
     )
 
 
+def _can_parse(content: bytes, schema: pa.Schema) -> bool:
+    try:
+        _parse(content, schema)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+class _Number(str):
+    """A number as it is written."""
+
+
+def _loads(line: bytes) -> Any:
+    return json.loads(line, parse_int=_Number, parse_float=_Number, parse_constant=_Number, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name appears twice")
+    return found
+
+
+def _dumped_line(value: Any) -> bytes:
+    import orjson
+
+    return orjson.dumps(
+        value,
+        lambda number: orjson.Fragment(str(number)),
+        orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_APPEND_NEWLINE,
+    )
+
+
+def _with_text(value: Any, dtype: pa.DataType) -> Any:
+    """Return a value with JSON in the places that ``dtype`` makes text."""
+    if pa.types.is_string(dtype) and value is not None and type(value) is not str:
+        return str(value) if isinstance(value, _Number) else _dumped_line(value).decode().rstrip("\n")
+    if isinstance(value, list) and pa.types.is_list(dtype):
+        return [_with_text(each, dtype.value_type) for each in value]
+    if isinstance(value, dict) and pa.types.is_struct(dtype):
+        return {c.name: _with_text(value[c.name], c.type) for c in dtype if c.name in value}
+    return value
+
+
 def _settled_type(dtype: pa.DataType) -> pa.DataType:
     """Return the type for all files: dates and columns without values in the first block become text."""
-    return _mapped(dtype, lambda leaf: pa.string() if pa.types.is_null(leaf) or pa.types.is_temporal(leaf) else leaf)
-
-
-def _parsed_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow's JSON parser gives a column before it is cast to ``dtype``."""
-    return _mapped(dtype, lambda leaf: leaf if _is_json_leaf(leaf) else pa.string())
-
-
-def _is_json_leaf(dtype: pa.DataType) -> bool:
-    is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
-    return bool(is_number or pa.types.is_boolean(dtype) or pa.types.is_timestamp(dtype))
-
-
-def _mapped(dtype: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    if isinstance(dtype, pa.BaseExtensionType):
-        return _mapped(dtype.storage_type, leaf)
-    if pa.types.is_list(dtype) or pa.types.is_fixed_size_list(dtype):
-        return pa.list_(_mapped(dtype.value_type, leaf))
-    if pa.types.is_struct(dtype):
-        return pa.struct([(column.name, _mapped(column.type, leaf)) for column in dtype])
-    if pa.types.is_map(dtype):
-        return pa.map_(_mapped(dtype.key_type, leaf), _mapped(dtype.item_type, leaf))
-    return leaf(dtype)
+    return mapped_type(
+        dtype, lambda leaf: pa.string() if pa.types.is_null(leaf) or pa.types.is_temporal(leaf) else leaf
+    )
 
 
 @dataclass(frozen=True)
@@ -202,88 +284,18 @@ class JsonEncoder:
 
         options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
         maps_as_pydicts = None
-        if any(map(_has_other_keys, batch.schema.types)):  # slow, so only on demand
+        if any(map(has_other_keys, batch.schema.types)):  # slow, so only on demand
             options |= orjson.OPT_NON_STR_KEYS
             maps_as_pydicts = "lossy"
-        batch = _without_nanoseconds(batch)
         for offset in range(0, batch.num_rows, _WRITE_ROWS):
-            rows = batch.slice(offset, _WRITE_ROWS).to_pylist(maps_as_pydicts=maps_as_pydicts)
-            self._stream.write(b"".join(_encoded(rows, options)))
+            rows = plain_rows(batch.slice(offset, _WRITE_ROWS), maps_as_pydicts)
+            self._stream.write(b"".join(encoded(rows, options)))
 
     def flush(self) -> None:
         """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         self._stream.close()
-
-
-def _encoded(values: Sequence[Any], options: int) -> list[bytes]:
-    import orjson
-
-    try:
-        return [orjson.dumps(value, _jsonable, options) for value in values]
-    except TypeError as exc:
-        raise WriteError(f"JSON cannot hold a value: {exc.__cause__ or exc}") from exc
-
-
-def _jsonable(value: Any) -> Any:
-    """Return a value that orjson can encode for one that it cannot."""
-    import orjson
-
-    match value:
-        case decimal.Decimal() if value.is_finite():
-            return orjson.Fragment(str(value))
-        case decimal.Decimal():
-            return None
-        case bytes() | bytearray() | memoryview():
-            return base64.b64encode(value).decode()
-        case datetime.timedelta():
-            return value.total_seconds()
-        case datetime.datetime() | datetime.date() | datetime.time():
-            return value.isoformat()
-        case np.ndarray():  # orjson refuses arrays that are not contiguous, and types such as float16
-            return value.tolist()
-        case set() | frozenset() | tuple():
-            return list(value)
-        case File() if value.path is not None:
-            return value.path
-        case File():
-            raise TypeError(f"{value!r} is in memory and has no path; write its content with download()")
-    raise TypeError(f"{value!r} of type {type(value).__name__}")
-
-
-def _has_other_keys(dtype: pa.DataType) -> bool:
-    """Return whether a column may hold dicts with keys that are not text."""
-    if pa.types.is_map(dtype) or isinstance(dtype, PythonType):
-        return True
-    return any(_has_other_keys(dtype.field(number).type) for number in range(dtype.num_fields))
-
-
-def _without_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with times in microseconds, the precision of Python's times."""
-    columns = []
-    for column in batch.columns:
-        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-        elif pa.types.is_duration(column.type) and column.type.unit == "ns":
-            column = column.cast(pa.duration("us"), safe=False)
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def json_texts(array: pa.Array) -> pa.Array:
-    """Return each value as JSON text, for stores without a type for it.
-
-    >>> json_texts(pa.array([{"a": [1, 2]}, None])).to_pylist()
-    ['{"a":[1,2]}', None]
-    """
-    import orjson
-
-    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    [column] = _without_nanoseconds(pa.record_batch([array], ["value"])).columns
-    values = column.to_pylist(maps_as_pydicts="lossy")
-    texts = zip(values, _encoded(values, options), strict=True)
-    return pa.array([None if value is None else text for value, text in texts], pa.string())
 
 
 def json_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:

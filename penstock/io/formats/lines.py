@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError
 from penstock.io.files import DataFile
@@ -69,6 +70,14 @@ def utf8_text(file: DataFile, first_line: int, block: bytes) -> pa.Array:
                 f"Cannot read {str(file)!r}, line {line}: byte 0x{block[found.start]:02x} is not UTF-8 text: {near}"
             ) from found
         raise CorruptFileError(f"Cannot read {str(file)!r}, line {first_line}: {exc}") from exc
+
+
+def exceeds_int64(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Return whether Arrow may have inferred floats only because integers of 64 bits with a sign are too small."""
+    if not pa.types.is_float64(column.type):
+        return False
+    least, most = pc.min_max(column).as_py().values()
+    return most is not None and least >= 0 and 2**63 <= most <= 2**64
 
 
 def shortened(text: str | bytes) -> str:

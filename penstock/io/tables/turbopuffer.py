@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, StoreUnavailableError, WriteError
-from penstock.io.formats.json import json_texts
+from penstock.io.formats.json_values import json_texts
 from penstock.storage.http import retry_after_s, with_retries
 from penstock.storage.loop import wait_for
 from penstock.types import Schema

@@ -61,6 +61,21 @@ def test_a_list_and_a_pattern(folder: Path) -> None:
         ps.read_images(folder / "nothing.png")
 
 
+def test_images_of_one_shape_in_a_batch_are_one_array(tmp_path: Path) -> None:
+    for number, height in enumerate([4, 4, 6, 6, 4]):
+        (tmp_path / f"{number}.png").write_bytes(encoded(np.full((height, 5, 3), number, np.uint8), "PNG"))
+
+    def brighter(batch: dict[str, np.ndarray]) -> dict[str, object]:
+        return {"image": batch["image"] + 4, "ndim": [batch["image"].ndim] * len(batch["image"])}
+
+    rows = ps.read_images(tmp_path).limit(4).map_batches(brighter, batch_size=2).to_pydict()
+    assert rows["ndim"] == [4, 4, 4, 4]
+    assert [(image.shape, image.max()) for image in rows["image"]] == [
+        ((4, 5, 3), 4), ((4, 5, 3), 5), ((6, 5, 3), 6), ((6, 5, 3), 7),
+    ]  # fmt: skip
+    assert ps.read_images(tmp_path).map_batches(brighter, batch_size=5).to_pydict()["ndim"] == [1] * 5
+
+
 def test_size_is_height_and_width(folder: Path) -> None:
     frame = ps.read_images(folder, size=(10, 20))
     assert str(frame.schema["image"].dtype) == "image[RGB; 10x20]"

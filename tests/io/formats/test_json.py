@@ -108,7 +108,9 @@ def test_lines_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ('{"a": 1}\n{"a": "' + "z" * 200 + "}\n", r"line 2: not valid JSON \(.*\): '.{77}\.\.\.'"),
         ('[{"a": 1},\n{"a": }]', r"line 2: the file begins with '\[' but is not a JSON array"),
         ('[{"a": 1}, 5]', r"element 2: not an object"),
-        ('{"a": 1}\n{"a": "x"}\n', r"line 2: Column\(/a\) changed from number to string.*give schema="),
+        ('{"a": 1}\n{"a": "x", "b": 1.5}\n', r"line 2: Column\(/a\) changed from number to string.*give schema="),
+        ('{"a": 1}\n{"a": 3, "a": 2}\n', r"line 2: Column\(/a\) was specified twice"),
+        ('{\n  "a": 1,\n  "b":\n}\n', r"line 1: not valid JSON"),
         ('{"a": 1}\n{"a": 1.5}\n', r"line 1 or later: .*couldn't parse.*1\.5.*give schema="),
         (b'{"a": "x"}\n{"a": "\xff"}\n', r"line 2: byte 0xff is not UTF-8 text"),
     ],
@@ -116,6 +118,40 @@ def test_lines_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_bad_lines_are_named(tmp_path: Path, content: str | bytes, message: str) -> None:
     with pytest.raises(CorruptFileError, match=rf"Cannot read '.*/x\.json', {message}"):
         read(tmp_path, content, schema={"a": "int64"} if "1.5" in str(content) else None)
+
+
+MIXED = """
+{"v": 1.10, "w": 1, "x": {"y": ["a"]}}
+{"v": "a", "w": 2, "x": {"y": [7, null, {"z": 0}]}}
+{"v": {"n": [1]}, "w": null}
+{"v": true, "w": 5}
+{"v": null, "w": 6}
+"""
+TEXTS = ["1.10", "a", '{"n":[1]}', "true", None]
+
+
+@pytest.mark.parametrize("options", [{}, {"schema": {"v": "string"}}])
+def test_a_column_of_mixed_types_is_text(tmp_path: Path, options: dict[str, Any]) -> None:
+    assert [row["v"] for row in read(tmp_path, MIXED, **options)] == TEXTS
+    assert [row["w"] for row in read(tmp_path, MIXED, columns=["w"], **options)] == [1, 2, None, 5, 6]
+
+
+def test_mixed_types_below_a_column_are_text_where_the_schema_says_so(tmp_path: Path) -> None:
+    nested = DataType(pa.struct([("y", pa.list_(pa.string()))]))
+    rows = read(tmp_path, MIXED, schema={"x": nested}, infer_schema=False)
+    assert rows[:2] == [{"x": {"y": ["a"]}}, {"x": {"y": ["7", None, '{"z":0}']}}]
+
+
+def test_types_that_mix_after_the_first_block_need_a_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "BLOCK_NBYTES", 64)
+    content = '{"v": 1}\n' * 100 + '{"v": "a"}\n'
+    with pytest.raises(CorruptFileError, match=r"line 101: Column.* changed from number to string; give schema="):
+        read(tmp_path, content)
+    assert [row["v"] for row in read(tmp_path, content, schema={"v": "string"})] == ["1"] * 100 + ["a"]
+
+
+def test_one_object_over_several_lines_is_one_row(tmp_path: Path) -> None:
+    assert read(tmp_path, "\n" + json.dumps(ROWS[0], indent=2) + "\n") == [{"a": 1, "b": {"c": [1.5], "d": None}}]
 
 
 def test_lines_are_counted_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +188,7 @@ def test_every_type_has_a_form(tmp_path: Path) -> None:
     assert written(tmp_path, pa.RecordBatch.from_pydict(columns)) == [
         {
             "date": "2024-05-01",
-            "time": "2024-05-01T10:00:00.000005",
+            "time": "2024-05-01T10:00:00.000005000",
             "zoned": "2024-05-01T10:00:00+00:00",
             "span": 1.5,
             "decimal": 1.1,

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.errors import ReadError
 from penstock.io.batches import BATCH_ROWS, rows_per_batch
-from penstock.io.formats.json import json_texts
+from penstock.io.formats.json_values import json_texts
 from penstock.io.tables.sql.session import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName, subquery
 from penstock.types import normalize_batch
 from penstock.types.normalize import normal_type

@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from penstock.errors import ReadError
 from penstock.io.batches import rows_per_batch
-from penstock.io.formats.json import json_texts
+from penstock.io.formats.json_values import json_texts
 from penstock.io.tables.sql.session import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName
 from penstock.types import to_arrow_array
 
