@@ -177,6 +177,13 @@ class ModeSink(Protocol):
 
 
 @runtime_checkable
+class OneWriterSink(Protocol):
+    """A sink that may need all rows in one writer, such as files of partitions: several would each make files."""
+
+    needs_one_writer: bool
+
+
+@runtime_checkable
 class RunSink(Protocol):
     """A sink that stages rows under the id of its run."""
 

@@ -89,7 +89,8 @@ def split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterato
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     content = batch.drop_columns(list(columns)).take(pa.array(order))
-    for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
-        row = int(order[start])
-        folders = [partition_folder(name, batch.column(name)[row].cast(pa.string()).as_py()) for name in columns]
+    firsts = pa.array(order[starts])
+    values = [batch.column(name).take(firsts).cast(pa.string()).to_pylist() for name in columns]
+    for start, stop, *key in zip(starts, [*starts[1:], batch.num_rows], *values, strict=True):
+        folders = [partition_folder(name, value) for name, value in zip(columns, key, strict=True)]
         yield "/".join(folders), content.slice(start, stop - start)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
@@ -24,19 +26,17 @@ from penstock.types.plain import arrow_array
 from penstock.types.row_ranges import rows_within
 
 FILE_NBYTES = 512 * 2**20  # maximum data of a file, in memory; on disk it is smaller
-HELD_NBYTES = 64 * 2**20  # maximum data that the open files of one writer buffer together
+HELD_NBYTES = 64 * 2**20  # maximum data that the files of one writer hold back together
+BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # of the rows that a file writes at once, such as a row group
 MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
+STORE_THREADS = 32  # for the files of many partitions
 REWRITE_THREADS = 4  # for files that need wider types before the commit
 
 
 class FileEncoder(Protocol):
-    """One open file. It may buffer rows until ``flush``; ``close`` is always called, again if it fails."""
-
-    nbytes_held: int
+    """One open file; ``close`` is always called, again if it fails."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
-
-    def flush(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -107,6 +107,10 @@ class FileSink:
     @property
     def run_id(self) -> str:
         return self.output.run_id
+
+    @property
+    def needs_one_writer(self) -> bool:
+        return bool(self.partition_cols)
 
     @property
     def name(self) -> str:
@@ -245,7 +249,8 @@ class FileSink:
         try:
             for batch in batches:
                 file.write(conform_rows(batch, schema, self.root))
-            return file.finish()
+            file.close()
+            return file.store()
         except BaseException:
             file.discard()
             raise
@@ -262,25 +267,62 @@ def file_table(root: str, files: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 class StagedFile:
-    """A file that is being written. ``finish`` stores it durably and returns its record."""
+    """A file that is being written. It holds rows back until they make a block, and opens with the first block."""
 
     def __init__(self, sink: FileSink, name: str, schema: pa.Schema) -> None:
         self.name = name
         self.num_rows = 0
         self.nbytes = 0
+        self.nbytes_held = 0
+        self._num_rows_held = 0
+        self._held: list[pa.RecordBatch] = []
         self._schema = schema
-        self._staged = sink.output.files
-        self._path = self._staged.path_for(name)
-        self.encoder = sink.encoding.open(str(self._path), schema)
+        self._encoding, self._staged = sink.encoding, sink.output.files
+        self._path: Path | None = None
+        self._encoder: FileEncoder | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._encoder is not None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self.encoder.write(batch)
-        self.num_rows += batch.num_rows
-        self.nbytes += batch.nbytes
+        num_rows, nbytes = batch.num_rows, batch.nbytes
+        if self._num_rows_held + num_rows > BLOCK_ROWS or self.nbytes_held + nbytes > BLOCK_NBYTES:
+            self.flush()
+        self._held.append(batch)
+        self._num_rows_held += num_rows
+        self.nbytes_held += nbytes
+        self.num_rows += num_rows
+        self.nbytes += nbytes
 
-    def finish(self) -> dict[str, Any]:
-        self.encoder.flush()
-        self.encoder.close()
+    def flush(self) -> None:
+        """Write the rows that are held back."""
+        if self._held:
+            block = self._joined()
+            self._held, self._num_rows_held, self.nbytes_held = [], 0, 0
+            self._open().write(block)
+
+    def copy_held(self) -> None:
+        """Copy the rows that are held back, so that they keep no batch alive of which they are a part."""
+        if self._held:
+            self._held = [self._joined().take(pa.array(np.arange(self._num_rows_held)))]
+
+    def _joined(self) -> pa.RecordBatch:
+        return self._held[0] if len(self._held) == 1 else pa.concat_batches(self._held)
+
+    def _open(self) -> FileEncoder:
+        if self._encoder is None:
+            self._path = self._staged.path_for(self.name)
+            self._encoder = self._encoding.open(str(self._path), self._schema)
+        return self._encoder
+
+    def close(self) -> None:
+        """Write all rows to the file and close it."""
+        self.flush()
+        self._open().close()
+
+    def store(self) -> dict[str, Any]:
+        """Store the closed file durably and return its record."""
         size = self._staged.store(self.name)
         schema = self._schema.serialize().to_pybytes()
         return {"path": self.name, "rows": self.num_rows, "nbytes": size, "schema": schema}
@@ -288,18 +330,21 @@ class StagedFile:
     def discard(self) -> None:
         """Remove an unfinished file."""
         with contextlib.suppress(Exception):  # the query has already failed
-            self.encoder.close()
-        self._path.unlink(missing_ok=True)
+            if self._encoder is not None:
+                self._encoder.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
 
 
 class FileWriter:
-    """A ``Writer`` of staged files: one open file for each partition."""
+    """A ``Writer`` of staged files: one unfinished file for each partition."""
 
     def __init__(self, sink: FileSink, part: str) -> None:
         self._sink = sink
         self._part = part
         self._num_files = 0
         self._files: dict[str, StagedFile] = {}  # by folder, the most recently used last
+        self._nbytes_alive = 0  # of the batches that rows held back may keep alive
         self._schema = None if sink.schema is None else sink.schema.to_arrow()
         self._content_schema = None if self._schema is None else sink.content_schema(self._schema)
 
@@ -311,7 +356,9 @@ class FileWriter:
             batch = conform_rows(batch, self._schema, self._sink.root)
             parts = split_by_partition(batch, self._sink.partition_cols)
             records.extend(record for folder, rows in parts for record in self._write_rows(folder, rows))
-            self._flush_large()
+            self._nbytes_alive += batch.nbytes
+            if self._nbytes_alive > HELD_NBYTES:
+                records.extend(self._release())
         return records
 
     def finish(self) -> Iterable[dict[str, Any]]:
@@ -347,8 +394,6 @@ class FileWriter:
             rows = rows.slice(fitting.num_rows)
             if file.num_rows == limit or file.nbytes >= FILE_NBYTES:
                 yield self._finish_file(folder)
-        if len(self._files) > MAX_OPEN_FILES:
-            yield self._finish_file(next(iter(self._files)))
 
     def _open_file(self, folder: str) -> StagedFile:
         name = f"{self._sink.run_id}-{self._part}-{self._num_files:05d}{self._sink.encoding.suffix}"
@@ -356,21 +401,43 @@ class FileWriter:
         return StagedFile(self._sink, os.path.join(folder, name), self._content_schema)
 
     def _finish_files(self) -> list[dict[str, Any]]:
-        return [self._finish_file(folder) for folder in list(self._files)]
+        """Finish all files. Those closed before the first is stored are written to disk together."""
+        files = list(self._files.values())
+        for file in files:
+            file.close()
+        records = _for_each(StagedFile.store, files, STORE_THREADS)
+        self._files.clear()
+        return records
 
     def _finish_file(self, folder: str) -> dict[str, Any]:
-        record = self._files[folder].finish()
-        del self._files[folder]
-        return record
+        self._files[folder].close()
+        return self._files.pop(folder).store()
 
-    def _flush_large(self) -> None:
-        """Limit the data that all open files buffer together: flush the largest first."""
-        encoders = sorted((file.encoder for file in self._files.values()), key=lambda encoder: encoder.nbytes_held)
-        held = sum(encoder.nbytes_held for encoder in encoders)
-        while held > HELD_NBYTES:
-            encoder = encoders.pop()
-            held -= encoder.nbytes_held
-            encoder.flush()
+    def _release(self) -> Iterator[dict[str, Any]]:
+        """Limit the data that all files hold back: write that of the largest, and finish files if too many are open."""
+        by_size = sorted(self._files.values(), key=lambda file: file.nbytes_held)
+        held = sum(file.nbytes_held for file in by_size)
+        while held > HELD_NBYTES // 2:
+            largest = [by_size.pop() for _ in range(min(MAX_OPEN_FILES, len(by_size)))]
+            held -= sum(file.nbytes_held for file in largest)
+            _for_each(StagedFile.flush, largest, os.cpu_count() or 1)
+            yield from self._close_oldest()
+        if len(self._files) > 1:
+            for file in self._files.values():
+                file.copy_held()
+        self._nbytes_alive = held
+
+    def _close_oldest(self) -> Iterator[dict[str, Any]]:
+        open_folders = [folder for folder, file in self._files.items() if file.is_open]
+        for folder in open_folders[:-MAX_OPEN_FILES]:
+            yield self._finish_file(folder)
+
+
+def _for_each(action: Callable[[StagedFile], Any], files: Sequence[StagedFile], num_threads: int) -> list[Any]:
+    if len(files) < 2:
+        return [action(file) for file in files]
+    with ThreadPoolExecutor(num_threads) as threads:
+        return list(threads.map(action, files))
 
 
 def file_sink(

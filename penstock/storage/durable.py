@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+SYNC_THREADS = 32  # a file system writes concurrent requests to disk together
 
-def sync_folder(folder: Path) -> None:
+
+def sync_folder(folder: str | Path) -> None:
     """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_folders(folders: Iterable[str]) -> None:
+    """Make the names in some folders durable."""
+    with ThreadPoolExecutor(SYNC_THREADS) as threads:
+        list(threads.map(sync_folder, folders))
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -22,5 +32,5 @@ def replace_file(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    draft.rename(path)
+    os.rename(draft, path)
     sync_folder(path.parent)

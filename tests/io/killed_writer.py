@@ -26,7 +26,7 @@ def write(root: str, mode: str, num_calls: int, moment: str) -> None:
     records.extend(writer.finish())
     writer.close()
     if moment == "rename":  # the first one is that of the manifest
-        Path.rename = _killing(Path.rename, num_calls)  # type: ignore[method-assign]
+        os.rename = _killing(os.rename, num_calls)
     if moment == "unlink":
         Path.unlink = _killing(Path.unlink, num_calls)  # type: ignore[method-assign]
     if moment == "interrupt":

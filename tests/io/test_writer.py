@@ -18,7 +18,6 @@ from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExi
 from penstock.io import writer
 from penstock.io.commit.output import STAGING_FOLDER as FOLDER
 from penstock.io.file_source import FileSource
-from penstock.io.formats import parquet
 from penstock.io.formats.csv import CsvEncoding, CsvFormat
 from penstock.io.formats.json import JsonEncoding, JsonFormat
 from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat, parquet_sink
@@ -222,7 +221,7 @@ def test_small_batches_make_large_row_groups(tmp_path: Path) -> None:
 
 
 def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "ROW_GROUP_NBYTES", 8000)
+    monkeypatch.setattr(writer, "BLOCK_NBYTES", 8000)
     shown = write_all(sink_to(tmp_path), *(batch_of(a=list(range(100))) for _ in range(25)))
     metadata = pq.ParquetFile(shown.column("path")[0].as_py()).metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1000, 1000, 500]
@@ -277,6 +276,27 @@ def test_many_partitions_stay_within_bounds(tmp_path: Path, monkeypatch: pytest.
     open_writer.close()
     sink.commit(records)
     assert values(tmp_path) == sorted(list(range(20)) * 10)
+
+
+def test_many_partitions_make_one_file_each(tmp_path: Path) -> None:
+    num_partitions = writer.MAX_OPEN_FILES + 20
+    batches = [batch_of(a=[i] * num_partitions, k=list(range(num_partitions))) for i in range(6)]
+    ps.from_arrow(pa.Table.from_batches(batches)).write_parquet(str(tmp_path / "out"), partition_cols=["k"])
+    assert len(visible_files(tmp_path / "out")) == num_partitions
+
+
+def test_rows_held_back_keep_no_batch_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "HELD_NBYTES", 2**20)
+    monkeypatch.setattr(writer, "BLOCK_NBYTES", 2**18)
+    sink = sink_to(tmp_path, partition_cols=("k",))
+    sink.start()
+    open_writer = sink.open()
+    before = pa.total_allocated_bytes()
+    for _ in range(40):  # almost all rows are of one partition, whose file writes them soon
+        list(open_writer.write(batch_of(a=np.zeros(50_000), k=[1, 2, *[0] * 49_998])))
+    assert pa.total_allocated_bytes() - before < 8 * 2**20
+    open_writer.close()
+    sink.abort()
 
 
 def test_partition_columns_are_checked(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from penstock.engine.scheduling import Footprint
 from penstock.engine.stage import PoolChoice
 from penstock.errors import UdfError
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
-from penstock.protocols import Bundle, Emit
+from penstock.protocols import Bundle, Emit, OneWriterSink
 
 if TYPE_CHECKING:
     from penstock.engine.pools.asyncio import LoopThread
@@ -79,9 +79,12 @@ class LocalPools:
                 return self._function_pool(stage, work, emit)
             case RunRelation():  # one worker, which needs all the rows; DuckDB has threads of its own
                 return PoolChoice(ThreadPool(opener(work), 1, self._threads, emit), takes_core=False)
+            case WriteOut(sink, is_in_parts):
+                has_one = not is_in_parts and isinstance(sink, OneWriterSink) and sink.needs_one_writer
+                num_writers = 1 if has_one else self._num_cores
+                return PoolChoice(ThreadPool(opener(work), num_writers, self._threads, emit), True, WRITE_WORK)
             case _:
-                footprint = WRITE_WORK if isinstance(work, WriteOut) else ARROW_WORK
-                return PoolChoice(ThreadPool(opener(work), self._num_cores, self._threads, emit), True, footprint)
+                return PoolChoice(ThreadPool(opener(work), self._num_cores, self._threads, emit), True, ARROW_WORK)
 
     def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
         from penstock.engine.pools.asyncio import AsyncPool, LoopThread

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from penstock.errors import PathNotFoundError
 from penstock.io.files import is_hidden
-from penstock.storage.durable import replace_file, sync_folder
+from penstock.storage.durable import replace_file, sync_folders
 from penstock.storage.loop import wait_for
 from penstock.storage.objects import ObjectStore
 from penstock.storage.options import StorageOptions, endpoint_of
@@ -94,18 +94,26 @@ class LocalPlace:
                     yield os.path.relpath(file, self.root), os.stat(file).st_size
 
     def move(self, names: Sequence[str], folder: str) -> list[str]:
-        missing, touched = [], {self.path()}
+        missing, folders = [], [os.path.join(self.root, each) for each in sorted(_folders_of(names))]
+        for each in folders:
+            os.makedirs(each, exist_ok=True)
         for name in names:
-            target = self.path(name)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            target = os.path.join(self.root, name)
             try:
-                self.path(folder, name).rename(target)
+                os.rename(os.path.join(self.root, folder, name), target)
             except FileNotFoundError:  # it was moved before a crash
-                missing += [] if target.exists() else [name]
-            touched.update(parent for parent in target.parents if self.path() in parent.parents)
-        for each in touched:
-            sync_folder(each)
+                missing += [] if os.path.exists(target) else [name]
+        sync_folders(folders)
         return missing
+
+
+def _folders_of(names: Iterable[str]) -> set[str]:
+    """Return the folders of some files relative to the root, and all folders above them."""
+    found = {""}
+    for name in names:
+        while (name := os.path.dirname(name)) not in found:
+            found.add(name)
+    return found
 
 
 @dataclass(frozen=True)
@@ -224,10 +232,8 @@ class LocalFiles:
             return os.fstat(file.fileno()).st_size
 
     def sync(self, names: Iterable[str]) -> None:
-        folders = {folder for name in names for folder in self._path(name).parents}
-        for folder in folders:
-            if self.place.path() in folder.parents:
-                sync_folder(folder)
+        folders = _folders_of(os.path.join(self.folder, name) for name in names) - {""}
+        sync_folders(os.path.join(self.place.root, folder) for folder in folders)
 
     def read_back(self, name: str) -> Path:
         staged = self._path(name)

@@ -240,15 +240,11 @@ class CsvEncoder:
     def __init__(self, path: str, schema: pa.Schema, compression: str | None) -> None:
         import pyarrow.csv
 
-        self.nbytes_held = 0
         self._stream = pa.output_stream(path, compression=compression)
         self._writer = pyarrow.csv.CSVWriter(self._stream, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
-
-    def flush(self) -> None:
-        """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         self._writer.close()

@@ -159,17 +159,12 @@ class EncodedFiles:
 class EncodedFile:
     """One open file."""
 
-    nbytes_held = 0
-
     def __init__(self, path: str) -> None:
         self._stream = pa.OSFile(path, "wb")
 
     def write(self, batch: pa.RecordBatch) -> None:
         for value in batch.column(0):
             self._stream.write(value.as_buffer())
-
-    def flush(self) -> None:
-        """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         self._stream.close()

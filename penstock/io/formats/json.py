@@ -276,7 +276,6 @@ class JsonEncoder:
     """One open file of JSON lines."""
 
     def __init__(self, path: str, compression: str | None) -> None:
-        self.nbytes_held = 0
         self._stream = pa.output_stream(path, compression=compression)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -290,9 +289,6 @@ class JsonEncoder:
         for offset in range(0, batch.num_rows, _WRITE_ROWS):
             rows = plain_rows(batch.slice(offset, _WRITE_ROWS), maps_as_pydicts)
             self._stream.write(b"".join(encoded(rows, options)))
-
-    def flush(self) -> None:
-        """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         self._stream.close()

@@ -130,8 +130,6 @@ class NumpyEncoding:
 class NumpyEncoder:
     """One open file. ``close`` writes the header, which states the number of rows."""
 
-    nbytes_held = 0
-
     def __init__(self, path: str, schema: pa.Schema, column: str) -> None:
         self._column = column
         self._file = open(path, "w+b")  # noqa: SIM115 - close() closes it
@@ -146,9 +144,6 @@ class NumpyEncoder:
         self._sample = np.ascontiguousarray(default_numpy(column))
         self._num_rows += len(self._sample)
         self._file.write(self._sample.data)
-
-    def flush(self) -> None:
-        """Do nothing: no rows are held back."""
 
     def close(self) -> None:
         if self._file.closed:

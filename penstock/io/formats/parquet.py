@@ -18,7 +18,6 @@ from penstock.io.writer import FileSink, file_sink
 from penstock.storage.ranges import RangeFile
 
 ROW_GROUP_ROWS = 2**20
-ROW_GROUP_NBYTES = 32 * 2**20
 COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
 _SMALL_NBYTES = 2**20  # too little for threads to pay off
@@ -131,7 +130,7 @@ def _matching_groups(file: DataFile, schema: pa.Schema, predicate: pc.Expression
 
 @dataclass(frozen=True)
 class ParquetEncoding:
-    """An encoding as Parquet. It collects small batches, so that a file has few and large row groups."""
+    """An encoding as Parquet. A batch is a row group, unless it is very large."""
 
     compression: str | None = "snappy"
     suffix: ClassVar[str] = ".parquet"
@@ -163,29 +162,17 @@ class ParquetEncoder:
     def __init__(self, path: str, schema: pa.Schema, compression: str | None) -> None:
         import pyarrow.parquet as pq
 
-        self.nbytes_held = 0
-        self._num_rows_held = 0
-        self._held: list[pa.RecordBatch] = []
-        self._schema = schema
+        self._file = pa.OSFile(path, "wb")
         self._writer = pq.ParquetWriter(
-            path, schema, compression=compression or "none", use_dictionary=list(_repeating_columns(schema))
+            self._file, schema, compression=compression or "none", use_dictionary=list(_repeating_columns(schema))
         )
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._held.append(batch)
-        self._num_rows_held += batch.num_rows
-        self.nbytes_held += batch.nbytes
-        if self._num_rows_held >= ROW_GROUP_ROWS or self.nbytes_held >= ROW_GROUP_NBYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._held:
-            table = pa.Table.from_batches(self._held, self._schema)
-            self._held, self._num_rows_held, self.nbytes_held = [], 0, 0
-            self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        self._writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
 
     def close(self) -> None:
         self._writer.close()
+        self._file.close()
 
 
 def _repeating_columns(schema: pa.Schema) -> Iterator[str]:

@@ -214,11 +214,8 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 def test_a_value_without_a_form_is_an_error(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict({"a": to_arrow_array([object], DataType.python(), what="x")})
-    sink = FileSink(str(tmp_path / "out"), JsonEncoding())
-    sink.start()
     with pytest.raises(WriteError, match=r"JSON cannot hold a value: .*object.*type"):
-        sink.open().write(batch)
-    sink.abort()
+        write_all(FileSink(str(tmp_path / "out"), JsonEncoding()), batch)
 
 
 def test_a_file_is_its_path(tmp_path: Path) -> None:
