@@ -407,7 +407,8 @@ class Ledger(Protocol):
     def put(self, key: bytes, value: bytes) -> None:
         """Store a value unless the key has one. Returns at once; the value is durable within 100 ms.
 
-        Blocks while the disk is far behind. Raises LedgerError if the disk fails and the queue in memory is full.
+        Blocks while the disk is far behind. Raises LedgerError if values cannot be written; this one is then kept in
+        memory, if there is room, and written when the disk works again.
         """
         ...
 

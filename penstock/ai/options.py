@@ -20,9 +20,12 @@ from penstock.ai.remote.limits.limiter import Caps
 from penstock.cost.price_files import check_price
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy
-from penstock.udf.options import check_whole, make_policy
+from penstock.udf.options import check_options, check_whole, make_policy
 
 ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
+
+BREAKER_CALLS = 100
+"""Calls that nearly all must fail for the same reason before the circuit breaker stops a query: few, as calls cost."""
 
 REMOTE_ONLY = ("timeout", "requests_per_minute", "tokens_per_minute", "price")
 NOT_FOR_BATCHES = ("max_concurrency", "requests_per_minute", "tokens_per_minute")
@@ -39,8 +42,8 @@ class AiOptions:
 
     @staticmethod
     def of(function: str, options: Mapping[str, Any]) -> AiOptions:
-        """Split and check options. None counts as not given."""
-        given = {name: value for name, value in options.items() if value is not None}
+        """Split and check options. None counts as not given, except for ``max_errors``."""
+        given = {name: value for name, value in options.items() if value is not None or name == "max_errors"}
         taken = {name: given.pop(name) for name in CALL_OPTIONS if name in given}
         for name, least in (("max_retries", 0), ("max_concurrency", 1), ("batch_max_requests", 1)):
             if name in taken:
@@ -53,9 +56,9 @@ class AiOptions:
                 f"{function}: on_error={on_error!r} is not known; use one of {', '.join(ON_ERROR)}."
                 f"{did_you_mean(str(on_error), ON_ERROR)}"
             )
-        policy = make_policy(
-            function, {"on_error": ON_ERROR[on_error], "max_errors": taken.get("max_errors")}, can_stop=True
-        )
+        limits = {"on_error": ON_ERROR[on_error], "max_errors": taken.get("max_errors", "auto")}
+        check_options(function, limits)
+        policy = make_policy(function, limits, can_stop=True, breaker_rows=BREAKER_CALLS)
         caps = Caps(taken.get("max_concurrency"), taken.get("requests_per_minute"), taken.get("tokens_per_minute"))
         cache = taken.get("cache")
         _check_cache(function, cache)

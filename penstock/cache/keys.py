@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 KEY_NBYTES = 16
+NOTE_MARK = bytes(4)  # the last bytes of the keys of notes; one key of a call in four billion ends with them
 _PREFIX = b"penstock-call-1\0"  # increase the number to invalidate all keys
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
@@ -24,6 +25,15 @@ def key_of(parts: Mapping[str, Any] | bytes) -> bytes:
     # One byte for the kind: no bytes have the key of a mapping.
     body = b"b" + parts if isinstance(parts, bytes) else b"j" + canonical(parts)
     return hashlib.blake2b(_PREFIX + body, digest_size=KEY_NBYTES).digest()
+
+
+def note_key(content: bytes) -> bytes:
+    """Return the key of a record about a call. It differs from the keys of calls, so that only calls are counted.
+
+    >>> note_key(b"the row of a call").endswith(NOTE_MARK)
+    True
+    """
+    return key_of(content)[: -len(NOTE_MARK)] + NOTE_MARK
 
 
 def canonical(value: Any) -> bytes:

@@ -13,7 +13,7 @@ import struct
 import threading
 from collections.abc import Sequence
 
-from penstock.cache.keys import key_of
+from penstock.cache.keys import key_of, note_key
 from penstock.cache.ledger.open_ledgers import job_ledger_alone, ledger_place
 from penstock.protocols import Ledger, task_origins
 
@@ -100,7 +100,7 @@ class Ordinals:
             self._unstored.append((claim, row))
 
     def _claim(self, key: bytes) -> bytes:
-        return key_of(self._claim_prefix + key)
+        return note_key(self._claim_prefix + key)
 
     def _read_claims(self, keys: Sequence[bytes], claims: Ledger) -> None:
         """Read the claims of earlier runs on these keys."""

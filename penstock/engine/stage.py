@@ -208,8 +208,8 @@ class StageState:
 
     def receive(self, report: Report) -> Sequence[Bundle]:
         """Record a report and return the outputs that may go on. Raise TooManyErrorsError past the error limit."""
-        if report.errors:
-            self._error_limit.add(report.errors, self.num_rows_taken)
+        num_rows_done = report.task.num_rows if report.task is not None and report.is_done else 0
+        self._error_limit.add(report.errors, num_rows_done, self.num_rows_taken)
         if report.task is None:
             if report.is_done:
                 self._error_limit.check(self.num_rows_taken)

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from penstock.types import DataType
 
 OnError = Literal["raise", "log", "ignore"]
+MaxErrors = int | float | Literal["auto"] | None
+"""``auto``: a circuit breaker stops a query when nearly all of its recent rows fail for the same reason."""
 BatchSize = int | Literal["auto", "paced"] | None
 """``paced`` is internal: batches are cut so that each takes a fraction of a second, as tasks of row functions are."""
 BatchFormat = Literal["numpy", "pandas", "pyarrow", "pylist", "torch"]
@@ -70,6 +72,7 @@ class Policy:
     retry_on: tuple[type[BaseException], ...] = ()
     timeout_s: float | None = None  # of one call
     max_errors: int | float | None = None  # a count, or a share of the rows below 1; None: unlimited
+    breaker_rows: int | None = None  # the number of recent rows that the circuit breaker looks at; None: it is off
 
 
 @dataclass(frozen=True, slots=True)

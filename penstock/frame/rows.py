@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression
 from penstock.expr.nodes import ColumnRef, Expr
-from penstock.expr.udf import BatchFormat, BatchSize, OnError
+from penstock.expr.udf import BatchFormat, BatchSize, MaxErrors, OnError
 from penstock.frame.columns import ColumnInput, ColumnVerbs, checked_count, to_node
 from penstock.plan import nodes
 from penstock.plan.nodes import check_columns
@@ -40,7 +40,7 @@ class RowVerbs(ColumnVerbs):
         memory: int | str | None = None,
         max_retries: int = 0,
         on_error: OnError = "raise",
-        max_errors: int | float | None = None,
+        max_errors: MaxErrors = "auto",
         timeout: float | None = None,
         use_process: bool | None = None,
         cache: bool = False,
@@ -52,7 +52,8 @@ class RowVerbs(ColumnVerbs):
         share memory only with ``zero_copy_batch=True`` and must not be changed then. With ``zero_copy_batch=False``
         ``fn`` may change both, as it always may a pandas DataFrame. With ``on_error`` of ``log`` or ``ignore`` failed
         rows are dropped and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction, end the
-        query.
+        query. By default the query ends when nearly all of the last 1,000 rows failed with the same exception class;
+        ``max_errors=None`` tolerates any number.
 
         A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
         ``max_batch_tokens`` limit the weight of a batch. A batch that raises ``split_on``, or that is too large for the

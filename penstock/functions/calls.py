@@ -71,7 +71,10 @@ def _media_spec(
     batch_size: BatchSize,
     use_process: bool | None,
 ) -> UdfSpec:
-    options = {"return_dtype": dtype, "on_error": on_error, "batch_size": batch_size, "use_process": use_process}
+    options = {
+        "return_dtype": dtype, "on_error": on_error, "max_errors": None, "batch_size": batch_size,
+        "use_process": use_process,
+    }  # fmt: skip
     return replace(make_spec(function, options), name=name)
 
 

@@ -10,6 +10,7 @@ from penstock.ai.options import AiOptions
 from penstock.ai.remote.addresses import checked_address
 from penstock.ai.remote.server import checked_headers, checked_key
 from penstock.errors import InvalidArgumentError
+from penstock.expr.udf import MaxErrors
 from penstock.storage.secret import Secret
 from penstock.udf.options import check_whole, refusing_unknown
 
@@ -32,7 +33,7 @@ class ProcessorConfig:
     accelerator_type: str | None = None
     should_continue_on_error: bool = False
     on_error: str = "raise"
-    max_errors: int | float | None = None
+    max_errors: MaxErrors = "auto"
     max_retries: int | None = None
     timeout: float | None = None
     max_concurrency: int | None = None

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, Unnest
-from penstock.expr.udf import BatchSize, OnError, Target, UdfSpec
+from penstock.expr.udf import BatchSize, MaxErrors, OnError, Target, UdfSpec
 from penstock.udf.options import BATCH_OPTIONS, CALL_OPTIONS, check_known, check_options, options_of, refusing_unknown
 from penstock.udf.parameters import parameter_hints, with_files
 from penstock.udf.specs import ClsObject, check_signature, make_spec
@@ -87,7 +87,7 @@ class _FuncDecorator:
         max_retries: int | None = None,
         retry_on: Any = None,
         on_error: OnError | None = None,
-        max_errors: int | float | None = None,
+        max_errors: MaxErrors = "auto",
         timeout: float | None = None,
         cache: bool = False,
         version: str | None = None,
@@ -128,7 +128,7 @@ class _FuncDecorator:
         max_retries: int | None = None,
         retry_on: Any = None,
         on_error: OnError | None = None,
-        max_errors: int | float | None = None,
+        max_errors: MaxErrors = "auto",
         timeout: float | None = None,
         cache: bool = False,
         version: str | None = None,
@@ -163,7 +163,9 @@ class _MethodDecorator:
     def _attach(self, function: Callable[..., Any] | None, options: Options, *, is_batch: bool) -> Any:
         batch_options = ("batch_size", *BATCH_OPTIONS) if is_batch else ()
         check_known("method", options, ["return_dtype", "unnest", *CALL_OPTIONS, *batch_options])
-        given = {name: value for name, value in options.items() if value is not None or name == "batch_size"}
+        given = {
+            name: value for name, value in options.items() if value is not None or name in ("batch_size", "max_errors")
+        }
 
         def attach(decorated: Callable[..., Any]) -> Callable[..., Any]:
             setattr(decorated, _OPTIONS_ATTRIBUTE, (given, is_batch))
@@ -305,7 +307,7 @@ def cls(
     max_retries: int | None = None,
     retry_on: Any = None,
     on_error: OnError | None = None,
-    max_errors: int | float | None = None,
+    max_errors: MaxErrors = "auto",
     timeout: float | None = None,
     cache: bool = False,
     version: str | None = None,

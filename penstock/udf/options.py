@@ -22,6 +22,10 @@ CALL_OPTIONS = (
 BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on")
 """Options for batch functions only, besides ``batch_size``."""
 
+BREAKER_ROWS = 1000
+"""Rows of a user's function that nearly all must fail for the same reason before the circuit breaker stops the query:
+many, since bad rows often lie together."""
+
 
 # --- unknown options --------------------------------------------------------------------------------------------------
 
@@ -81,7 +85,7 @@ def _are_exceptions(value: Any) -> bool:
 
 
 def _is_max_errors(value: Any) -> bool:
-    return _is_whole(value, 0) or (isinstance(value, float) and 0 < value < 1)
+    return value == "auto" or _is_whole(value, 0) or (isinstance(value, float) and 0 < value < 1)
 
 
 _POSITIVE: Rule = (lambda value: _is_whole(value, 1), "must be a whole number of 1 or more")
@@ -98,7 +102,7 @@ RULES: dict[str, Rule] = {
     "max_batch_bytes": (_is_nbytes, "must be a number of bytes of 1 or more, or text such as '64MB'"),
     "max_batch_tokens": _POSITIVE,
     "max_concurrency": _POSITIVE,
-    "max_errors": (_is_max_errors, "is a number of rows, or a fraction of them above 0 and below 1"),
+    "max_errors": (_is_max_errors, "is a number of rows, or a fraction of them above 0 and below 1, or 'auto' or None"),
     "max_retries": (lambda value: _is_whole(value, 0), "must be a whole number of 0 or more"),
     "num_cpus": _AMOUNT,
     "num_gpus": _AMOUNT,
@@ -130,11 +134,11 @@ def check_whole(name: str, option: str, value: Any, least: int) -> None:
 # --- parts of a spec --------------------------------------------------------------------------------------------------
 
 
-def make_policy(name: str, options: Mapping[str, Any], *, can_stop: bool) -> Policy:
+def make_policy(name: str, options: Mapping[str, Any], *, can_stop: bool, breaker_rows: int = BREAKER_ROWS) -> Policy:
     """Return the policy of checked options; ``can_stop`` is True if a running call can be stopped."""
     on_error: OnError = options.get("on_error") or "raise"
-    max_errors, timeout_s = options.get("max_errors"), options.get("timeout")
-    if max_errors is not None and on_error == "raise":
+    max_errors, timeout_s = options.get("max_errors", "auto"), options.get("timeout")
+    if max_errors not in ("auto", None) and on_error == "raise":
         raise InvalidArgumentError(
             f'{name}: max_errors={max_errors!r} needs on_error="log" or "ignore"; with "raise" the first error ends all'
         )
@@ -143,7 +147,8 @@ def make_policy(name: str, options: Mapping[str, Any], *, can_stop: bool) -> Pol
             f"{name}: timeout={timeout_s!r} cannot stop a function in a thread; set use_process=True, or make it async"
         )
     retry_on = exception_classes(options.get("retry_on"))
-    return Policy(on_error, options.get("max_retries") or 0, retry_on, timeout_s, max_errors)
+    limits = (None, breaker_rows if on_error != "raise" else None) if max_errors == "auto" else (max_errors, None)
+    return Policy(on_error, options.get("max_retries") or 0, retry_on, timeout_s, *limits)
 
 
 def make_limits(name: str, options: Mapping[str, Any]) -> BatchLimits:

@@ -203,16 +203,22 @@ def test_a_full_disk_ends_a_job_that_goes_on_when_there_is_room(
         assert sum((texts_asked(server) - Counter(rows_of("job"))).values()) <= server.max_in_flight
 
 
-def test_a_full_disk_under_the_ledger_costs_no_rows(tmp_path: Path, server: ModelServer) -> None:
-    server.change(answer=lambda request: random.Random(request.text).randbytes(1000).hex())
+def test_a_full_disk_under_the_ledger_stops_the_calls(tmp_path: Path, server: ModelServer) -> None:
+    """An answer that cannot be kept is paid for in vain, so no further calls are made, whatever on_error says."""
+    server.change(answer=lambda request: random.Random(request.text).randbytes(1000).hex(), latency=0.05)
     runs = Runs(tmp_path, "large_ledger", server.openai_url)
-    status, said = runs.run(max_file_nbytes=50_000)
-    assert status == 0
-    assert re.search(rf"The ledger '{re.escape(str(runs.job / 'ledger'))}' cannot be written: .*too large", said)
+    status, said = runs.run(max_file_nbytes=100_000)
+    assert status == 1
+    assert re.search(
+        rf"LedgerError: The ledger '{re.escape(str(runs.job / 'ledger'))}' cannot be written: .*large", said
+    )
+    assert f"The job in {str(runs.out)!r} keeps what is done: run it again with resume=True" in said
+    num_asked = server.num_requests
+    assert num_asked < NUM_ROWS
+    server.change(latency=0)
     status, said = runs.run()
     assert status == 0
-    assert "Nothing was done" in said
-    assert set(texts_asked(server).values()) == {1}
+    assert server.num_requests - NUM_ROWS < num_asked / 2, "the answers that were lost"
     found = ps.read_parquet(str(runs.out)).to_pydict()
     assert sorted(found["text"]) == sorted(rows_of("job"))
     assert set(found["answer"]) == {2000}

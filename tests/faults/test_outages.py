@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.ai.remote.refusals import error_for_status
+from penstock.engine.error_limit import Breaker
 from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,
@@ -20,6 +22,7 @@ from penstock.errors import (
     QuotaExceededError,
     RateLimitedError,
     RequestRefusedError,
+    TooManyErrorsError,
     UdfError,
     UnreachableError,
     WaitTooLongError,
@@ -198,6 +201,102 @@ def test_a_tool_can_end_the_query(server: ModelServer) -> None:
     server.change(faults=[faults.CallTools([("lookup", {"x": 1})])])
     with pytest.raises(FatalError, match="the database is gone"):
         asked(2, tool_functions=[lookup], on_error="null").collect()
+
+
+# --- circuit breaker ---
+
+
+def failing_share(share: float) -> Any:
+    """Return a function that fails on a share of its rows, evenly."""
+
+    def fail(value: int) -> int:
+        if value % 100 < 100 * share:
+            raise ValueError(f"{value} is not valid")
+        return value
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "share", "options", "does_stop"),
+    [
+        (6_000, 1.0, {}, True),
+        (6_000, 0.99, {}, True),
+        (6_000, 0.6, {}, False),
+        (900, 1.0, {}, False),
+        (6_000, 1.0, {"max_errors": None}, False),
+        (6_000, 1.0, {"max_errors": 6_000}, False),
+    ],
+)
+def test_a_function_that_nearly_always_fails_stops_the_query(
+    num_rows: int, share: float, options: dict[str, Any], does_stop: bool
+) -> None:
+    tolerant = ps.func(failing_share(share), return_dtype=int, on_error="ignore", **options)
+    df = ps.range(num_rows).into_batches(500).select(tolerant(ps.col("id")))
+    if does_stop:
+        message = r"'fail' failed on [\d,]+ of its last [\d,]+ rows with ValueError(.|\n)*set max_errors=None"
+        with pytest.raises(TooManyErrorsError, match=message):
+            df.collect()
+        assert df.errors().count_rows() < num_rows / 2
+    else:
+        assert df.to_pydict()["id"].count(None) == share * num_rows
+
+
+def test_a_method_can_switch_the_breaker_of_its_class_off() -> None:
+    @ps.cls(on_error="ignore")
+    class Failing:
+        @ps.method(max_errors=None, return_dtype=int)
+        def fail(self, value: int) -> int:
+            raise ValueError
+
+    assert ps.range(3000).select(Failing().fail(ps.col("id"))).to_pydict()["id"] == [None] * 3000
+
+
+@pytest.mark.parametrize(
+    ("fault", "num_rows", "options", "does_stop"),
+    [
+        (faults.HttpError(400, "no such parameter"), 3000, {}, True),
+        (faults.HttpError(400, "no such parameter"), 300, {"max_errors": None}, False),
+        (faults.ServerError(503), 12, {}, True),
+        (faults.ServerError(503, containing="1"), 12, {}, False),
+        (faults.ContentFilter(), 300, {}, False),
+    ],
+)
+def test_a_model_whose_calls_nearly_all_fail_stops_the_query(
+    server: ModelServer, fault: faults.Fault, num_rows: int, options: dict[str, Any], does_stop: bool
+) -> None:
+    server.change(faults=[fault])
+    df = asked(num_rows, on_error="null", max_retries=0, **options)
+    num_requests = server.num_requests
+    if does_stop:
+        with pytest.raises(TooManyErrorsError, match=r"'prompt' failed on .* with"):
+            df.collect()
+        assert server.num_requests - num_requests < 1000
+    else:
+        assert None in df.to_pydict()["a"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "trips_at"),
+    [
+        ([(50, {"A": 50}), (50, {"A": 50})], 1),
+        ([(50, {"A": 50}), (49, {"A": 49})], None),
+        ([(100, {"A": 94})], None),
+        ([(100, {"A": 95})], 0),
+        ([(100, {"A": 50, "B": 50})], None),  # for different reasons
+        ([(1000, {}), (60, {"A": 60}), (40, {"A": 40})], 2),  # only the last ones count
+        ([(100, {"A": 90}), (90, {"A": 90}), (10, {"A": 10})], 2),
+        ([(100, {"ContentFilteredError": 100})], None),
+        ([(10, {"ProviderUnavailableError": 10})], 0),
+        ([(9, {"ProviderUnavailableError": 9})], None),
+        ([(90, {}), (10, {"ProviderUnavailableError": 10})], None),
+        ([(0, {"A": 100}), (100, {})], 1),  # errors of a task that gives several outputs come before its end
+    ],
+)
+def test_the_decision_to_stop(tasks: list[tuple[int, dict[str, int]]], trips_at: int | None) -> None:
+    breaker = Breaker(100)
+    trips = [breaker.add(num_rows, Counter(reasons).elements()) for num_rows, reasons in tasks]
+    assert trips == [number == trips_at for number in range(len(tasks))]
 
 
 def test_other_failures_of_the_row_are_still_tolerated(server: ModelServer) -> None:

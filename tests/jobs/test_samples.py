@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,7 +10,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import penstock as ps
+from penstock.cli import main
 from penstock.functions import prompt
 from penstock.testing import ModelServer
 from tests.jobs.helpers import column, num_safe, wait_until
@@ -72,6 +76,19 @@ def test_a_job_takes_samples_that_a_query_paid_for(model_server: ModelServer, tm
             df.write_parquet(str(tmp_path / name), resume=True)
             assert column(tmp_path / name) == paid
     assert model_server.num_requests == 21
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_api": True, "batch_poll_interval": 0.01}], ids=["prompts", "batches"])
+def test_the_ledger_of_a_job_counts_one_record_for_each_call(
+    model_server: ModelServer, tmp_path: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="k")
+    ask = prompt(ps.col("q"), model="tiny", **options)
+    ps.from_pydict({"q": ["a"] * 5 + ["b"] * 7}).select(ask).write_parquet(str(tmp_path / "out"), resume=True)
+    assert main(["cache", "stats", "--dir", str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_records"] == 12
+    assert main(["cache", "clear", "--dir", str(tmp_path / "out"), "--json", "--yes"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_removed"] == 12
 
 
 def test_another_input_takes_the_answers_that_are_there(model_server: ModelServer, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, duration, limiter_for, wait_too_long
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
+from penstock.ai.remote.silence import CHECK_EVERY_S, Silence
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
 from penstock.config import get_config
 from penstock.cost.usage import usage_in
@@ -83,6 +84,7 @@ class ApiClient:
         self._headers: Mapping[str, str] = {}
         self._proxy: str | None = None
         self._urls: dict[str, Any] = {}
+        self._silence = Silence(f"{self.name} at {shown(endpoint.base_url)}")
 
     def open(self) -> None:
         """Open the client on the running loop."""
@@ -99,10 +101,12 @@ class ApiClient:
         self._headers = multidict.CIMultiDictProxy(multidict.CIMultiDict(headers))
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self.settings.caps)
         self._session = _Session.shared()  # last: an error above leaves nothing to close
+        self._session.silences.add(self._silence)
 
     async def close(self) -> None:
         session, self._session, self._limiter = self._session, None, None
         if session is not None:
+            session.silences.discard(self._silence)
             await session.release()
 
     @property
@@ -142,34 +146,39 @@ class ApiClient:
         not ``is_safe`` to send twice is repeated only after a 429.
         """
         num_failures, began = 0, 0.0
-        while True:
-            try:
-                return await attempt()
-            except AnswerTooLargeError:
-                raise
-            except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
-                began = began or time.monotonic()
-                if not is_safe and not isinstance(exc, RateLimitedError):
+        self._silence.begin(time.monotonic())
+        try:
+            while True:
+                try:
+                    return await attempt()
+                except AnswerTooLargeError:
                     raise
-                is_free = isinstance(exc, RateLimitedError | _ConnectionLostError)
-                num_failures += not is_free
-                max_tries = min(MAX_FIRST_TRIES, self.settings.max_retries + 1)
-                if isinstance(exc, _NeverReachedError) and num_failures >= max_tries:
-                    remedy = self._endpoint.if_unreachable or "Check base_url=, and the network."
-                    raise UnreachableError(f"{exc}. {remedy}") from exc
-                wait_s = _retry_after_s(exc)
-                if wait_s > MAX_WAIT_S:
-                    raise wait_too_long(str(exc) + "\n" + self.name, wait_s) from exc
-                waited_s = time.monotonic() - began
-                is_late = waited_s > MAX_WAIT_S
-                if is_late and is_free:
-                    unusable = WaitTooLongError if isinstance(exc, RateLimitedError) else UnreachableError
-                    raise unusable(f"{exc}\nThis has lasted for {duration(waited_s)}. Run again later.") from exc
-                if is_late or num_failures > self.settings.max_retries:
-                    raise
-                delay_s = delay_before(max(num_failures, 1), exc, random.random(), self.settings.first_delay_s)
-                log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
-            await asyncio.sleep(delay_s)
+                except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
+                    began = began or time.monotonic()
+                    if not is_safe and not isinstance(exc, RateLimitedError):
+                        raise
+                    is_free = isinstance(exc, RateLimitedError | _ConnectionLostError)
+                    num_failures += not is_free
+                    max_tries = min(MAX_FIRST_TRIES, self.settings.max_retries + 1)
+                    if isinstance(exc, _NeverReachedError) and num_failures >= max_tries:
+                        remedy = self._endpoint.if_unreachable or "Check base_url=, and the network."
+                        raise UnreachableError(f"{exc}. {remedy}") from exc
+                    wait_s = _retry_after_s(exc)
+                    if wait_s > MAX_WAIT_S:
+                        raise wait_too_long(str(exc) + "\n" + self.name, wait_s) from exc
+                    waited_s = time.monotonic() - began
+                    is_late = waited_s > MAX_WAIT_S
+                    if is_late and is_free:
+                        unusable = WaitTooLongError if isinstance(exc, RateLimitedError) else UnreachableError
+                        raise unusable(f"{exc}\nThis has lasted for {duration(waited_s)}. Run again later.") from exc
+                    if is_late or num_failures > self.settings.max_retries:
+                        raise
+                    self._silence.failed(exc)
+                    delay_s = delay_before(max(num_failures, 1), exc, random.random(), self.settings.first_delay_s)
+                    log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
+                await asyncio.sleep(delay_s)
+        finally:
+            self._silence.end()
 
     async def _exchange(
         self,
@@ -232,6 +241,8 @@ class ApiClient:
                 observer.failed()
             raise lost from exc
         finally:
+            if received is not None and outcome in ("ok", "other"):
+                self._silence.end_silence(time.monotonic())
             permit.settle(outcome, used_tokens=used_tokens, headers=received)
 
     async def content(self, response: aiohttp.ClientResponse) -> bytes:
@@ -330,6 +341,8 @@ class _Session:
         self._loop = loop
         self._num_users = 0
         self.deadlines = Deadlines()
+        self.silences: set[Silence] = set()
+        self._check = loop.call_later(CHECK_EVERY_S, self._log_silences)
         self.client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
@@ -351,7 +364,14 @@ class _Session:
         if not self._num_users:
             del self._by_loop[self._loop]
             self.deadlines.close()
+            self._check.cancel()
             await self.client.close()
+
+    def _log_silences(self) -> None:
+        for silence in self.silences:
+            if message := silence.message(time.monotonic()):
+                log.warning("%s", message)
+        self._check = self._loop.call_later(CHECK_EVERY_S, self._log_silences)
 
 
 class Deadlines:

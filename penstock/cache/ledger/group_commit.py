@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from penstock.cache.keys import KEY_NBYTES
+from penstock.cache.keys import KEY_NBYTES, NOTE_MARK
 from penstock.cache.ledger.record import MAX_VALUE_NBYTES
 from penstock.cache.ledger.tail import Tail
 from penstock.errors import InvalidArgumentError, LedgerError
@@ -18,6 +18,7 @@ log = logging.getLogger("penstock.cache.ledger")
 COMMIT_EVERY_S = 0.05  # leaves as long again for the disk, so that a value is durable within 100 ms
 RETRY_EVERY_S = 1.0
 MAX_WAITING_NBYTES = 64 * 2**20
+_WAITS_S = (COMMIT_EVERY_S, 0.0, RETRY_EVERY_S)  # before an attempt, by the number of failures in a row
 _OVERHEAD_NBYTES = 200  # of an item, besides its value
 
 Items = Mapping[bytes, bytes]
@@ -26,8 +27,9 @@ Items = Mapping[bytes, bytes]
 class Committer:
     """Accepts values at once and commits them on a thread of its own.
 
-    While commits fail, values stay in memory and the commit is retried every second and on each ``flush``. Beyond
-    ``max_nbytes`` of waiting values, ``put`` waits for a slow disk, and raises if commits fail.
+    While commits fail, values stay in memory and the commit is retried every second and on each ``flush``. From the
+    second failure on, ``put`` raises: its value is kept if possible, and the caller must not compute others. Beyond
+    ``max_nbytes`` of waiting values, ``put`` waits for a slow disk.
     """
 
     def __init__(self, commit: Callable[[Items], None], folder: Path, max_nbytes: int = MAX_WAITING_NBYTES) -> None:
@@ -40,13 +42,14 @@ class Committer:
         self._nbytes = self._num_put = self._num_done = 0
         self._num_attempts = self._failed_attempt = 0
         self._error: Exception | None = None  # of the last attempt
+        self._num_failures = 0  # in a row; one may be due to a log that another process removed
         self._is_closed = False
         self._has_work, self._is_urgent = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-ledger", daemon=True)
         self._thread.start()
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Accept a value, unless one waits for the same key."""
+        """Accept a value, unless one waits for the same key. Raise if values cannot be written."""
         if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
             raise InvalidArgumentError(
                 f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
@@ -63,8 +66,11 @@ class Committer:
             self._tail.write(key, value)
             self._nbytes += len(value) + _OVERHEAD_NBYTES
             self._num_put += 1
+            failure = self._failure() if self._num_failures > 1 else None
         if is_first:
             self._has_work.set()
+        if failure is not None:
+            raise failure
 
     def _wait_for_room(self) -> None:
         while self._nbytes > self._max_nbytes and not self._is_closed:
@@ -120,7 +126,7 @@ class Committer:
     def _run(self) -> None:
         while True:
             self._has_work.wait()
-            self._is_urgent.wait(COMMIT_EVERY_S if self._error is None else RETRY_EVERY_S)
+            self._is_urgent.wait(_WAITS_S[min(self._num_failures, 2)])
             with self._changed:
                 if self._is_closed:
                     return
@@ -141,8 +147,9 @@ class Committer:
         except Exception as exc:
             error = exc
         with self._changed:
-            is_new = error is not None and self._error is None
             self._error = error
+            self._num_failures = 0 if error is None else self._num_failures + 1
+            is_new = self._num_failures == 1
             if error is None:
                 self._nbytes -= nbytes
                 self._num_done += len(items)
@@ -161,9 +168,10 @@ class Committer:
             space = f"{shutil.disk_usage(self._path).free:,} bytes are free there"
         except OSError as exc:
             space = str(exc)
+        num_calls = sum(not key.endswith(NOTE_MARK) for part in (self._waiting, self._leaving) for key in part)
         failure = LedgerError(
             f"The ledger {self._path!r} cannot be written: {self._error}; {space}. "
-            f"{len(self._waiting) + len(self._leaving):,} finished calls ({self._nbytes:,} bytes) wait in memory "
+            f"{num_calls:,} finished calls ({self._nbytes:,} bytes) wait in memory "
             "until there is space or the disk is repaired"
         )
         failure.__cause__ = self._error

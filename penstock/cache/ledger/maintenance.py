@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.cache.keys import NOTE_MARK
 from penstock.cache.ledger.record import Entries
 from penstock.cache.ledger.segment import Segment, segment_paths
 from penstock.cache.ledger.tail import abandoned_values
@@ -32,7 +33,7 @@ class LedgerStats:
     """Statistics of a ledger. Times are in seconds since 1970, None without records."""
 
     path: str
-    num_records: int
+    num_records: int  # of finished calls
     nbytes: int  # of the files, indexes included
     num_files: int
     num_files_in_use: int  # by processes that write now
@@ -42,7 +43,7 @@ class LedgerStats:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """The result of a prune. ``num_kept`` counts the records that are left."""
+    """The result of a prune. ``num_removed`` and ``num_kept`` count finished calls."""
 
     path: str
     num_removed: int
@@ -85,7 +86,7 @@ def stats(path: Path) -> LedgerStats:
         written = np.concatenate([np.zeros(0, np.uint32), *(each.entries["written"] for each in logs)])
         return LedgerStats(
             str(path),
-            len(written),
+            sum(num_calls(each.entries) for each in logs),
             folder_nbytes(path),
             len(logs),
             sum(not each.is_free for each in logs),
@@ -158,10 +159,15 @@ def _opened(path: Path) -> Iterator[list[_OpenLog]]:
 
 
 def _result(path: Path, nbytes_before: int, logs: list[_OpenLog], removed: list[_OpenLog]) -> PruneResult:
-    num_removed = sum(len(each.entries) for each in removed)
-    num_kept = sum(len(each.entries) for each in logs) - num_removed
+    num_removed = sum(num_calls(each.entries) for each in removed)
+    num_kept = sum(num_calls(each.entries) for each in logs) - num_removed
     num_in_use = sum(not each.is_free for each in logs)
     return PruneResult(str(path), num_removed, num_kept, nbytes_before, folder_nbytes(path), num_in_use)
+
+
+def num_calls(entries: Entries) -> int:
+    """Return the number of finished calls. Other records are notes about calls; see ``note_key``."""
+    return int(np.count_nonzero(entries["key1"] >> np.uint64(64 - 8 * len(NOTE_MARK))))
 
 
 def folder_nbytes(path: Path) -> int:

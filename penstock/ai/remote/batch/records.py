@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import orjson
 
 from penstock.ai.remote.batch.service import Intent
-from penstock.cache.keys import key_of
+from penstock.cache.keys import note_key
 from penstock.protocols import Ledger
 
 
@@ -83,16 +83,16 @@ class BatchRecords:
 
 
 def _call_key(key: bytes, attempt: int) -> bytes:
-    return key_of(b"batch-call\0%s%d" % (key, attempt))
+    return note_key(b"batch-call\0%s%d" % (key, attempt))
 
 
 def _end_key(key: bytes, attempt: int) -> bytes:
-    return key_of(b"batch-end\0%s%d" % (key, attempt))
+    return note_key(b"batch-end\0%s%d" % (key, attempt))
 
 
 def _batch_key(token: str) -> bytes:
-    return key_of(b"batch\0" + token.encode())
+    return note_key(b"batch\0" + token.encode())
 
 
 def _id_key(token: str) -> bytes:
-    return key_of(b"batch-id\0" + token.encode())
+    return note_key(b"batch-id\0" + token.encode())
