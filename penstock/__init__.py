@@ -50,6 +50,8 @@ from penstock.udf.specs import ActorPoolStrategy, TaskPoolStrategy
 if TYPE_CHECKING:
     from penstock.ai.provider import Provider
     from penstock.ai.registry import attach_provider, set_provider
+    from penstock.frame.sql import attach_function, detach_function, sql
+    from penstock.frame.sql_expression import sql_expr
     from penstock.functions import (
         classify_image,
         classify_text,
@@ -68,20 +70,24 @@ load_later("penstock.functions")
 __all__ = [
     "ActorPoolStrategy", "AudioFile", "Condition", "DataFrame", "DataType", "Expression", "FatalError", "Field",
     "File", "ImageFile", "Provider", "ReadRequest", "ReadTask", "RetryAfterError", "Schema", "Series", "Sink",
-    "Source", "TaskPoolStrategy", "VideoFile", "Writer", "attach_provider", "classify_image", "classify_text",
-    "cls", "coalesce", "col", "config", "element", "embed_image", "embed_text", "format", "from_arrow",
-    "from_files", "from_glob_path", "from_huggingface", "from_items", "from_numpy", "from_pandas", "from_pydict",
-    "from_pylist", "from_ray_dataset", "from_torch", "func", "get_config", "lit", "method", "prompt", "range",
-    "read_audio", "read_binary_files", "read_csv", "read_deltalake", "read_huggingface", "read_iceberg",
-    "read_images", "read_json", "read_lance", "read_numpy", "read_parquet", "read_pdf", "read_source", "read_sql",
-    "read_text", "read_video_frames", "read_webdataset", "set_config", "set_provider", "set_runner_local",
-    "set_runner_ray", "unnest", "when",
+    "Source", "TaskPoolStrategy", "VideoFile", "Writer", "attach_function", "attach_provider", "classify_image",
+    "classify_text", "cls", "coalesce", "col", "config", "detach_function", "element", "embed_image", "embed_text",
+    "format", "from_arrow", "from_files", "from_glob_path", "from_huggingface", "from_items", "from_numpy",
+    "from_pandas", "from_pydict", "from_pylist", "from_ray_dataset", "from_torch", "func", "get_config", "lit",
+    "method", "prompt", "range", "read_audio", "read_binary_files", "read_csv", "read_deltalake",
+    "read_huggingface", "read_iceberg", "read_images", "read_json", "read_lance", "read_numpy", "read_parquet",
+    "read_pdf", "read_source", "read_sql", "read_text", "read_video_frames", "read_webdataset", "set_config",
+    "set_provider", "set_runner_local", "set_runner_ray", "sql", "sql_expr", "unnest", "when",
 ]  # fmt: skip
 
 _LATER = {
     "Provider": "penstock.ai.provider",
     "attach_provider": "penstock.ai.registry",
     "set_provider": "penstock.ai.registry",
+    "attach_function": "penstock.frame.sql",
+    "detach_function": "penstock.frame.sql",
+    "sql": "penstock.frame.sql",
+    "sql_expr": "penstock.frame.sql_expression",
 }
 
 

@@ -85,13 +85,19 @@ class RowVerbs(ColumnVerbs):
         check_known(verb, options, ROW_OPTIONS)
         return self._with(nodes.MapBatches(self._plan, make_batch_spec(verb, fn, options)))
 
-    def where(self, predicate: Expression | Callable[[dict[str, Any]], bool], **options: Any) -> Self:
-        """Keep the rows for which a condition holds, given as an expression or as a function of a row.
+    def where(self, predicate: Expression | str | Callable[[dict[str, Any]], bool], **options: Any) -> Self:
+        """Keep the rows for which a condition holds, given as an expression, in SQL, or as a function of a row.
 
         >>> df = ps.from_pydict({"a": [1, 2, 3]})
-        >>> df.where(ps.col("a") > 2).to_pydict(), df.where(lambda row: row["a"] < 2).to_pydict()
-        ({'a': [3]}, {'a': [1]})
+        >>> df.where(ps.col("a") > 2).to_pydict(), df.where("a > 2").to_pydict()
+        ({'a': [3]}, {'a': [3]})
+        >>> df.where(lambda row: row["a"] < 2).to_pydict()
+        {'a': [1]}
         """
+        if isinstance(predicate, str):
+            from penstock.frame.sql_expression import sql_expr
+
+            predicate = sql_expr(predicate)
         if isinstance(predicate, Expression):
             if options:
                 raise InvalidArgumentError(f"where takes {', '.join(options)} with a function only, not an expression")
@@ -100,7 +106,7 @@ class RowVerbs(ColumnVerbs):
             raise InvalidArgumentError(f"where takes an expression or a function of a row; got {predicate!r}")
         return self._map("filter", predicate, options)
 
-    def filter(self, predicate: Expression | Callable[[dict[str, Any]], bool], **options: Any) -> Self:
+    def filter(self, predicate: Expression | str | Callable[[dict[str, Any]], bool], **options: Any) -> Self:
         """Keep the rows for which a condition holds; the same as ``where``."""
         return self.where(predicate, **options)
 

@@ -93,7 +93,8 @@ def _line(plan: Plan) -> str:
         case nodes.Concat():
             return "Concat"
         case nodes.Relate(relation=relation):
-            return str(relation).capitalize()
+            text = str(relation)
+            return text[:1].upper() + text[1:]
         case nodes.Write(sink=sink):
             return f"Write {sink_name(sink)}"
     raise AssertionError(f"no text for {type(plan).__name__}")

@@ -140,7 +140,24 @@ class SetOperation:
         return f"{self.verb}{' all' if self.is_all else ''}"
 
 
-Relation = Sort | Distinct | Aggregate | Join | SetOperation
+@dataclass(frozen=True, slots=True)
+class SqlQuery:
+    """A query over the tables ``names``, one for each input. Only the first input streams, if ``is_streamed``."""
+
+    text: str
+    names: tuple[str, ...]
+    output: Schema
+    is_streamed: bool
+    needs_order: ClassVar[bool] = False
+
+    def schema(self, *inputs: Schema) -> Schema:
+        return self.output
+
+    def __str__(self) -> str:
+        return f"sql {self.text}"
+
+
+Relation = Sort | Distinct | Aggregate | Join | SetOperation | SqlQuery
 
 
 def check_same_columns(verb: str, left: Schema, right: Schema) -> None:

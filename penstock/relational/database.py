@@ -44,6 +44,7 @@ class TemporaryDatabase:
             "autoload_known_extensions": False,
         }
         self._connection: Any = duckdb.connect(":memory:", config=settings)
+        self._connection.execute("set enable_external_access = false")
         # The right input of a join is complete before the left one starts, so it must be the side with the hash table.
         self._connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
         self._num_rows = self._nbytes = 0
@@ -57,14 +58,16 @@ class TemporaryDatabase:
         self._connection.unregister("batch")
 
     def query(
-        self, sql: str, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+        self, sql: str, streamed: tuple[str, pa.Schema] | None, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Run a query over the stream ``name``, and yield its result."""
-        first = next(batches, None)
-        if first is not None:
-            self._note(first)
-        stream = pa.RecordBatchReader.from_batches(schema, _chained(first, batches))
-        self._connection.register(name, stream)
+        """Run a query over the tables, and over ``batches`` by the name and schema of ``streamed``."""
+        if streamed is not None:
+            name, schema = streamed
+            first = next(batches, None)
+            if first is not None:
+                self._note(first)
+            self._connection.register("stream", pa.RecordBatchReader.from_batches(schema, _chained(first, batches)))
+            self._connection.execute(f"create temp view {name} as select * from stream")
         yield from self._connection.sql(sql).to_arrow_reader(self._batch_rows)
 
     def interrupt(self) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.errors import ComputeError, PenstockError
+from penstock.plan.relations import SqlQuery
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.protocols import EndOfInput
 from penstock.relational.arrow import duckdb_type, from_duckdb, to_duckdb
@@ -19,13 +20,14 @@ from penstock.types import Schema
 
 
 class RelationHandler:
-    """Runs one relation. The right input, if there is one, is stored first; the left input streams through."""
+    """Runs one relation. All inputs but the first are stored before it streams through."""
 
     def __init__(self, work: RunRelation) -> None:
         self._relation = work.relation
         self._schemas = list(work.schemas)
         self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count)
-        self._has_table = False
+        self._is_streamed = not isinstance(work.relation, SqlQuery) or work.relation.is_streamed
+        self._stored: set[int] = set()  # the inputs that have a table
         self._output: pa.Schema | None = None
         self._stream: QueryStream | None = None
 
@@ -36,9 +38,8 @@ class RelationHandler:
         if self._schemas[side] is None:
             self._schemas[side] = Schema.from_arrow(item.schema)
         batch = to_duckdb(item)
-        if side:
-            self._database.add_rows(input_name(side), batch)
-            self._has_table = True
+        if side or not self._is_streamed:
+            self._store(side, batch)
             return iter(())
         return self._outputs(self._started().push(batch))
 
@@ -60,12 +61,18 @@ class RelationHandler:
     def _started(self) -> QueryStream:
         if self._stream is None:
             schemas = [schema for schema in self._schemas if schema is not None]
-            if len(schemas) == 2 and not self._has_table:
-                self._database.add_rows(input_name(1), _empty(schemas[1]))
+            for side in range(1 if self._is_streamed else 0, len(schemas)):
+                if side not in self._stored:
+                    self._store(side, _empty(schemas[side]))
             self._output = self._relation.schema(*schemas).to_arrow()
-            sql, stored = to_sql(self._relation, *schemas), _empty(schemas[0]).schema
-            self._stream = QueryStream(lambda batches: self._database.query(sql, input_name(0), stored, batches))
+            sql = to_sql(self._relation, *schemas)
+            streamed = (input_name(self._relation, 0), _empty(schemas[0]).schema) if self._is_streamed else None
+            self._stream = QueryStream(lambda batches: self._database.query(sql, streamed, batches))
         return self._stream
+
+    def _store(self, side: int, batch: pa.RecordBatch) -> None:
+        self._database.add_rows(input_name(self._relation, side), batch)
+        self._stored.add(side)
 
     def _ended(self) -> Iterator[pa.RecordBatch]:
         if any(schema is None for schema in self._schemas):

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from penstock.expr.aggregates import AGGREGATES
-from penstock.plan.relations import Aggregate, AggregateColumn, Distinct, Join, Relation, SetOperation, Sort, SortKey
+from penstock.plan.relations import (
+    Aggregate,
+    AggregateColumn,
+    Distinct,
+    Join,
+    Relation,
+    SetOperation,
+    Sort,
+    SortKey,
+    SqlQuery,
+)
 from penstock.types import Schema
 
 
-def input_name(number: int) -> str:
-    return f"input{number}"
+def input_name(relation: Relation, number: int) -> str:
+    """Return the name of an input in the SQL of a relation."""
+    return quoted(relation.names[number]) if isinstance(relation, SqlQuery) else f"input{number}"
 
 
 def quoted(name: str) -> str:
@@ -18,6 +29,8 @@ def quoted(name: str) -> str:
 def to_sql(relation: Relation, *inputs: Schema) -> str:
     """Return the query of a relation over inputs of these columns."""
     match relation:
+        case SqlQuery(text):
+            return text
         case Sort(keys, num_rows):
             top = "" if num_rows is None else f" limit {num_rows}"
             return f"select * from input0 order by {_order(keys)}{top}"

@@ -1,0 +1,357 @@
+"""``sql``: a query over DataFrames. DuckDB runs it, except for models and Python functions, which run as stages.
+
+A call that DuckDB cannot make is *lifted*: one query computes its arguments, a stage of the engine makes the call, and
+another query continues with the result in a column.
+
+    select prompt(text) as s from t where a > 1
+    ->  select text as a0 from t where a > 1   ->   f0 = prompt(col("a0"))   ->   select f0 as s from lifted
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import PACKAGE_FOLDER, InvalidArgumentError, did_you_mean
+from penstock.expr.column import Expression, col
+from penstock.frame.dataframe import DataFrame
+from penstock.frame.sql_expression import public_functions
+from penstock.plan import nodes
+from penstock.plan.relations import SqlQuery
+from penstock.relational.arrow import duckdb_type
+from penstock.relational.parser import (
+    Tree,
+    constant,
+    function_names,
+    parse,
+    render,
+    result_schema,
+    rewrite_tree,
+    sql_error,
+    walk_tree,
+)
+from penstock.types import Field, Schema
+from penstock.udf.decorators import BoundMethod, Func
+
+_attached: dict[str, Callable[..., Any]] = {}
+
+
+def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataFrame:
+    """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as that of any verb.
+
+    A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. Functions
+    are those of DuckDB, the functions of ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...),
+    functions made with ``ps.func`` that are variables of the caller, and those of ``attach_function``.
+
+    >>> reviews = ps.from_pydict({"stars": [5, 1], "text": ["good", "bad"]})
+    >>> ps.sql("select upper(text) as t from reviews where stars > 3").to_pydict()
+    {'t': ['GOOD']}
+    """
+    scope = _callers_variables() if register_globals else {}
+    return _Query(query, {**scope, **tables}).frame(parse(query), query)
+
+
+def attach_function(function: Callable[..., Any], alias: str | None = None) -> None:
+    """Make a function of ``ps.func`` known to ``sql`` by its name, or by ``alias``."""
+    if not callable(function):
+        raise InvalidArgumentError(f"attach_function takes a function made with ps.func; got {function!r}")
+    _attached[str(alias or getattr(function, "__name__", "")).lower()] = function
+
+
+def detach_function(alias: str) -> None:
+    """Undo ``attach_function``."""
+    if _attached.pop(alias.lower(), None) is None:
+        raise InvalidArgumentError(f"No function {alias!r} is attached; there are: {', '.join(_attached) or 'none'}")
+
+
+def _callers_variables() -> Mapping[str, Any]:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+        frame = frame.f_back
+    return {**frame.f_globals, **frame.f_locals}
+
+
+class _Query:
+    """Builds the DataFrame of one statement."""
+
+    def __init__(self, text: str, variables: Mapping[str, Any]) -> None:
+        self._text = text
+        self._variables = {name.lower(): value for name, value in variables.items()}
+        self._frames: dict[str, DataFrame] = {}  # parts of the statement that became DataFrames
+        self._numbers = itertools.count()
+
+    def frame(self, query: Tree, text: str | None = None) -> DataFrame:
+        """Return the DataFrame of a query; ``text`` is its SQL as the user wrote it."""
+        if not any(map(self._is_lifted, walk_tree(query))):
+            return self._related(query, text or render(query))
+        if query["type"] == "SET_OPERATION_NODE":
+            children = [_select_all(self._bound(self.frame(child))) for child in query["children"]]
+            return self.frame({**query, "children": children})
+        if query["type"] != "SELECT_NODE":
+            raise InvalidArgumentError(f"sql cannot call models or Python functions in a {query['type'].lower()}")
+        for entry in query["cte_map"]["map"]:
+            self._frames[entry["key"].lower()] = self.frame(entry["value"]["query_node"])
+        query = {**query, "cte_map": {"map": []}, "from_table": rewrite_tree(query["from_table"], self._as_table)}
+        return self._lifted(query) if self._next_calls(query) else self.frame(query)
+
+    # --- queries that DuckDB runs ---
+
+    def _related(self, query: Tree, text: str) -> DataFrame:
+        local_names = {
+            entry["key"].lower() for node in walk_tree(query) if "cte_map" in node for entry in node["cte_map"]["map"]
+        }
+        uses = [
+            node["table_name"].lower()
+            for node in walk_tree(query)
+            if node.get("type") == "BASE_TABLE" and node["table_name"].lower() not in local_names
+        ]
+        frames = {name: self._table(name, query) for name in dict.fromkeys(uses)}
+        if not frames:
+            raise InvalidArgumentError("sql needs at least one DataFrame after FROM")
+        once = [name for name in frames if uses.count(name) == 1]
+        is_streamed = bool(once) and not local_names
+        names = [once[0], *(name for name in frames if name != once[0])] if is_streamed else list(frames)
+        output = self._output(query, text, {name: frame.schema for name, frame in frames.items()})
+        relation = SqlQuery(text, tuple(names), output, is_streamed)
+        return DataFrame(nodes.Relate(tuple(_narrowed(frames[name], query)._plan for name in names), relation))
+
+    def _table(self, name: str, query: Tree) -> DataFrame:
+        found = self._frames.get(name, self._variables.get(name))
+        if isinstance(found, DataFrame):
+            return found
+        node = next(n for n in walk_tree(query) if n.get("type") == "BASE_TABLE" and n["table_name"].lower() == name)
+        known = [key for key, value in self._variables.items() if isinstance(value, DataFrame)]
+        problem = f"there is no DataFrame {name!r}" if found is None else f"{name!r} is not a DataFrame"
+        raise self._refusal(node, f"{problem}; pass one: ps.sql(..., {name}=df).{did_you_mean(name, known)}")
+
+    def _output(self, query: Tree, text: str, schemas: Mapping[str, Schema]) -> Schema:
+        """Return the columns of a query. A column that is selected as it is keeps its extension type."""
+        empty = {name: _empty_table(schema) for name, schema in schemas.items()}
+        found = Schema.from_arrow(result_schema(text, empty))
+        sources = {
+            item["alias"] or item["column_names"][-1]: item["column_names"][-1]
+            for item in query.get("select_list", ())
+            if item["class"] == "COLUMN_REF"
+        }
+
+        def restored(field: Field) -> Field:
+            source = sources.get(field.name, field.name)
+            for schema in schemas.values():
+                if source in schema and duckdb_type(schema[source].dtype.arrow) == field.dtype.arrow:
+                    return Field(field.name, schema[source].dtype)
+            return field
+
+        return Schema([restored(field) for field in found])
+
+    # --- calls that stages make ---
+
+    def _is_lifted(self, node: Tree) -> bool:
+        return node.get("class") == "FUNCTION" and not node["is_operator"] and self._function(node) is not None
+
+    def _function(self, node: Tree) -> Callable[..., Any] | None:
+        """Return the function of a call that DuckDB cannot make."""
+        name = node["function_name"].lower()
+        variable = self._variables.get(name)
+        if name in _attached:
+            return _attached[name]
+        if isinstance(variable, Func | BoundMethod):
+            return variable
+        return None if name in function_names() else public_functions().get(name)
+
+    def _next_calls(self, query: Tree) -> list[Tree]:
+        """Return the calls to make next: the innermost ones, those of the WHERE clause first."""
+        for part in (query["where_clause"], {**query, "from_table": None, "where_clause": None}):
+            calls = [node for node in walk_tree(part) if self._is_lifted(node)]
+            innermost = [call for call in calls if not any(map(self._is_lifted, walk_tree(call["arguments"])))]
+            if innermost:
+                return innermost
+        return []
+
+    def _lifted(self, query: Tree) -> DataFrame:
+        """Return the DataFrame of a query whose next calls are made by stages."""
+        calls = self._next_calls(query)
+        self._check(query, calls)
+        kept: list[Tree] = []
+        waiting: list[Tree] = []
+        for condition in _conjuncts(query["where_clause"]):
+            (waiting if any(map(self._is_lifted, walk_tree(condition))) else kept).append(condition)
+        rest = {**query, "where_clause": _conjunction(waiting), "from_table": None}
+
+        columns: dict[str, Tree] = {}  # the select list of the first query
+        names: dict[tuple[str, ...], str] = {}
+        for node in _column_refs(_without(rest, calls)):
+            key = tuple(name.lower() for name in node["column_names"])
+            if key not in names:
+                names[key] = self._name("column")
+                columns[names[key]] = node
+        calls_by_id = {id(call): self._name("call") for call in calls}
+        expressions = {calls_by_id[id(call)]: self._expression(call, columns) for call in calls}
+        stars = [item for item in query["select_list"] if item["class"] == "STAR"]
+        selected = [*({**star} for star in stars[:1]), *({**tree, "alias": name} for name, tree in columns.items())]
+        first = {
+            **query, "modifiers": [], "select_list": selected or [_literal_one()], "where_clause": _conjunction(kept),
+            "group_expressions": [], "group_sets": [], "having": None, "qualify": None, "sample": None,
+        }  # fmt: skip
+        source = self.frame(_select_all_of(first))
+        table = self._bound(source.with_columns(expressions))
+
+        def change(node: Tree) -> Any:
+            if id(node) in calls_by_id:
+                return _column(calls_by_id[id(node)], node["alias"])
+            if node.get("class") == "COLUMN_REF" and (key := tuple(n.lower() for n in node["column_names"])) in names:
+                return _column(names[key], node["alias"])
+            return None
+
+        items = []
+        for item in query["select_list"]:
+            if item["class"] == "STAR":
+                items += [_column(name, "") for name in source.columns if name not in columns]
+            else:
+                name = item["alias"] or item.get("function_name") or item.get("column_names", [""])[-1]
+                items.append({**rewrite_tree(item, change), "alias": name})
+        second = rewrite_tree({**rest, "select_list": []}, change)
+        return self.frame({**second, "select_list": items, "from_table": _base_table(table)})
+
+    def _expression(self, call: Tree, columns: dict[str, Tree]) -> Expression:
+        """Return the expression of a call; arguments that read columns are added to ``columns``."""
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for argument in call["arguments"]:
+            tree = argument["expression"]
+            if any(node.get("class") == "COLUMN_REF" for node in walk_tree(tree)):
+                name = self._name("argument")
+                columns[name] = tree
+                value: Any = col(name)
+            else:
+                value = constant(tree)
+            if argument["name"]:
+                named[argument["name"]] = value
+            else:
+                positional.append(value)
+        function = self._function(call)
+        assert function is not None
+        expression = function(*positional, **named)
+        if not isinstance(expression, Expression):
+            raise self._refusal(call, f"{call['function_name']} has no column as an argument")
+        return expression
+
+    def _check(self, query: Tree, calls: list[Tree]) -> None:
+        if query["aggregate_handling"] != "STANDARD_HANDLING":
+            raise InvalidArgumentError("sql cannot call models or Python functions with GROUP BY ALL; name the keys")
+        for call in calls:
+            if any(node.get("function_name") in function_names("aggregate") for node in walk_tree(call["arguments"])):
+                raise self._refusal(
+                    call, f"{call['function_name']} cannot take an aggregate; compute that in a subquery after FROM"
+                )
+        for node in walk_tree({**query, "from_table": None}):
+            if node.get("class") == "SUBQUERY":
+                raise self._refusal(node, "a query with models or Python functions takes subqueries only after FROM")
+
+    def _refusal(self, node: Tree, message: str) -> InvalidArgumentError:
+        return sql_error(self._text, node["query_location"], message)
+
+    def _as_table(self, node: Tree) -> Tree | None:
+        """Replace a subquery after FROM that has calls by a table."""
+        if node.get("type") != "SUBQUERY" or not any(map(self._is_lifted, walk_tree(node))):
+            return None
+        return _base_table(self._bound(self.frame(node["subquery"]["node"])), node["alias"])
+
+    def _bound(self, frame: DataFrame) -> str:
+        name = self._name("table")
+        self._frames[name] = frame
+        return name
+
+    def _name(self, kind: str) -> str:
+        return f"__{kind}_{next(self._numbers)}"
+
+
+def _narrowed(frame: DataFrame, query: Tree) -> DataFrame:
+    """Return the DataFrame with the columns that the query may read: all of them if it has a star."""
+    used: set[str] = set()
+    for node in walk_tree(query):
+        if node.get("class") == "STAR":
+            return frame
+        used.update(name.lower() for name in node.get("column_names", ()))
+        used.update(name.lower() for name in node.get("using_columns", ()))
+    kept = [name for name in frame.columns if name.lower() in used] or frame.columns[:1]
+    return frame if len(kept) == len(frame.columns) else frame.select(*kept)
+
+
+def _empty_table(schema: Schema) -> pa.Table:
+    return pa.schema([(field.name, duckdb_type(field.type)) for field in schema.to_arrow()]).empty_table()
+
+
+def _column_refs(query: Tree) -> Iterator[Tree]:
+    """Yield the columns that a query reads, without names of its select list and parameters of lambdas."""
+    aliases = {item["alias"].lower() for item in query["select_list"] if item["alias"]}
+    parameters = {
+        name.lower() for node in walk_tree(query) if node.get("class") == "LAMBDA" for name in _parameters(node["lhs"])
+    }
+    for part in (query["select_list"], query["where_clause"]):
+        yield from (ref for ref in _refs(part) if ref["column_names"][0].lower() not in parameters)
+    for ref in _refs({**query, "select_list": None, "where_clause": None}):
+        if len(ref["column_names"]) > 1 or ref["column_names"][0].lower() not in aliases | parameters:
+            yield ref
+
+
+def _without(query: Tree, calls: list[Tree]) -> Tree:
+    """Return a query with constants in place of calls."""
+    numbers = {id(call) for call in calls}
+
+    def change(node: Tree) -> Tree | None:
+        return {**_literal_one(), "alias": node["alias"]} if id(node) in numbers else None
+
+    result: Tree = rewrite_tree(query, change)
+    return result
+
+
+def _refs(part: Any) -> Iterator[Tree]:
+    return (node for node in walk_tree(part) if node.get("class") == "COLUMN_REF")
+
+
+def _parameters(tree: Tree) -> Iterator[str]:
+    return (name for ref in _refs(tree) for name in ref["column_names"])
+
+
+def _conjuncts(condition: Tree | None) -> list[Tree]:
+    if condition is None:
+        return []
+    if condition["type"] == "CONJUNCTION_AND":
+        return [part for child in condition["children"] for part in _conjuncts(child)]
+    return [condition]
+
+
+def _conjunction(conditions: list[Tree]) -> Tree | None:
+    if len(conditions) < 2:
+        return conditions[0] if conditions else None
+    template: Tree = parse("select 1 where true and true")["where_clause"]
+    return {**template, "children": conditions}
+
+
+def _column(name: str, alias: str) -> Tree:
+    template: Tree = parse("select x")["select_list"][0]
+    return {**template, "column_names": [name], "alias": alias}
+
+
+def _literal_one() -> Tree:
+    one: Tree = parse("select 1 as one")["select_list"][0]
+    return one
+
+
+def _base_table(name: str, alias: str = "") -> Tree:
+    template: Tree = parse("select 1 from x")["from_table"]
+    return {**template, "table_name": name, "qualified_name": {"path": [name]}, "alias": alias}
+
+
+def _select_all(table: str) -> Tree:
+    return {**parse("select * from x"), "from_table": _base_table(table)}
+
+
+def _select_all_of(query: Tree) -> Tree:
+    """Return ``select * from (query)``, in which DuckDB gives columns of one name different names."""
+    template = parse("select * from (select 1) x")
+    return {**template, "from_table": {**template["from_table"], "subquery": {"node": query, "named_param_map": []}}}

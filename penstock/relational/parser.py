@@ -1,0 +1,122 @@
+"""SQL text to a syntax tree and back, by DuckDB's own parser. A tree is the JSON that DuckDB writes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError
+
+Tree = dict[str, Any]
+SELECT = "select "
+
+
+@functools.cache
+def _connection() -> Any:
+    import duckdb
+
+    settings: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False}
+    return duckdb.connect(":memory:", config=settings)
+
+
+def parse(text: str, prefix: str = "") -> Tree:
+    """Return the query of the SELECT statement ``prefix + text``, or raise an error that points at the token."""
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"SQL is text; got {type(text).__name__}")
+    (serialized,) = _connection().cursor().execute("select json_serialize_sql(?)", [prefix + text]).fetchone()
+    parsed = json.loads(serialized)
+    if parsed["error"]:
+        position = int(parsed["position"]) - len(prefix) if "position" in parsed else None
+        raise sql_error(text, position, parsed["error_message"])
+    if len(parsed["statements"]) != 1:
+        raise InvalidArgumentError(f"sql takes one SELECT statement; got {len(parsed['statements'])}")
+    query: Tree = parsed["statements"][0]["node"]
+    return query
+
+
+def parse_expression(text: str) -> Tree:
+    """Return the tree of one expression."""
+    selected = parse(text, SELECT)["select_list"]
+    if len(selected) != 1:
+        raise InvalidArgumentError(f"{text!r} has {len(selected)} expressions; give one")
+    expression: Tree = selected[0]
+    return expression
+
+
+def render(query: Tree) -> str:
+    """Return the SQL text of a query."""
+    statement = json.dumps({"error": False, "statements": [{"node": query, "named_param_map": []}]})
+    (text,) = _connection().cursor().execute("select json_deserialize_sql(?)", [statement]).fetchone()
+    return str(text)
+
+
+def constant(expression: Tree) -> Any:
+    """Return the value of an expression that reads no column."""
+    query = parse("select 1")
+    query["select_list"] = [expression]
+    return _connection().cursor().execute(render(query)).fetchone()[0]
+
+
+@functools.cache
+def function_names(kind: str | None = None) -> frozenset[str]:
+    """Return the names of the functions of DuckDB, of one ``kind`` such as ``aggregate`` or of all."""
+    where = "" if kind is None else f" where function_type = '{kind}'"
+    found = _connection().cursor().execute(f"select distinct function_name from duckdb_functions(){where}").fetchall()
+    return frozenset(name for (name,) in found)
+
+
+def walk_tree(tree: Any) -> Iterator[Tree]:
+    """Yield all nodes of a tree, parents first."""
+    if isinstance(tree, dict):
+        yield tree
+        for value in tree.values():
+            yield from walk_tree(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from walk_tree(value)
+
+
+def rewrite_tree(tree: Any, change: Callable[[Tree], Any]) -> Any:
+    """Return a copy of a tree, with ``change`` applied to every node, parents first; None keeps a node."""
+    if isinstance(tree, list):
+        return [rewrite_tree(value, change) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    changed = change(tree)
+    if changed is not None:
+        return changed
+    return {key: rewrite_tree(value, change) for key, value in tree.items()}
+
+
+def sql_error(text: str, position: int | None, message: str) -> InvalidArgumentError:
+    """Return an error with the line of ``text`` and a mark below the byte ``position``."""
+    if position is None or position > len(text.encode()):
+        return InvalidArgumentError(f"SQL: {message}")
+    before = text.encode()[:position].decode(errors="ignore")
+    line = text.splitlines()[before.count("\n")] if text else ""
+    return InvalidArgumentError(f"SQL: {message}\n  {line}\n  {' ' * len(before.rpartition(chr(10))[2])}^")
+
+
+def result_schema(text: str, tables: dict[str, pa.Table]) -> pa.Schema:
+    """Return the columns of a query over tables; raise an error that points at what is wrong."""
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config={"enable_external_access": False})
+    try:
+        for name, table in tables.items():
+            connection.register(name, table)
+        relation = connection.sql(text)
+        schema: pa.Schema = relation.to_arrow_table().schema
+        wide = {name for name, dtype in zip(relation.columns, relation.types, strict=True) if str(dtype) == "HUGEINT"}
+    except duckdb.Error as exc:
+        named = re.search('"([^"]+)"', str(exc))  # DuckDB names the column or function that it does not know
+        position = text.encode().lower().find(named[1].lower().encode()) if named else -1
+        raise sql_error(text, position if position >= 0 else None, str(exc)) from None
+    finally:
+        connection.close()
+    return pa.schema([(f.name, pa.int64() if f.name in wide else f.type) for f in schema])  # sums of whole numbers
