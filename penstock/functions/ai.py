@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from penstock.ai.option_help import LOCAL, MODEL, documented
 from penstock.ai.options import AiOptions, check_labels
 from penstock.ai.provider import (
     CALL_OPTIONS,
@@ -64,7 +65,11 @@ IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
 LONG_INPUTS = ("truncate", "average")
 
 
+LOCAL_MODEL = tuple(name for name in LOCAL if name not in ("normalize", "prompt", "prompt_name", "hypothesis_template"))
+
+
 @method
+@documented(Prompting, *MODEL, *LOCAL_MODEL)
 def prompt(
     messages: Expression | str | Sequence[Any],
     return_format: Any = None,
@@ -81,17 +86,8 @@ def prompt(
 ) -> Expression:
     """Ask a language model about each row.
 
-    ``messages`` is a column, or a list of columns and constants that make one message: text, images, files, bytes. A
-    null gives null and sends no request. With ``return_format`` (a pydantic model, a JSON schema, a type) answers are
-    structs; the request is repeated up to ``max_reasks`` times if an answer does not match. The model may call
-    ``tool_functions``, which run in this process. ``usage=True`` gives a struct of the value and its usage; ``n > 1``
-    gives a list of answers.
-
-    ``options`` are those of the model (``temperature``, ``max_output_tokens``, ``reasoning``, ``tools``, ``extra_body``
-    ...) and those of the calls: ``on_error``, ``max_errors``, ``max_retries``, ``timeout`` (seconds for each request),
-    ``max_concurrency``, ``requests_per_minute``, ``tokens_per_minute``. Without the last three the rate adapts to the
-    server. ``batch_api=True`` uses the provider's batch API, at half the price. ``price`` (dollars for a million
-    tokens) overrides the price list. See ``docs/PROMPTS.md``.
+    A null message gives null and sends no request. ``model``, ``system_message`` and the options of the model take
+    expressions, with one value for each row; a null is the default. See ``docs/PROMPTS.md``.
 
     >>> server = getfixture("model_server")  # answers with what it is asked
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
@@ -146,6 +142,7 @@ def prompt(
 
 
 @method
+@documented(TextEmbedding, *LOCAL_MODEL, "normalize", "prompt", "prompt_name", "extra_body", "user")
 def embed_text(
     text: Expression,
     *,
@@ -175,6 +172,7 @@ def embed_text(
 
 
 @method
+@documented(ImageEmbedding, *LOCAL_MODEL, "normalize")
 def embed_image(
     image: Expression,
     *,
@@ -198,6 +196,7 @@ def embed_image(
 
 
 @method
+@documented(TextClassification, *LOCAL_MODEL, "hypothesis_template", *MODEL)
 def classify_text(
     text: Expression,
     labels: Sequence[str] | str,
@@ -222,6 +221,7 @@ def classify_text(
 
 
 @method
+@documented(ImageClassification, *LOCAL_MODEL, "hypothesis_template", *MODEL)
 def classify_image(
     image: Expression,
     labels: Sequence[str] | str,

@@ -128,6 +128,11 @@ def build_processor(
                 "HttpRequestProcessorConfig."
             )
     options = {"on_error": ON_ERROR[config.on_error], "max_errors": config.max_errors}
+    if config.on_error != "raise":
+        log.warning(
+            "%s: with on_error=%r the result lacks the rows that fail; df.errors() lists them. To keep them with their "
+            "errors, set should_continue_on_error=True instead.", type(config).__name__, config.on_error,
+        )  # fmt: skip
     return Processor(
         config,
         spec,

@@ -1,13 +1,19 @@
-"""The parameters of tasks are those of the functions."""
+"""The parameters of tasks are those of the functions, and ``help`` describes every option."""
 
 from __future__ import annotations
 
 import inspect
+import pydoc
 
 import pytest
 
+import penstock as ps
 import penstock.functions as functions
+from penstock.ai.local.generation import PROMPT_OPTIONS
+from penstock.ai.local.local_model import OPTIONS
+from penstock.ai.local.transformers import TEXT_OPTIONS
 from penstock.ai.provider import (
+    CALL_OPTIONS,
     ImageClassification,
     ImageEmbedding,
     ModelTask,
@@ -15,9 +21,38 @@ from penstock.ai.provider import (
     TextClassification,
     TextEmbedding,
 )
+from penstock.errors import InvalidArgumentError
 
 
 @pytest.mark.parametrize("task", [Prompting, TextEmbedding, ImageEmbedding, TextClassification, ImageClassification])
 def test_parameters_are_those_of_the_function(task: type[ModelTask]) -> None:
     taken = set(inspect.signature(getattr(functions, task.function)).parameters)
     assert {"provider", "model", "options", *task.parameters} == taken
+
+
+LOCAL = {
+    "prompt": PROMPT_OPTIONS,
+    "embed_text": TEXT_OPTIONS,
+    "embed_image": (*OPTIONS, "normalize"),
+    "classify_text": (*OPTIONS, "max_length", "hypothesis_template"),
+    "classify_image": (*OPTIONS, "hypothesis_template"),
+}
+REMOTE = {"embed_text": ("openai", "google"), "embed_image": ()}
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_help_has_a_line_for_each_option(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = getattr(functions, name)
+    taken = {*inspect.signature(function).parameters, *CALL_OPTIONS, *LOCAL[name]} - {"options"}
+    args = [ps.col("x"), *[["a", "b"]] * ("labels" in taken)]
+    for provider in REMOTE.get(name, ("openai", "anthropic", "google", "ollama")):
+        monkeypatch.setenv(f"{provider.upper()}_API_KEY", "none")
+        for options in ({}, {"use_chat_completions": True}):  # refused by some, in the same way
+            with pytest.raises(InvalidArgumentError, match="does not take") as raised:
+                function(*args, provider=provider, model="m", **options, no_such_option=1)
+            own = str(raised.value).partition("It takes ")[2].partition(" as the provider's own")[0]
+            taken |= {*own.split(", ")}
+    lines = [line.split(maxsplit=1) for line in pydoc.render_doc(function, renderer=pydoc.plaintext).split("\n")[3:]]
+    described = {words[0] for words in lines if len(words) == 2}
+    assert taken - described == set()
+    assert max(map(len, (function.__doc__ or "").split("\n"))) <= 120

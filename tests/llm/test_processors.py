@@ -148,13 +148,15 @@ def test_rows_wait_side_by_side_and_not_for_batches(server: ModelServer) -> None
 # --- rows that fail ---
 
 
-def test_a_failed_row_ends_the_query_or_is_recorded_and_left_out(server: ModelServer) -> None:
+def test_a_failed_row_ends_the_query_or_is_recorded_and_left_out(server: ModelServer, caplog: Any) -> None:
     def preprocess(row: dict[str, Any]) -> dict[str, Any]:
         return {"prompt": str(row["id"]), "sampling_params": {"temprature": 1} if row["id"] == 2 else {}}
 
     with pytest.raises(UdfError, match=r"does not take 'temprature'.* Did you mean 'temperature'\?"):
         build_processor(openai(server), preprocess, text_of)(ps.range(4)).collect()
+    assert "the rows that fail" not in caplog.text
     df = build_processor(openai(server, on_error="ignore"), preprocess, text_of)(ps.range(4)).collect()
+    assert "on_error='ignore' the result lacks the rows that fail; df.errors() lists them" in caplog.text
     assert [row["id"] for row in df.to_pylist()] == [0, 1, 3]
     (error,) = df.errors().to_pylist()
     assert error["operator"] == "ask"
@@ -337,6 +339,10 @@ def test_models_with_the_same_options_for_all_rows_say_so(local: EchoProvider) -
         (lambda: vLLMEngineProcessorConfig(model="m", concurrency=(4, 2)), "is above its maximum"),
         (lambda: vLLMEngineProcessorConfig(model="m", batch_size=0), "batch_size must be a whole number of 1 or more"),
         (lambda: OpenAIProcessorConfig(model="m", on_error="skip"), "on_error='skip' is not known"),
+        (
+            lambda: OpenAIProcessorConfig(model="m", on_error="null"),
+            "a processor returns rows. A failed row is omitted",
+        ),
         (
             lambda: OpenAIProcessorConfig(model="m", on_error="log", should_continue_on_error=True),
             "either kept .* or omitted",
