@@ -33,6 +33,7 @@ class AsyncPrompts:
 
     def __init__(self, model: Prompter, settings: PromptSettings) -> None:
         self._model = loaded(model)
+        self._is_own = isinstance(self._model, ApiPrompter)  # else its answers are checked
         self._cached = self._model.cached if isinstance(self._model, ApiPrompter) else None
         self._settings = settings
         self._empty_request = settings.request(Message(()))
@@ -104,7 +105,7 @@ class AsyncPrompts:
         if not isinstance(found, list):
             return Unfinished(found, row_id)
         answer = found[0]
-        if self._is_plain and answer.text and not answer.tool_calls and not answer.refusal:
+        if self._is_value(answer):
             return answer.text
         exchange = Exchange(self._settings, self._empty_request)
         try:
@@ -113,12 +114,19 @@ class AsyncPrompts:
         except Exception:  # raised again by ``finish``, as the error of the row
             return Unfinished(found, row_id)
 
+    def _is_value(self, answer: Generation) -> bool:
+        """Return whether the text of an answer is the value of its row, as for most."""
+        return self._is_plain and bool(answer.text) and not answer.tool_calls and not answer.refusal
+
     # --- requests ---
 
     async def _ask(self, request: Request) -> Any:
-        answers = checked_answers(await self._model.generate(request), request.num_answers, self._model)
+        answers: Sequence[Generation] = await self._model.generate(request)
+        if not self._is_own:
+            answers = checked_answers(answers, request.num_answers, self._model)
         if self._settings.num_answers is None:
-            return await self._continue(request, answers[0])
+            answer = answers[0]
+            return answer.text if self._is_value(answer) else await self._continue(request, answer)
         return list(await asyncio.gather(*(self._continue(request, answer) for answer in answers)))
 
     async def _continue(self, request: Request, answer: Generation) -> Any:

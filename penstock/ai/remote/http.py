@@ -6,8 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import orjson
@@ -85,6 +84,7 @@ class ApiClient:
         self._proxy: str | None = None
         self._urls: dict[str, Any] = {}
         self._silence = Silence(f"{self.name} at {shown(endpoint.base_url)}")
+        self._has_answered = False
 
     def open(self) -> None:
         """Open the client on the running loop."""
@@ -133,7 +133,8 @@ class ApiClient:
             raw = await self.content(response)
             observer.failed()  # unless the body holds an answer
             body = self._body(raw)
-            usage = usage_in(body)
+            counts_tokens = self._limiter is not None and self._limiter.counts_tokens
+            usage = usage_in(body) if counts_tokens else None
             return self.understood(body, read), None if usage is None else usage.input + usage.output
 
         return await self._exchange("POST", url, data, take, tokens=call.tokens, observer=observer)
@@ -217,7 +218,9 @@ class ApiClient:
                 )
                 try:
                     received = response.headers
-                    _reached.add(self._route)
+                    if not self._has_answered:
+                        _reached.add(self._route)
+                        self._has_answered = True
                     if not 200 <= response.status < 300:
                         raw = await _start_of(response, MAX_REFUSAL_NBYTES)
                         observer.failed()
@@ -387,24 +390,27 @@ class Deadlines:
         self._tick_s = MAX_TICK_S
         self._timer: asyncio.TimerHandle | None = None
 
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """Raise TimeoutError in the body after some seconds. Must not be nested in a task."""
+    def within(self, seconds: float) -> _Deadline:
+        """Raise TimeoutError in the body of ``with`` after some seconds. Must not be nested in a task."""
+        return _Deadline(self, seconds)
+
+    def begin(self, seconds: float) -> asyncio.Task[object]:
+        """Start the time limit of the current task."""
         task = asyncio.current_task()
         assert task is not None
         self._until[task] = self._loop.time() + seconds
         if self._timer is None or seconds / TICKS_A_LIMIT < self._tick_s:
             self._start(min(seconds / TICKS_A_LIMIT, MAX_TICK_S))
-        try:
-            yield
-        except asyncio.CancelledError:
-            # If something else cancelled the task too, it stays cancelled.
-            if task in self._late and not task.uncancel():
-                raise TimeoutError from None
-            raise
-        finally:
-            del self._until[task]
+        return task
+
+    def end(self, task: asyncio.Task[object], is_cancelled: bool) -> None:
+        """End the time limit of a task."""
+        del self._until[task]
+        if task in self._late:
             self._late.discard(task)
+            # If something else cancelled the task too, it stays cancelled.
+            if is_cancelled and not task.uncancel():
+                raise TimeoutError from None
 
     def close(self) -> None:
         if self._timer is not None:
@@ -427,6 +433,21 @@ class Deadlines:
             self._start(self._tick_s)
         else:
             self._tick_s = MAX_TICK_S
+
+
+class _Deadline:
+    """The time limit of one request; ``contextmanager`` takes several times as long."""
+
+    __slots__ = ("_deadlines", "_seconds", "_task")
+
+    def __init__(self, deadlines: Deadlines, seconds: float) -> None:
+        self._deadlines, self._seconds = deadlines, seconds
+
+    def __enter__(self) -> None:
+        self._task = self._deadlines.begin(self._seconds)
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self._deadlines.end(self._task, kind is asyncio.CancelledError)
 
 
 def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:

@@ -126,6 +126,11 @@ class Limiter:
         self._timer: tuple[asyncio.AbstractEventLoop, float] | None = None
         self._client = ClientLoad()
 
+    @property
+    def counts_tokens(self) -> bool:
+        """True if there is a limit on tokens, so that a settled request must say how many it used."""
+        return self._pace.counts_tokens
+
     async def admit(self, tokens: int = 0) -> Permit:
         """Wait until a request may be sent. ``tokens`` is the estimated size of its input.
 

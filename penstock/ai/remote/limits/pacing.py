@@ -67,6 +67,7 @@ class Pace:
         self._quotas: dict[Unit, Quota] = {}
         per_minute: dict[Unit, float | None] = {"requests": caps.requests_per_minute, "tokens": caps.tokens_per_minute}
         self._meters = {unit: Meter(cap / 60) for unit, cap in per_minute.items() if cap is not None}
+        self.counts_tokens = "tokens" in self._meters  # else nothing depends on the tokens of a request
         self._is_shut = False
         self.blocked_until = -math.inf
         self.accepted_at = -math.inf
@@ -85,7 +86,7 @@ class Pace:
             return full_until
         if self._is_shut and concurrency.in_flight:
             return math.inf  # the request under way finds out for all
-        reserved = self._estimate.estimate(tokens)
+        reserved = self._estimate.estimate(tokens) if self.counts_tokens else tokens
         wait_until = self._ready_at(now, reserved)
         if wait_until > now:
             return wait_until
@@ -107,9 +108,10 @@ class Pace:
         return ready
 
     def _spend(self, now: float, reserved: int) -> None:
-        for limits in (self._meters, self._quotas):
-            for unit, limit in limits.items():
-                limit.spend(now, 1 if unit == "requests" else reserved)
+        for unit, meter in self._meters.items():
+            meter.spend(now, 1 if unit == "requests" else reserved)
+        for unit, quota in self._quotas.items():
+            quota.spend(now, 1 if unit == "requests" else reserved)
 
     def settle(
         self, now: float, sent: Sent, outcome: Outcome, used_tokens: int | None = None, hints: Hints = NO_HINTS
@@ -152,6 +154,7 @@ class Pace:
             spent_since = self._seq - sent.seq
             self._quotas.setdefault("requests", Quota()).update(now, hints.requests, sent.at, spent_since)
         if hints.tokens is not None:
+            self.counts_tokens = True
             spent_since = self._reserved_total - sent.reserved_before - sent.reserved
             self._quotas.setdefault("tokens", Quota()).update(now, hints.tokens, sent.at, spent_since)
 

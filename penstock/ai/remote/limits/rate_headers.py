@@ -19,6 +19,8 @@ LONGEST_WAIT_S = 366 * 86400.0
 _UNIT_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|d|h|m|s)")
 _ANTHROPIC_TOKENS = ("tokens", "input-tokens", "output-tokens")
+_OPENAI_REMAINING = ("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens")
+_ANTHROPIC_REMAINING = tuple(f"anthropic-ratelimit-{kind}-remaining" for kind in ("requests", *_ANTHROPIC_TOKENS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ def read_hints(headers: Mapping[str, str] | None, wall_time: float) -> Hints:
     if not headers:
         return NO_HINTS
     retry_after_s = _retry_after(headers, wall_time)
-    if "x-ratelimit-remaining-requests" in headers or "x-ratelimit-remaining-tokens" in headers:
+    if any(map(headers.__contains__, _OPENAI_REMAINING)):
         return Hints(retry_after_s, _openai(headers, "requests"), _openai(headers, "tokens"))
-    if any(f"anthropic-ratelimit-{kind}-remaining" in headers for kind in ("requests", *_ANTHROPIC_TOKENS)):
+    if any(map(headers.__contains__, _ANTHROPIC_REMAINING)):
         tokens = [w for kind in _ANTHROPIC_TOKENS if (w := _anthropic(headers, kind, wall_time))]
         return Hints(retry_after_s, _anthropic(headers, "requests", wall_time), min(tokens, key=_share, default=None))
     return NO_HINTS if retry_after_s is None else Hints(retry_after_s)
