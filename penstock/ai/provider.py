@@ -39,6 +39,7 @@ from penstock.ai.conversation import Generation, Request
 from penstock.ai.remote.limits.limiter import Caps
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
+from penstock.udf.peer_options import peer_hint
 
 NDArray = np.ndarray[Any, Any]
 
@@ -246,10 +247,11 @@ def check_options(task: ModelTask, provider: str, known: Sequence[str], of_rows:
     for name in (*task.options, *task.row_options):
         if name not in known:
             own = ("provider", "model", *task.parameters, *CALL_OPTIONS)
+            hint = peer_hint(name, [*known, *own]) or did_you_mean(name, [*known, *own])
             raise InvalidArgumentError(
-                f"{task.function} with provider {provider!r} does not take {name!r}."
-                f"{did_you_mean(name, [*known, *own])} It takes {', '.join(sorted(known)) or 'no options'} as the "
-                f"provider's own, and {', '.join(each for each in own if each not in known)}."
+                f"{task.function} with provider {provider!r} does not take {name!r}.{hint} "
+                f"It takes {', '.join(sorted(known)) or 'no options'} as the provider's own, and "
+                f"{', '.join(each for each in own if each not in known)}."
             )
 
     for name in task.row_options:

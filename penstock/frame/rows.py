@@ -179,6 +179,7 @@ class RowVerbs(ColumnVerbs):
         """
         return self._with(nodes.IntoBatches(self._plan, batch_size))
 
+    @refusing_unknown("repartition")
     def repartition(self, num: int) -> Self:
         """Return the same rows in this many parts of equal size. Holds all rows in memory first.
 

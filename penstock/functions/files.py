@@ -23,6 +23,7 @@ from penstock.storage.mime import sniff
 from penstock.storage.options import StorageOptions, check_known, kinds_for, share_options
 from penstock.storage.urls import KINDS
 from penstock.types import DataType
+from penstock.udf.options import refusing_unknown
 
 FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
 
@@ -164,6 +165,7 @@ def _guess_mime_type(contents: pa.Array) -> pa.Array:
 
 
 @method
+@refusing_unknown("download")
 def download(
     expr: Expression,
     max_connections: int = 32,
@@ -197,6 +199,7 @@ def download(
 
 
 @method
+@refusing_unknown("upload")
 def upload(
     expr: Expression,
     location: str | Expression,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast, get_args
 from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchLimits, OnError, Policy
+from penstock.udf.peer_options import peer_hint
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 Rule = tuple[Callable[[Any], bool], str]  # a check of a value, and the message if it fails
@@ -51,9 +52,8 @@ def check_known(what: str, given: Mapping[str, Any], known: list[str]) -> None:
     """Raise an error for options with names that are not ``known``."""
     for name in given:
         if name not in known:
-            raise InvalidArgumentError(
-                f"{what} has no option {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}"
-            )
+            hint = peer_hint(name, known) or did_you_mean(name, known)
+            raise InvalidArgumentError(f"{what} has no option {name!r}; known: {', '.join(known)}.{hint}")
 
 
 def options_of(arguments: Mapping[str, Any], *positional: str) -> dict[str, Any]:

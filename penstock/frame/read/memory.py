@@ -14,6 +14,7 @@ from penstock.frame.dataframe import DataFrame
 from penstock.plan.nodes import Scan
 from penstock.protocols import Source
 from penstock.types import to_arrow_array
+from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +73,7 @@ def from_pylist(data: Sequence[Mapping[str, Any]]) -> DataFrame:
     return from_pydict({name: [row.get(name) for row in rows] for name in names})
 
 
+@refusing_unknown("from_items")
 def from_items(items: Sequence[Any]) -> DataFrame:
     """Make a DataFrame from values: the keys of dicts become columns, other values the column ``item``.
 
@@ -143,6 +145,7 @@ def from_numpy(data: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]] | Map
         raise InvalidArgumentError(f"from_numpy: the arrays differ in type or shape of rows: {shapes}.") from exc
 
 
+@refusing_unknown("range")
 def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
     """Make a DataFrame of the whole numbers from ``start`` to below ``end``, in the column ``id``.
 
