@@ -157,6 +157,11 @@ class PackedEmbeddings:
         limit = self._model.max_input_tokens or sys.maxsize
         fitted: list[_Piece] = []
         for piece in pieces:
+            if (
+                len(piece.text) < limit and not self._limits.is_known
+            ):  # a character has at most one token by our estimate
+                fitted.append(piece)
+                continue
             tokens = estimated_tokens(piece.text)
             most = min(limit, self._limits.cut(tokens) or limit)
             fitted += [piece] if tokens <= most else self._cut(piece, max(1, len(piece.text) * most // tokens))
@@ -249,7 +254,7 @@ class PackedEmbeddings:
         vectors = self._model.embed([piece.text for piece in packed])
         assert isinstance(vectors, Awaitable)
         found = list(zip(packed, checked_vectors(await vectors, len(packed), self._model), strict=True))
-        self._limits.accept(len(packed), max(estimated_tokens(piece.text) for piece in packed))
+        self._limits.accept(len(packed), estimated_tokens(max((piece.text for piece in packed), key=len)))
         if self._memo is not None:
             for piece, vector in found:
                 self._memo.put(piece.text, vector)

@@ -77,7 +77,7 @@ LOCAL = {
 
 CALLS = {
     "on_error": "'raise' (default) ends the query; 'null' records the row and gives null; 'log' logs it too",
-    "max_errors": "end the query after more failed rows than this, a number or a share below 1",
+    "max_errors": "end the query after more failed rows, a number or a share; None: not even if nearly all fail",
     "max_retries": "how often to repeat a request after a temporary error (5)",
     "timeout": "the most seconds of one request (600)",
     "max_concurrency": "the most concurrent requests, or workers of a local model; the default adapts to the server",
