@@ -24,7 +24,8 @@ class Expression:
     """A column to compute, built by ``col``, ``lit``, operators and functions and evaluated a batch at a time."""
 
     __slots__ = ("_node",)
-    __hash__ = None  # type: ignore[assignment]  # == builds an expression, so equality cannot serve a dict
+    __hash__ = object.__hash__
+    """By identity, because ``==`` builds an expression: as keys, two expressions are never equal."""
 
     def __init__(self, node: Expr) -> None:
         self._node = node
@@ -172,6 +173,8 @@ _OPERATORS = {
     "and": "and",
     "or": "or",
     "xor": "xor",
+    "lshift": "shift_left",
+    "rshift": "shift_right",
 }
 _COMPARISONS = {
     "eq": "equal",

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from penstock.errors import TypeMismatchError
 from penstock.expr.arrays import filled, masked, on_arrays, storage_of, validity, wrapped
 from penstock.expr.casting import cast
-from penstock.expr.kinds import BOOL, BOOLEAN
+from penstock.expr.kinds import BOOL, BOOLEAN, DATE
 from penstock.expr.registry import Resolve, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
@@ -29,6 +29,8 @@ def comparison_problem(left: DataType, right: DataType, is_order: bool = False) 
     if left.is_null() or right.is_null():
         return ""
     remedy = ""
+    if _is_date_with_text(left, right):
+        return ""
     if left.is_string() != right.is_string():
         other = right if left.is_string() else left
         remedy = f'; convert the text with .cast("{other}"), or the other side with .cast("string")'
@@ -45,6 +47,15 @@ def comparison_problem(left: DataType, right: DataType, is_order: bool = False) 
     return f"cannot compare {left} with {right}{remedy}"
 
 
+def _is_date_with_text(left: DataType, right: DataType) -> bool:
+    return (left.is_date() and right.is_string()) or (left.is_string() and right.is_date())
+
+
+def _as_dates(value: Value) -> Value:
+    """Return text as dates, null where it is not one, to compare it with dates."""
+    return cast(value, dtype=DATE, is_strict=False) if DataType(value.type).is_string() else value
+
+
 def _comparison_type(is_order: bool) -> Resolve:
     def resolve(left: DataType, right: DataType) -> DataType:
         if problem := comparison_problem(left, right, is_order):
@@ -57,6 +68,9 @@ def _comparison_type(is_order: bool) -> Resolve:
 def compare(name: str, left: Value, right: Value) -> Value:
     """Compare two values whose types ``comparison_problem`` accepts."""
     left_type, right_type = dtypes_of(left, right)
+    if _is_date_with_text(left_type, right_type):
+        left, right = _as_dates(left), _as_dates(right)
+        left_type, right_type = dtypes_of(left, right)
     if not left_type.is_comparable() or not right_type.is_comparable():
         return _compare_objects(left, right, is_equal=name == "equal")
     if left_type.is_integer() and right_type.is_integer():
@@ -183,6 +197,8 @@ def _is_in(value: Value, values: Value) -> Value:
     if not isinstance(values, pa.Scalar):
         raise TypeMismatchError("is_in takes a list of constants; use list_contains(lists, value) for a list column")
     options = values.values
+    if _is_date_with_text(*dtypes_of(value, options)):
+        value, options = _as_dates(value), _as_dates(options)
     dtype = common_type(*dtypes_of(value, options))
     known = cast(options.drop_null(), dtype=dtype, is_strict=True)
     found = pc.is_in(cast(value, dtype=dtype, is_strict=True), value_set=known)

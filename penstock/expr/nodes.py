@@ -149,6 +149,11 @@ class Call(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return replace(self, args=children)
 
+    def _named_by(self) -> Expr | str:
+        """A field of a struct and a value of a map are named after their key."""
+        keys = [value for _, value in self.options] if self.function in ("get_item", "struct_get") else []
+        return keys[0] if keys and isinstance(keys[0], str) else Expr._named_by(self)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListApply(UnaryExpr):
@@ -204,6 +209,11 @@ class Aggregation(Expr):
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return replace(self, args=children)
+
+    def _named_by(self) -> Expr | str:
+        """A field of a struct and a value of a map are named after their key."""
+        keys = [value for _, value in self.options] if self.function in ("get_item", "struct_get") else []
+        return keys[0] if keys and isinstance(keys[0], str) else Expr._named_by(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -309,7 +319,7 @@ def unalias(expr: Expr) -> Expr:
 _INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//", "modulo": "%", "power": "**",
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
-    "and": "&", "or": "|", "xor": "^",
+    "and": "&", "or": "|", "xor": "^", "shift_left": "<<", "shift_right": ">>",
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 - A null argument gives null, as in SQL.
 - Integers widen to the type that holds both sides. A result that does not fit is an error; it never wraps around.
+- Text and a number add up to text. A date and a duration of whole days add up to a date.
 - ``/`` gives float64. ``//`` and ``%`` have the signs of Python; an integer divided by zero is null.
 """
 
@@ -16,14 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import penstock.expr.access
-import penstock.expr.casting
-import penstock.expr.conditions  # noqa: F401  # these three register kernels too
+import penstock.expr.conditions  # noqa: F401  # these register kernels too
 from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.arrays import filled, masked, on_arrays, validity
-from penstock.expr.kinds import FLOAT64, INT64, NUMBER
+from penstock.expr.casting import cast
+from penstock.expr.kinds import FLOAT64, INT64, NUMBER, STRING
 from penstock.expr.registry import Resolve, Value
 from penstock.expr.signatures import dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
+from penstock.types.supertype import is_number
+
+UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def _arithmetic_type(verb: str, compute: Callable[..., Any]) -> Resolve:
@@ -34,6 +38,12 @@ def _arithmetic_type(verb: str, compute: Callable[..., Any]) -> Resolve:
             left, right = (right, right) if left.is_null() else (left, left)
         if verb == "add" and left == right and (left.is_string() or left.is_binary()):
             return left
+        if verb == "add" and left.is_string() != right.is_string() and is_number(right if left.is_string() else left):
+            return STRING
+        if verb != "multiply" and left.is_date() and right.is_duration():
+            return left
+        if verb == "add" and left.is_duration() and right.is_date():
+            return right
         is_plain = left.is_numeric() and right.is_numeric() and not (left.is_decimal() or right.is_decimal())
         if is_plain or (left.is_null() and right.is_null()):
             return number_type(left, right)
@@ -76,7 +86,11 @@ def _arithmetic(name: str, compute: Callable[..., Any]) -> None:
         dtypes = dtypes_of(left, right)
         dtype = resolve(*dtypes)
         if dtype.is_string() or dtype.is_binary():
+            left, right = (cast(value, dtype=dtype, is_strict=True) for value in (left, right))
             return pc.binary_join_element_wise(left, right, pa.scalar("", dtype.arrow))
+        if dtype.is_date():
+            left, right = (_as_days(value) for value in (left, right))
+            return pc.cast(checked(compute, left, right), dtype.arrow)
         if dtype.is_integer() or dtype.is_float():
             # Arrow has no arithmetic for float16.
             working = DataType.float32() if dtype == DataType.float16() else dtype
@@ -86,6 +100,20 @@ def _arithmetic(name: str, compute: Callable[..., Any]) -> None:
                 raise ComputeError(f"A value does not fit {working}: {exc}") from exc
             return numeric(checked(compute, left, right), dtype)
         return checked(compute, left, right)
+
+
+def _as_days(value: Value) -> Value:
+    """Return dates, and durations of whole days, as numbers of days."""
+    if pa.types.is_date(value.type):
+        return pc.cast(pc.cast(value, pa.date32()), pa.int32())
+    count, per_day = pc.cast(value, pa.int64()), 86_400 * UNITS_PER_SECOND[value.type.unit]
+    days = pc.divide(count, per_day)
+    if pc.any(pc.not_equal(pc.multiply(days, per_day), count)).as_py():
+        raise ComputeError(
+            "A duration that is added to a date must be in whole days; convert the date with "
+            '.cast("timestamp") to add hours and minutes'
+        )
+    return pc.cast(days, pa.int32())
 
 
 _arithmetic("add", pc.add_checked)

@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.expr.kinds import CLOCK, DATE_OR_TIMESTAMP, DURATION, INT32, INT64
-from penstock.expr.operators import checked
+from penstock.expr.operators import UNITS_PER_SECOND, checked
 from penstock.expr.registry import Value
 from penstock.functions.families import UnaryFunction, unary
 
-_UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DATE = datetime.date(2024, 7, 3)
 _TIME = datetime.time(10, 20, 30, 123456)
 
@@ -49,7 +48,7 @@ def _fraction(per_second: int) -> Callable[[Value], Value]:
 
 def _total(unit: str, nanoseconds: int, result: int) -> UnaryFunction:
     def kernel(value: Value) -> Value:
-        own = 10**9 // _UNITS_PER_SECOND[value.type.unit]
+        own = 10**9 // UNITS_PER_SECOND[value.type.unit]
         count = pc.cast(value, pa.int64())
         if own >= nanoseconds:
             return checked(pc.multiply_checked, count, pa.scalar(own // nanoseconds))

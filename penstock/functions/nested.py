@@ -60,7 +60,7 @@ def struct_get(expr: Expression, name: str) -> Expression:
     """Return one field of a struct.
 
     >>> ps.from_pydict({"s": [{"a": 1}]}).select(struct_get(ps.col("s"), "a")).to_pydict()
-    {'s': [1]}
+    {'a': [1]}
     """
     return call("struct_get", expr, name=name)
 

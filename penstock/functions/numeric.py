@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.arrays import filled, masked, on_arrays, validity
 from penstock.expr.column import Expression, call, method
 from penstock.expr.conditions import compare
@@ -297,8 +297,14 @@ def shift_right(expr: Expression, num_bits: Any) -> Expression:
 
 
 def _by_bits(compute: Callable[..., Value]) -> Callable[..., Value]:
-    return lambda value, num_bits: compute(value, pc.cast(num_bits, value.type))
+    def shift(value: Value, num_bits: Value) -> Value:
+        try:
+            return compute(value, pc.cast(num_bits, value.type))
+        except pa.ArrowInvalid as exc:
+            raise ComputeError(f"{value.type} cannot be shifted by that number of bits: {exc}") from exc
+
+    return shift
 
 
-strict("shift_left", takes(INTEGER, INTEGER, returns=same_type))(_by_bits(pc.shift_left))
-strict("shift_right", takes(INTEGER, INTEGER, returns=same_type))(_by_bits(pc.shift_right))
+strict("shift_left", takes(INTEGER, INTEGER, returns=same_type))(_by_bits(pc.shift_left_checked))
+strict("shift_right", takes(INTEGER, INTEGER, returns=same_type))(_by_bits(pc.shift_right_checked))

@@ -13,6 +13,7 @@ from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, 
 from penstock.expr.registry import Value
 from penstock.expr.signatures import same_type, strict, takes
 from penstock.types import DataType
+from penstock.types.names import checked_timezone
 
 UNITS = ("s", "ms", "us", "ns")
 
@@ -118,13 +119,19 @@ def to_date(expr: Expression, format: str) -> Expression:
 def to_datetime(expr: Expression, format: str, timezone: str | None = None) -> Expression:
     """Parse text as a timestamp in microseconds; text that does not fit the format is an error.
 
-    ``%f`` reads a fraction of a second of any length. With a timezone, text without an offset is local to it.
+    ``%f`` reads a fraction of a second of any length. With a timezone, text without an offset is local to it; a local
+    time that clocks skip is an error, and of one that comes twice the earlier is meant. Without a timezone, a format
+    with the offset ``%z`` gives UTC.
 
     >>> df = ps.from_pydict({"t": ["2024-07-03 10:30:00.5"]})
     >>> df.select(to_datetime(ps.col("t"), "%Y-%m-%d %H:%M:%S.%f")).to_pydict()
     {'t': [datetime.datetime(2024, 7, 3, 10, 30, 0, 500000)]}
     """
-    return call("to_datetime", expr, format=format, timezone=timezone)
+    return call("to_datetime", expr, format=format, timezone=checked_timezone(timezone))
+
+
+def _has_offset(format: str) -> bool:
+    return "%z" in format.replace("%%", "")
 
 
 def _parsed(text: Value, format: str, function: str) -> Value:
@@ -142,9 +149,11 @@ def _parsed(text: Value, format: str, function: str) -> Value:
     for row in rows:
         try:
             moments.append(None if row is None else datetime.datetime.strptime(row, python_format))
-        except ValueError as exc:
+        except (ValueError, re.error) as exc:
             raise ComputeError(f"{function}: {exc}. Use try_cast or filter such rows out first.") from exc
-    has_offset = any(moment is not None and moment.tzinfo is not None for moment in moments)
+    if function == "to_date":  # as written, whatever the offset
+        moments = [None if moment is None else moment.replace(tzinfo=None) for moment in moments]
+    has_offset = function != "to_date" and _has_offset(format)
     parsed = pa.array(moments, pa.timestamp("us", "UTC" if has_offset else None))
     return parsed if isinstance(text, pa.Array) else parsed[0]
 
@@ -155,15 +164,23 @@ def _to_date(text: Value, *, format: str) -> Value:
 
 
 def _to_datetime_type(dtype: DataType, *, format: str, timezone: str | None) -> DataType:
-    return DataType.timestamp("us", timezone)
+    return DataType.timestamp("us", timezone or ("UTC" if _has_offset(format) else None))
 
 
 @strict("to_datetime", takes(TEXT, returns=_to_datetime_type))
 def _to_datetime(text: Value, *, format: str, timezone: str | None) -> Value:
     parsed = _parsed(text, format, "to_datetime")
-    if timezone is not None and parsed.type.tz is None:
-        return pc.assume_timezone(parsed, timezone, ambiguous="earliest", nonexistent="earliest")
-    return pc.cast(parsed, pa.timestamp("us", timezone))
+    if timezone is None:
+        return parsed
+    return _placed(parsed, timezone) if parsed.type.tz is None else pc.cast(parsed, pa.timestamp("us", timezone))
+
+
+def _placed(local: Value, timezone: str | None) -> Value:
+    """Return local times as points in time; the first of two with the same local time."""
+    try:
+        return pc.assume_timezone(local, timezone, ambiguous="earliest", nonexistent="raise")
+    except pa.ArrowInvalid as exc:
+        raise ComputeError(f"A local time does not exist in {timezone}, where clocks skip it: {exc}") from exc
 
 
 @method
@@ -241,7 +258,8 @@ def convert_time_zone(expr: Expression, to_timezone: str, from_timezone: str | N
     >>> df.select(strftime(convert_time_zone(ps.col("t"), "Asia/Tokyo", "UTC"))).to_pydict()
     {'t': ['2024-07-03T19:00:00+0900']}
     """
-    return call("convert_time_zone", expr, to_timezone=to_timezone, from_timezone=from_timezone)
+    zones = {"to_timezone": checked_timezone(to_timezone), "from_timezone": checked_timezone(from_timezone)}
+    return call("convert_time_zone", expr, **zones)
 
 
 def _converted_type(dtype: DataType, *, to_timezone: str, from_timezone: str | None) -> DataType:
@@ -253,7 +271,7 @@ def _converted_type(dtype: DataType, *, to_timezone: str, from_timezone: str | N
 @strict("convert_time_zone", takes(TIMESTAMP, returns=_converted_type))
 def _convert_time_zone(value: Value, *, to_timezone: str, from_timezone: str | None) -> Value:
     if value.type.tz is None:
-        value = pc.assume_timezone(value, from_timezone, ambiguous="earliest", nonexistent="earliest")
+        value = _placed(value, from_timezone)
     return pc.cast(value, pa.timestamp(value.type.unit, to_timezone))
 
 
@@ -266,7 +284,7 @@ def replace_time_zone(expr: Expression, timezone: str | None = None) -> Expressi
     >>> df.select(strftime(replace_time_zone(ps.col("t"), "Asia/Tokyo"))).to_pydict()
     {'t': ['2024-07-03T10:00:00+0900']}
     """
-    return call("replace_time_zone", expr, timezone=timezone)
+    return call("replace_time_zone", expr, timezone=checked_timezone(timezone))
 
 
 def _replaced_type(dtype: DataType, *, timezone: str | None) -> DataType:
@@ -276,6 +294,4 @@ def _replaced_type(dtype: DataType, *, timezone: str | None) -> DataType:
 @strict("replace_time_zone", takes(TIMESTAMP, returns=_replaced_type))
 def _replace_time_zone(value: Value, *, timezone: str | None) -> Value:
     local = _local(value)
-    if timezone is None:
-        return local
-    return pc.assume_timezone(local, timezone, ambiguous="earliest", nonexistent="earliest")
+    return local if timezone is None else _placed(local, timezone)

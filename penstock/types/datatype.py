@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.errors import TypeMismatchError
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
-from penstock.types.names import format_type, parse_type, time_type
+from penstock.types.names import format_type, parse_type, time_type, timestamp_type
 from penstock.types.normalize import normal_type
 
 
@@ -88,7 +88,7 @@ class DataType:
     @staticmethod
     def timestamp(unit: str = "us", timezone: str | None = None) -> DataType:
         """Points in time; with a timezone they are absolute, without one they are local."""
-        return DataType(pa.timestamp(unit, timezone))
+        return DataType(timestamp_type(unit, timezone))
 
     @staticmethod
     def duration(unit: str = "us") -> DataType:

@@ -180,10 +180,33 @@ def time_type(unit: str = "us") -> pa.DataType:
     return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
 
 
+def timestamp_type(unit: str = "us", timezone: str | None = None) -> pa.DataType:
+    """Return the Arrow type of timestamps; the timezone must be known on this machine."""
+    return pa.timestamp(unit, checked_timezone(timezone))
+
+
+def checked_timezone(timezone: str | None) -> str | None:
+    """Return the name of a timezone, or raise InvalidArgumentError if Arrow does not know it."""
+    if timezone in (None, "UTC"):  # common, and needed without loading more
+        return timezone
+    import pyarrow.compute as pc
+
+    try:
+        pc.assume_timezone(pa.scalar(0, pa.timestamp("s")), timezone)
+    except (pa.ArrowInvalid, TypeError):
+        import zoneinfo
+
+        hint = did_you_mean(str(timezone), zoneinfo.available_timezones())
+        raise InvalidArgumentError(
+            f"{timezone!r} is not a timezone; use a name such as 'Europe/Paris' or an offset such as '+02:00'.{hint}"
+        ) from None
+    return timezone
+
+
 # The types with parameters: how each is written, and how to build it from the texts of its arguments.
 PARAMETRIC: dict[str, tuple[str, Builder]] = {
     "fixed_size_binary": ("fixed_size_binary[16]", lambda size: pa.binary(int(size))),
-    "timestamp": ("timestamp[us, UTC]", lambda unit="us", timezone=None: pa.timestamp(unit, timezone)),
+    "timestamp": ("timestamp[us, UTC]", timestamp_type),
     "time": ("time[us]", time_type),
     "duration": ("duration[us]", lambda unit="us": pa.duration(unit)),
     "decimal128": ("decimal128[10, 2]", lambda digits=38, scale=18: pa.decimal128(int(digits), int(scale))),

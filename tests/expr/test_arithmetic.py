@@ -185,7 +185,9 @@ MOMENT = dt.datetime(2024, 3, 1, 12)
         (a - HOUR, MOMENT, dt.datetime(2024, 3, 1, 11), "timestamp[us]"),
         (a - MOMENT, MOMENT, dt.timedelta(0), "duration[us]"),
         (a - dt.date(2024, 2, 28), DAY, dt.timedelta(days=2), "duration[s]"),
-        (a + HOUR, DAY, dt.datetime(2024, 3, 1, 1), "timestamp[us]"),
+        (a + dt.timedelta(days=1), DAY, DAY + dt.timedelta(days=1), "date"),
+        (dt.timedelta(days=1) + a, DAY, DAY + dt.timedelta(days=1), "date"),
+        (a - dt.timedelta(days=400), DAY, DAY - dt.timedelta(days=400), "date"),
         (a + HOUR, HOUR, dt.timedelta(hours=2), "duration[us]"),
         (a * 3, HOUR, dt.timedelta(hours=3), "duration[us]"),
         (3 * a, HOUR, dt.timedelta(hours=3), "duration[us]"),
@@ -211,9 +213,10 @@ def test_decimals_are_exact() -> None:
     ("expression", "message"),
     [
         (
-            a + "x",
-            r"col\(a\) \+ 'x': cannot add int64 and string; convert the text .*\(col\(a\) is int64, 'x' is string\)",
+            a - "x",
+            r"col\(a\) - 'x': cannot subtract int64 and string; convert .*\(col\(a\) is int64, 'x' is string\)",
         ),
+        (b + DAY, "cannot add string and date"),
         (a - "x", "cannot subtract int64 and string"),
         (a + True, r'cannot add int64 and bool; convert the bool with .cast\("int64"\)'),
         (a / "x", "expected a number, got string"),
@@ -229,3 +232,31 @@ def test_decimals_are_exact() -> None:
 def test_wrong_types_are_reported_when_built(expression: Expression, message: str) -> None:
     with pytest.raises(TypeMismatchError, match=message):
         resolved(expression, a=[1], b=["x"])
+
+
+def test_a_duration_added_to_a_date_is_in_whole_days() -> None:
+    with pytest.raises(ComputeError, match="must be in whole days"):
+        evaluate(a + HOUR, a=[DAY])
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (b + a, ["x1", None]),
+        (a + b, ["1x", None]),
+        (b + 2.0, ["x2.0", "y2.0"]),
+    ],
+)
+def test_text_and_numbers(expression: Expression, expected: list[str | None]) -> None:
+    assert evaluate(expression, a=[1, None], b=["x", "y"]) == expected
+
+
+def test_shifts() -> None:
+    values = [1, -5, None]
+    assert evaluate(a << 2, a=values) == [4, -20, None]
+    assert evaluate(a >> b, a=values, b=[0, 1, 2]) == [1, -3, None]
+    assert evaluate(1 << a, a=[3]) == [8]
+    with pytest.raises(ComputeError, match="cannot be shifted"):
+        evaluate(a << 64, a=values)
+    with pytest.raises(TypeMismatchError, match="expected an integer, got float64"):
+        resolved(a << 1, a=[1.5])

@@ -212,3 +212,26 @@ def test_an_expression_in_an_f_string_is_an_error(write: Any) -> None:
     with pytest.raises(TypeError, match=r"the values of col\(a\).*functions\.format\('Answer: {}', column\)"):
         write(a)
     assert f"{a!r}" == repr(a) == str(a) == "col(a)"
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (a == "2024-01-02", [False, True, None]),
+        (a < "2024-01-02", [True, False, None]),
+        (a < b, [None, False, None]),
+        (a.between("2024-01-01", "2024-01-01"), [True, False, None]),
+        (a.is_in(["2024-01-02"]), [False, True, None]),
+    ],
+)
+def test_a_date_is_compared_with_text(expression: Expression, expected: list[bool | None]) -> None:
+    """Text that is not a date is unknown."""
+    days = [dt.date(2024, 1, 1), dt.date(2024, 1, 2), None]
+    assert evaluate(expression, a=days, b=["tomorrow", "2024-01-01", "2024-01-01"]) == expected
+
+
+def test_an_expression_is_hashed_by_identity() -> None:
+    """``==`` builds an expression, so equal expressions are different keys."""
+    assert len({a: 1, b: 2, col("a"): 3}) == 3
+    assert {a: 1}[a] == 1
+    assert col("a") not in {a}

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import penstock as ps
 from penstock import functions as f
 from penstock.errors import InvalidArgumentError, PlanError, TypeMismatchError
 from penstock.expr.column import Expression, col, element
@@ -208,3 +209,11 @@ def test_bad_arguments() -> None:
             function()
     with pytest.raises(TypeMismatchError, match="the keys of the map are string"):
         resolved(f.map_get(m, 1), m=pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())))
+
+
+def test_fields_and_map_values_are_named_after_their_keys() -> None:
+    maps = pa.array([[("x", 1), ("y", 2)]], pa.map_(pa.string(), pa.int64()))
+    df = ps.from_arrow(pa.table({"m": maps, "s": [{"a": 3, "b": 4}]}))
+    m, s = ps.col("m"), ps.col("s")
+    found = df.select(m["x"], m["y"], s["a"] + 1, s.struct_get("b"), s.get("a").alias("c"))
+    assert found.to_pydict() == {"x": [1], "y": [2], "a": [4], "b": [4], "c": [3]}

@@ -144,8 +144,9 @@ def test_durations(unit: str) -> None:
         (
             f.to_datetime(t, "%Y-%m-%d %H:%M %z"),
             ["2024-07-03 10:20 +0200", None],
-            [dt.datetime(2024, 7, 3, 8, 20), None],
+            [dt.datetime(2024, 7, 3, 8, 20, tzinfo=ZoneInfo("UTC")), None],
         ),
+        (f.to_date(t, "%Y-%m-%d %H:%M %z"), ["2024-07-03 00:20 +0200", None], [dt.date(2024, 7, 3), None]),
         (
             f.to_datetime(t, "%Y-%m-%d %H:%M", "Asia/Tokyo"),
             ["2024-07-03 10:20", None],
@@ -183,3 +184,31 @@ def test_bad_arguments() -> None:
         resolved(f.hour(t), t=DAYS)
     with pytest.raises(TypeMismatchError, match="expected a duration"):
         resolved(f.total_days(t), t=[1])
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda zone: f.to_datetime(t, "%Y", zone),
+        lambda zone: f.convert_time_zone(t, zone),
+        lambda zone: f.convert_time_zone(t, "UTC", zone),
+        lambda zone: f.replace_time_zone(t, zone),
+        lambda zone: t.cast(f"timestamp[us, {zone}]"),
+        lambda zone: DataType.timestamp("us", zone),
+    ],
+)
+def test_an_unknown_timezone_is_refused_when_built(build: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'Europe/Pariss' is not a timezone.* Did you mean 'Europe/Paris'"):
+        build("Europe/Pariss")
+
+
+def test_a_local_time_that_clocks_skip() -> None:
+    skipped, twice = dt.datetime(2024, 3, 31, 2, 30), dt.datetime(2024, 10, 27, 2, 30)
+    for expression in (f.replace_time_zone(t, "Europe/Paris"), f.convert_time_zone(t, "UTC", "Europe/Paris")):
+        with pytest.raises(ComputeError, match="does not exist in Europe/Paris"):
+            evaluate(expression, t=[skipped])
+    with pytest.raises(ComputeError, match="does not exist in Europe/Paris"):
+        evaluate(f.to_datetime(t, "%Y-%m-%d %H:%M", "Europe/Paris"), t=["2024-03-31 02:30"])
+    assert evaluate(f.convert_time_zone(t, "UTC", "Europe/Paris"), t=[twice]) == [
+        dt.datetime(2024, 10, 27, 0, 30, tzinfo=ZoneInfo("UTC"))
+    ]
