@@ -164,6 +164,9 @@ class ModelOfRow(Prompter):
             if inspect.isawaitable(closing := model.close()):
                 await closing
 
+    def check_price(self) -> None:
+        """Check nothing: the models are known with their rows, and ``_loaded`` checks them."""
+
     def _loaded(self, name: str | None) -> Prompter:
         model = self._provider.model(replace(self._task, model=name))
         assert isinstance(model, Prompter)

@@ -105,6 +105,13 @@ def test_a_bad_option_is_the_error_of_its_row(server: ModelServer) -> None:
     assert "max_output_tokens must be a whole number of 1 or more; got 0" in df.errors().to_pydict()["message"][0]
 
 
+def test_the_cost_of_the_models_of_rows_is_estimated(server: ModelServer) -> None:
+    df = ps.from_pydict({"q": ["a", "b"], "m": ["gpt-5", "gpt-5-mini"]})
+    cost = df.select(prompt(ps.col("q"), model=ps.col("m"))).plan_cost(sample=2)
+    assert {model.model: model.calls.middle for model in cost.models} == {"gpt-5": 1, "gpt-5-mini": 1}
+    assert "nor in the dollars" not in str(cost)
+
+
 def test_a_model_without_a_price_is_refused_under_a_budget(server: ModelServer) -> None:
     df = ps.from_pydict({"q": ["a"], "m": ["no-such-model"]}).select(prompt(ps.col("q"), model=ps.col("m")))
     with spending(1.0), pytest.raises(UdfError, match="no-such-model"):
