@@ -20,7 +20,7 @@
     |   |-- LedgerError             a ledger of finished calls cannot be opened or written
     |   `-- ProviderUnusableError   see below
     |-- UdfError                    user code failed on a row or a batch
-    |   `-- TooManyErrorsError      more rows failed than max_errors allows
+    |   `-- TooManyErrorsError      more rows failed than max_errors allows, or nearly all recent ones
     |-- WorkerDiedError             a worker process ended during a task
     |   `-- WorkerGoneError         it ended before it got the task
     |-- QueryCancelledError         the query was stopped before it finished
@@ -159,7 +159,7 @@ class UdfError(PenstockError):
 
 
 class TooManyErrorsError(UdfError):
-    """More rows failed than ``max_errors`` allows."""
+    """More rows failed than ``max_errors`` allows, or nearly all recent ones for the same reason."""
 
 
 class RetryAfterError(PenstockError):

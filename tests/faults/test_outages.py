@@ -82,6 +82,7 @@ def test_an_outage_of_the_batch_api_ends_the_query(server: ModelServer, tmp_path
             (faults.ServerError(503, path="/files"), ProviderUnusableError),
             (faults.RateLimited(retry_after=3600, path="/batches"), WaitTooLongError),
             (faults.HttpError(402, path="/responses"), QuotaExceededError),  # of each request in the batch
+            (faults.RateLimited(path="/responses"), WaitTooLongError),
         ):
             server.change(faults=[fault])
             with pytest.raises(kind):

@@ -25,7 +25,9 @@ from penstock.errors import (
     ProviderError,
     ProviderUnavailableError,
     ProviderUnusableError,
+    RateLimitedError,
     RequestRefusedError,
+    WaitTooLongError,
 )
 
 log = logging.getLogger("penstock.ai")
@@ -337,8 +339,8 @@ class BatchCalls(Generic[Answer]):
         call.num_failures += 1
         if is_transient(error) and call.num_failures <= self._client.settings.max_retries:
             self._enqueue([call])
-        else:
-            call.fail(error)
+        else:  # too many requests are not the failure of one
+            call.fail(WaitTooLongError(str(error)) if isinstance(error, RateLimitedError) else error)
 
     def _is_held_back(self, batch: SubmittedBatch) -> bool:
         """Hold the queue back until the provider has room, or shrink batches. Return False if neither helps."""
