@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 import pyarrow as pa
 
-from penstock.observe.events import Event, RowError
 from penstock.types import Schema
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+
+    from penstock.observe.events import Event, RowError
 
 
 @dataclass(frozen=True, slots=True)

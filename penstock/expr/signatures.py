@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.errors import TypeMismatchError
@@ -120,4 +119,6 @@ def dtypes_of(*values: Value) -> list[DataType]:
 
 def numeric(value: Value, dtype: DataType) -> Value:
     """Return numbers as ``dtype``; a large integer may lose digits as a float, as in Python."""
+    import pyarrow.compute as pc
+
     return pc.cast(value, dtype.arrow, safe=not dtype.is_float())

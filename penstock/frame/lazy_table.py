@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.engine.runners import run
-from penstock.observe.errors import ErrorLog
-from penstock.observe.stats import Stats
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.unknown_columns import with_line
 from penstock.protocols import Subscriber
 from penstock.types import Schema
+
+if TYPE_CHECKING:
+    from penstock.observe.errors import ErrorLog
+    from penstock.observe.stats import Stats
 
 
 class ColumnNames(list[str]):
@@ -72,6 +74,9 @@ class LazyTable:
         """Return the subscribers that record errors and stats of a new run. Rows in memory keep those they have."""
         if isinstance(self._plan, nodes.Scan):
             return []
+        from penstock.observe.errors import ErrorLog
+        from penstock.observe.stats import Stats
+
         owner = self if self._stats_owner is None else self._stats_owner
         owner._errors, owner._stats = ErrorLog(), Stats()
         return [owner._errors, owner._stats]

@@ -14,8 +14,6 @@ from penstock.engine.cancellation import Cancellation
 from penstock.expr.udf import BatchFormat
 from penstock.frame.aggregate import AggregateVerbs
 from penstock.frame.columns import checked_count
-from penstock.observe.errors import SCHEMA, ErrorLog
-from penstock.observe.stats import Stats
 from penstock.plan import nodes
 from penstock.types import Schema, Series, unified
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
@@ -230,6 +228,7 @@ class ResultVerbs(AggregateVerbs):
         [{'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
         """
         from penstock.io.memory import MemorySource
+        from penstock.observe.errors import SCHEMA, ErrorLog
 
         return self._with(nodes.Scan(MemorySource((self._errors or ErrorLog()).batches(), SCHEMA, name="errors")))
 
@@ -241,6 +240,8 @@ class ResultVerbs(AggregateVerbs):
         >>> "finished in" in ps.range(3).with_column("x", ps.col("id") + 1).collect().stats()
         True
         """
+        from penstock.observe.stats import Stats
+
         return str(self._stats or Stats())
 
     def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.storage.file import FILE_CLASSES, File
@@ -103,6 +102,8 @@ class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
 
         The array is a read-only view of the memory of the column, in which one image follows the other.
         """
+        import pyarrow.compute as pc
+
         data, *lengths = (self.storage.field(name) for name in ("data", "height", "width", "channels"))
         shape = [column[0].as_py() for column in lengths] if len(self) and not self.null_count else []
         if not shape or any(pc.count_distinct(column).as_py() > 1 for column in lengths):
