@@ -41,6 +41,7 @@ from penstock.frame.read.tables import (
     read_sql,
     read_webdataset,
 )
+from penstock.frame.window import Window
 from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.storage.file import AudioFile, File, ImageFile, VideoFile
 from penstock.types import DataType, Field, Schema, Series
@@ -70,14 +71,14 @@ load_later("penstock.functions")
 __all__ = [
     "ActorPoolStrategy", "AudioFile", "Condition", "DataFrame", "DataType", "Expression", "FatalError", "Field",
     "File", "ImageFile", "Provider", "ReadRequest", "ReadTask", "RetryAfterError", "Schema", "Series", "Sink",
-    "Source", "TaskPoolStrategy", "VideoFile", "Writer", "attach_function", "attach_provider", "classify_image",
-    "classify_text", "cls", "coalesce", "col", "config", "detach_function", "element", "embed_image", "embed_text",
-    "format", "from_arrow", "from_files", "from_glob_path", "from_huggingface", "from_items", "from_numpy",
-    "from_pandas", "from_pydict", "from_pylist", "from_ray_dataset", "from_torch", "func", "get_config", "lit",
-    "method", "prompt", "range", "read_audio", "read_binary_files", "read_csv", "read_deltalake",
-    "read_huggingface", "read_iceberg", "read_images", "read_json", "read_lance", "read_numpy", "read_parquet",
-    "read_pdf", "read_source", "read_sql", "read_text", "read_video_frames", "read_webdataset", "set_config",
-    "set_provider", "set_runner_local", "set_runner_ray", "sql", "sql_expr", "unnest", "when",
+    "Source", "TaskPoolStrategy", "VideoFile", "Window", "Writer", "attach_function", "attach_provider",
+    "classify_image", "classify_text", "cls", "coalesce", "col", "config", "detach_function", "element",
+    "embed_image", "embed_text", "format", "from_arrow", "from_files", "from_glob_path", "from_huggingface",
+    "from_items", "from_numpy", "from_pandas", "from_pydict", "from_pylist", "from_ray_dataset", "from_torch",
+    "func", "get_config", "lit", "method", "prompt", "range", "read_audio", "read_binary_files", "read_csv",
+    "read_deltalake", "read_huggingface", "read_iceberg", "read_images", "read_json", "read_lance", "read_numpy",
+    "read_parquet", "read_pdf", "read_source", "read_sql", "read_text", "read_video_frames", "read_webdataset",
+    "set_config", "set_provider", "set_runner_local", "set_runner_ray", "sql", "sql_expr", "unnest", "when",
 ]  # fmt: skip
 
 _LATER = {

@@ -1,7 +1,7 @@
 """Aggregate functions: a type rule and a SQL template for each name.
 
-In a template, ``{0}`` is the first argument and options stand by name. Types, nulls and NaN follow Daft; see
-``docs/RELATIONAL.md``.
+In a template, ``{0}`` is the first argument and ``{over}`` the window of a window function, which is empty in a group.
+Types, nulls and NaN follow Daft; see ``docs/RELATIONAL.md``.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ def _number(dtype: DataType, **_: Any) -> DataType:
 
 def _product_sql(dtype: DataType, **_: Any) -> str:
     if not dtype.is_integer():
-        return "product({0})"
-    values = "list({0}::hugeint) filter ({0} is not null)"  # product() computes with floats
-    return f"case when count({{0}}) > 0 then list_reduce({values}, lambda a, b: a * b) end"
+        return "product({0}){over}"
+    values = "list({0}::hugeint) filter ({0} is not null){over}"  # product() computes with floats
+    return f"case when count({{0}}){{over}} > 0 then list_reduce({values}, lambda a, b: a * b) end"
 
 
 _SKEW = (
-    "case when count({0}) = 0 then null when count({0}) < 2 or var_pop({0}) = 0 then 'nan'::double "
-    "when count({0}) = 2 then 0 else skewness({0}) * (count({0}) - 2) / sqrt(count({0}) * (count({0}) - 1)::double) end"
+    "case when count({0}){over} = 0 then null when count({0}){over} < 2 or var_pop({0}){over} = 0 then 'nan'::double "
+    "when count({0}){over} = 2 then 0 else skewness({0}){over} * (count({0}){over} - 2) "
+    "/ sqrt(count({0}){over} * (count({0}){over} - 1)::double) end"
 )
 
 
@@ -66,14 +67,17 @@ def _spread_sql(function: str) -> Callable[..., str]:
 
     def sql(dtype: DataType, *, ddof: int = 1) -> str:
         if ddof in (0, 1):
-            return f"{function}_{'samp' if ddof else 'pop'}({{0}})"
-        variance = f"case when count({{0}}) > {ddof} then var_pop({{0}}) * count({{0}}) / (count({{0}}) - {ddof}) end"
+            return f"{function}_{'samp' if ddof else 'pop'}({{0}}){{over}}"
+        num_values = "count({0}){over}"
+        variance = (
+            f"case when {num_values} > {ddof} then var_pop({{0}}){{over}} * {num_values} / ({num_values} - {ddof}) end"
+        )
         return variance if function == "var" else f"sqrt({variance})"
 
     return sql
 
 
-_COUNTS = {"valid": "count({0})", "all": "count(*)", "null": "count(*) - count({0})"}
+_COUNTS = {"valid": "count({0}){over}", "all": "count(*){over}", "null": "count(*){over} - count({0}){over}"}
 
 
 def _percentiles_type(dtype: DataType, *, percentiles: Any) -> DataType:
@@ -83,47 +87,76 @@ def _percentiles_type(dtype: DataType, *, percentiles: Any) -> DataType:
 def _percentiles_sql(function: str) -> Callable[..., str]:
     def sql(dtype: DataType, *, percentiles: Any) -> str:
         given = list(percentiles) if isinstance(percentiles, tuple) else percentiles
-        return f"{function}({{0}}::double, {given})"
+        return f"{function}({{0}}::double, {given}){{over}}"
 
     return sql
 
 
 def _joined_sql(dtype: DataType, *, delimiter: str = "") -> str:
     quoted = "'" + delimiter.replace("'", "''").replace("{", "{{").replace("}", "}}") + "'"
-    return f"string_agg({{0}}, {quoted})" if dtype.is_string() else "flatten(list({0}) filter ({0} is not null))"
+    if dtype.is_string():
+        return f"string_agg({{0}}, {quoted}){{over}}"
+    return "flatten(list({0}) filter ({0} is not null){over})"
 
 
 AGGREGATES = {
-    "sum": AggregateFunction(takes(NUMBER, returns=_number), "sum({0})"),
+    "sum": AggregateFunction(takes(NUMBER, returns=_number), "sum({0}){over}"),
     "product": AggregateFunction(takes(NUMBER, returns=_number), _product_sql),
-    "mean": AggregateFunction(takes(NUMBER, returns=FLOAT64), "avg({0})"),
-    "median": AggregateFunction(takes(NUMBER, returns=FLOAT64), "median({0}::double)"),
-    "min": AggregateFunction(takes(ORDERED, returns=same_type), "min({0})"),
-    "max": AggregateFunction(takes(ORDERED, returns=same_type), "max({0})"),
+    "mean": AggregateFunction(takes(NUMBER, returns=FLOAT64), "avg({0}){over}"),
+    "median": AggregateFunction(takes(NUMBER, returns=FLOAT64), "median({0}::double){over}"),
+    "min": AggregateFunction(takes(ORDERED, returns=same_type), "min({0}){over}"),
+    "max": AggregateFunction(takes(ORDERED, returns=same_type), "max({0}){over}"),
     "count": AggregateFunction(takes(ANY, returns=UINT64), lambda _, mode: _COUNTS[mode]),
-    "count_distinct": AggregateFunction(takes(ANY, returns=UINT64), "count(distinct {0})"),
-    "approx_count_distinct": AggregateFunction(takes(ANY, returns=UINT64), "approx_count_distinct({0})"),
+    "count_distinct": AggregateFunction(takes(ANY, returns=UINT64), "count(distinct {0}){over}"),
+    "approx_count_distinct": AggregateFunction(takes(ANY, returns=UINT64), "approx_count_distinct({0}){over}"),
     "approx_percentiles": AggregateFunction(
         takes(NUMBER, returns=_percentiles_type), _percentiles_sql("approx_quantile")
     ),
     "percentile": AggregateFunction(takes(NUMBER, returns=_percentiles_type), _percentiles_sql("quantile_cont")),
     "any_value": AggregateFunction(
         takes(ANY, returns=same_type),
-        lambda _, ignore_nulls=False: f"{'any_value' if ignore_nulls else 'first'}({{0}})",
+        lambda _, ignore_nulls=False: f"{'any_value' if ignore_nulls else 'first'}({{0}}){{over}}",
     ),
     "stddev": AggregateFunction(takes(NUMBER, returns=FLOAT64), _spread_sql("stddev")),
     "var": AggregateFunction(takes(NUMBER, returns=FLOAT64), _spread_sql("var")),
     "skew": AggregateFunction(takes(NUMBER, returns=FLOAT64), _SKEW),
-    "bool_and": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_and({0})"),
-    "bool_or": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_or({0})"),
-    "list_agg": AggregateFunction(takes(ANY, returns=DataType.list), "coalesce(list({0}), [])"),
+    "bool_and": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_and({0}){over}"),
+    "bool_or": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_or({0}){over}"),
+    "list_agg": AggregateFunction(takes(ANY, returns=DataType.list), "coalesce(list({0}){over}, [])"),
     "list_agg_distinct": AggregateFunction(
-        takes(ANY, returns=DataType.list), "coalesce(list(distinct {0}) filter ({0} is not null), [])"
+        takes(ANY, returns=DataType.list), "coalesce(list(distinct {0}) filter ({0} is not null){over}, [])"
     ),
     "string_agg": AggregateFunction(
         takes(TEXT_OR_LIST, returns=lambda dtype, **_: STRING if dtype.is_null() else dtype), _joined_sql
     ),
     "value_counts": AggregateFunction(
-        takes(ANY, returns=lambda dtype: DataType.map(dtype, UINT64)), "coalesce(histogram({0}), map {{}})"
+        takes(ANY, returns=lambda dtype: DataType.map(dtype, UINT64)), "coalesce(histogram({0}){over}, map {{}})"
     ),
+}
+
+
+def _at_row(function: str) -> AggregateFunction:
+    """Return ``lag`` or ``lead``: the value some rows away, else the second argument if there is one."""
+
+    def sql(*dtypes: DataType, offset: int) -> str:
+        return f"{function}({{0}}, {offset}{', {1}' if len(dtypes) > 1 else ''}){{over}}"
+
+    return AggregateFunction(takes(ANY, rest=ANY, returns=same_type), sql)
+
+
+def _at_end(function: str) -> AggregateFunction:
+    def sql(dtype: DataType, *, ignore_nulls: bool) -> str:
+        return f"{function}({{0}}{' ignore nulls' if ignore_nulls else ''}){{over}}"
+
+    return AggregateFunction(takes(ANY, returns=same_type), sql)
+
+
+WINDOW_FUNCTIONS = AGGREGATES | {
+    "row_number": AggregateFunction(takes(returns=UINT64), "row_number(){over}"),
+    "rank": AggregateFunction(takes(returns=UINT64), "rank(){over}"),
+    "dense_rank": AggregateFunction(takes(returns=UINT64), "dense_rank(){over}"),
+    "lag": _at_row("lag"),
+    "lead": _at_row("lead"),
+    "first_value": _at_end("first_value"),
+    "last_value": _at_end("last_value"),
 }

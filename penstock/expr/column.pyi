@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from penstock.ai.provider import Provider
 from penstock.expr.nodes import Expr
+from penstock.frame.window import Window
 from penstock.functions.aggregates import CountMode
 from penstock.functions.calls import MediaOnError
 from penstock.functions.json import Format
@@ -272,6 +273,8 @@ class Expression:
         """Replace NaN by ``fill_value``; null stays null."""
     def find(self, substr: str | Expression) -> Expression:
         """Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1."""
+    def first_value(self, ignore_nulls: bool = False) -> Expression:
+        """Return the first value of the window."""
     def floor(self) -> Expression:
         """Round down to a whole number, in the type of the number."""
     def from_unix_epoch(self, time_unit: str | None = None) -> Expression:
@@ -312,6 +315,12 @@ class Expression:
         """Extract a part of JSON text by a path such as ``$.a.b[0]``; null if it does not exist or the text is not JSON."""
     def l2_normalize(self) -> Expression:
         """Scale vectors to length 1; the zero vector stays unchanged. Integers become float64."""
+    def lag(self, offset: int = 1, default: Any = None) -> Expression:
+        """Return the value some rows before, or ``default`` if there is no such row."""
+    def last_value(self, ignore_nulls: bool = False) -> Expression:
+        """Return the last value of the window."""
+    def lead(self, offset: int = 1, default: Any = None) -> Expression:
+        """Return the value some rows after, or ``default`` if there is no such row."""
     def left(self, nchars: int | Expression) -> Expression:
         """Return the first ``nchars`` characters."""
     def length(self) -> Expression:
@@ -415,6 +424,8 @@ class Expression:
         """Normalize texts for deduplication; every step is off by default."""
     def not_nan(self) -> Expression:
         """Check whether a number is not NaN; null for null."""
+    def over(self, window: Window) -> Expression:
+        """Compute an aggregate or window function for each row, over the rows of its window."""
     def pdf_pages(
         self,
         *,

@@ -217,6 +217,37 @@ class Aggregation(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class WindowCall(Expr):
+    """An aggregate or window function for each row, over the rows of its partition; only valid in select lists.
+
+    ``directions`` says for each key whether it descends and whether null comes first. ``frame`` is the SQL of the rows
+    around the present one; None means the whole partition. With fewer than ``min_periods`` values the result is null.
+    """
+
+    function: str
+    args: tuple[Expr, ...]
+    options: tuple[tuple[str, Any], ...]
+    partition_by: tuple[Expr, ...]
+    order_by: tuple[Expr, ...]
+    directions: tuple[tuple[bool, bool], ...]
+    frame: str | None = None
+    min_periods: int = 1
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (*self.args, *self.partition_by, *self.order_by)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        num_args, num_ordered = len(self.args), len(self.order_by)
+        partition_by = children[num_args : len(children) - num_ordered]
+        order_by = children[len(children) - num_ordered :]
+        return replace(self, args=children[:num_args], partition_by=partition_by, order_by=order_by)
+
+    def _named_by(self) -> Expr | str:
+        return next((arg for arg in self.args if not isinstance(arg, Literal)), self.function)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Unnest(UnaryExpr):
     """Every field of a struct as a separate column; only valid alone in a select list."""
 
@@ -359,6 +390,8 @@ def _text(expr: Expr, depth: int) -> str:
         case Call(function, args, options) | Aggregation(function, args, options):
             given = [f"{k}={shortened(repr(v), MAX_CONSTANT)}" for k, v in options]
             return f"{function}({', '.join([*(_text(arg, depth - 1) for arg in args), *given])})"
+        case WindowCall(function, args):
+            return f"{function}({', '.join(_text(arg, depth - 1) for arg in args)}).over(...)"
         case ListApply(child, body, verb):
             return f"list_{verb}({_text(child, depth - 1)}, {_text(body, depth - 1)})"
         case UdfCall(udf, args, kwargs):

@@ -20,6 +20,7 @@ from penstock.expr.nodes import (
     Star,
     UdfCall,
     Unnest,
+    WindowCall,
     bottom_up,
     columns_of,
     describe,
@@ -71,6 +72,8 @@ def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
                 f"{describe(expr)} combines rows; use it in agg(...) or groupby(...).agg(...), or as a window function "
                 "with .over(...)"
             )
+        case WindowCall():
+            raise InvalidArgumentError(f"{describe(expr)} is only valid in select, with_column and with_columns")
         case Unnest() | Star():
             raise InvalidArgumentError(
                 f"{describe(expr)} returns several columns; use it alone in select or with_columns"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError
+from penstock.expr.aggregates import AGGREGATES
 from penstock.expr.column import Expression, lit
 from penstock.expr.nodes import Aggregation, ColumnRef, Expr, columns_of, describe, rewrite, walk
 from penstock.frame.columns import ColumnInput, to_node
@@ -193,6 +194,8 @@ def aggregated(plan: Plan, keys: Sequence[Expr], exprs: Sequence[Expr], verb: st
     def column_of(node: Expr) -> Expr:
         if not isinstance(node, Aggregation):
             return node
+        if node.function not in AGGREGATES:
+            raise InvalidArgumentError(f"{describe(node)} is a window function; use it with .over(...) in a select")
         if node not in columns:
             names = tuple(inputs.setdefault(arg, input_name(arg)) for arg in node.args)
             columns[node] = AggregateColumn(f"__aggregate_{len(columns)}", node.function, names, node.options)

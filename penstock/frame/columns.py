@@ -8,9 +8,10 @@ from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit
-from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, unalias
+from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, WindowCall, unalias, walk
 from penstock.expr.resolve import expand
 from penstock.frame.lazy_table import LazyTable
+from penstock.frame.window import with_windows
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.substitution import merged
@@ -151,7 +152,11 @@ class ColumnVerbs(LazyTable):
         return name in self.columns
 
     def _projected(self, exprs: Iterable[Expr]) -> Self:
-        """Return a projection. Exploded expressions are computed as lists first, then turned into rows."""
+        """Return a projection. Window functions and exploded lists are computed before it."""
+        exprs = list(exprs)
+        if any(isinstance(part, WindowCall) for expr in exprs for part in walk(expr)):
+            windowed, exprs = with_windows(self._plan, exprs)
+            return self._with(windowed)._projected(exprs)
         exploded: dict[str, Expr] = {}
         for expr in exprs:
             match unalias(expr):

@@ -27,7 +27,7 @@ _MODULES = (
         "nested",
         "numeric",
     ),
-    *("patterns", "real", "temporal", "text", "vector"),
+    *("patterns", "real", "temporal", "text", "vector", "windows"),
 )
 
 

@@ -172,6 +172,15 @@ from penstock.functions.vector import (
     euclidean_distance as euclidean_distance,
     l2_normalize as l2_normalize,
 )
+from penstock.functions.windows import (
+    dense_rank as dense_rank,
+    first_value as first_value,
+    lag as lag,
+    last_value as last_value,
+    lead as lead,
+    rank as rank,
+    row_number as row_number,
+)
 
 def abs(expr: Expression) -> Expression:
     """Return the absolute value."""

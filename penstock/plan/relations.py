@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
-from penstock.expr.aggregates import AGGREGATES
+from penstock.expr.aggregates import WINDOW_FUNCTIONS
 from penstock.types import DataType, Field, Schema, supertype
 
 JoinKind = Literal["inner", "left", "right", "outer", "semi", "anti", "cross"]
@@ -95,6 +95,40 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowColumn:
+    """A column of a window: a function of WINDOW_FUNCTIONS over the rows of a partition, in an order."""
+
+    name: str
+    function: str
+    inputs: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...]
+    partition_by: tuple[str, ...]
+    order_by: tuple[SortKey, ...]
+    frame: str | None
+    min_periods: int
+
+    def __str__(self) -> str:
+        partition = f" partition by {', '.join(self.partition_by)}" if self.partition_by else ""
+        order = f" order by {', '.join(map(str, self.order_by))}" if self.order_by else ""
+        return f"{self.function}({', '.join(self.inputs)}) over ({(partition + order).strip()}) as {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddWindows:
+    """The rows of the input with more columns, in no particular order."""
+
+    columns: tuple[WindowColumn, ...]
+    needs_order: ClassVar[bool] = False
+
+    def schema(self, *inputs: Schema) -> Schema:
+        (schema,) = inputs
+        return Schema([*schema, *(aggregate_field(column, schema) for column in self.columns)])
+
+    def __str__(self) -> str:
+        return f"window {', '.join(map(str, self.columns))}"
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Pairs of rows with equal keys. Null and NaN equal nothing.
 
@@ -157,7 +191,7 @@ class SqlQuery:
         return f"sql {self.text}"
 
 
-Relation = Sort | Distinct | Aggregate | Join | SetOperation | SqlQuery
+Relation = Sort | Distinct | Aggregate | AddWindows | Join | SetOperation | SqlQuery
 
 
 def check_same_columns(verb: str, left: Schema, right: Schema) -> None:
@@ -173,7 +207,7 @@ def check_same_columns(verb: str, left: Schema, right: Schema) -> None:
             )
 
 
-def aggregate_field(column: AggregateColumn, schema: Schema) -> Field:
-    """Return the name and the type of a column of an aggregate."""
+def aggregate_field(column: AggregateColumn | WindowColumn, schema: Schema) -> Field:
+    """Return the name and the type of a column of an aggregate or a window."""
     dtypes: list[DataType] = [schema[name].dtype for name in column.inputs]
-    return Field(column.name, AGGREGATES[column.function].resolve(*dtypes, **dict(column.options)))
+    return Field(column.name, WINDOW_FUNCTIONS[column.function].resolve(*dtypes, **dict(column.options)))

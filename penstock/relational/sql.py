@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.expr.aggregates import AGGREGATES
+from penstock.expr.aggregates import WINDOW_FUNCTIONS
 from penstock.plan.relations import (
+    AddWindows,
     Aggregate,
     AggregateColumn,
     Distinct,
@@ -13,8 +14,12 @@ from penstock.plan.relations import (
     Sort,
     SortKey,
     SqlQuery,
+    WindowColumn,
 )
 from penstock.types import Schema
+
+RANKING = ("row_number", "rank", "dense_rank", "lag", "lead")  # they depend on the order, not on a frame
+WHOLE_PARTITION = "rows between unbounded preceding and unbounded following"
 
 
 def input_name(relation: Relation, number: int) -> str:
@@ -42,6 +47,8 @@ def to_sql(relation: Relation, *inputs: Schema) -> str:
             grouping = f" group by {_list(keys)}" if keys else ""
             computed = [_aggregate(column, inputs[0]) for column in columns]
             return f"select {', '.join([*map(quoted, keys), *computed])} from input0{grouping}"
+        case AddWindows(columns):
+            return f"select *, {', '.join(_window(column, inputs[0]) for column in columns)} from input0"
         case Join():
             return _join(relation, *inputs)
         case SetOperation(verb, is_all):
@@ -60,10 +67,21 @@ def _order(keys: tuple[SortKey, ...]) -> str:
     return ", ".join(map(term, keys))
 
 
-def _aggregate(column: AggregateColumn, schema: Schema) -> str:
+def _aggregate(column: AggregateColumn | WindowColumn, schema: Schema, over: str = "") -> str:
     dtypes = [schema[name].dtype for name in column.inputs]
-    template = AGGREGATES[column.function].template(*dtypes, **dict(column.options))
-    return f"{template.format(*map(quoted, column.inputs))} as {quoted(column.name)}"
+    template = WINDOW_FUNCTIONS[column.function].template(*dtypes, **dict(column.options))
+    return f"{template.format(*map(quoted, column.inputs), over=over)} as {quoted(column.name)}"
+
+
+def _window(column: WindowColumn, schema: Schema) -> str:
+    partition = f"partition by {_list(column.partition_by)} " if column.partition_by else ""
+    order = f"order by {_order(column.order_by)} " if column.order_by else ""
+    frame = column.frame or ("" if column.function in RANKING else WHOLE_PARTITION)
+    over = f" over ({partition}{order}{frame})"
+    if column.min_periods < 2:
+        return _aggregate(column, schema, over)
+    value, _, name = _aggregate(column, schema, over).rpartition(" as ")
+    return f"case when count({quoted(column.inputs[0])}){over} >= {column.min_periods} then {value} end as {name}"
 
 
 def _join(join: Join, left: Schema, right: Schema) -> str:

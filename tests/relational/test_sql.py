@@ -91,7 +91,7 @@ def test_extension_types_pass_through() -> None:
     df = ps.from_pydict({"n": [2, 1]}).with_column(
         "e", ps.lit(np.arange(3, dtype=np.float32)).cast(ps.DataType.embedding("float32", 3))
     )
-    result = ps.sql("select e as vector, n from df order by n")
+    result = ps.sql("select e as vector, n from vectors order by n", vectors=df)
     assert result.schema["vector"].dtype == ps.DataType.embedding("float32", 3)
     assert result.to_pydict()["vector"][0].tolist() == [0, 1, 2]
 
