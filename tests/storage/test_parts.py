@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given, strategies as st
 
+from penstock.config import config
 from penstock.errors import ForbiddenUrlError, ReadError
-from penstock.storage.access import Access, access_from, is_private
+from penstock.storage.access import Access, access_from, access_inside_values, is_private
 from penstock.storage.limits import ByteBudget, DownloadLimits
 from penstock.storage.mime import sniff
 from penstock.storage.options import StorageOptions, client_arguments, scrubbed, secrets_of
@@ -82,6 +84,21 @@ def test_access_to_addresses() -> None:
     Access().check_address("127.0.0.1", "http://localhost")
     with pytest.raises(ForbiddenUrlError, match="http://localhost"):
         access_from("public").check_address("127.0.0.1", "http://localhost")
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_access_of_urls_inside_values(is_allowed: bool) -> None:
+    with config(**({"allow_private_urls": True} if is_allowed else {})):
+        access = access_inside_values(1)
+    for url in ("https://example.com/x", "s3://bucket/x", "hf://datasets/a/b/x"):
+        access.check(url)
+    for path in ("/etc/passwd", "file:///etc/passwd", "ftp://example.com/x"):
+        with pytest.raises(ForbiddenUrlError):
+            access.check(path)
+    with nullcontext() if is_allowed else pytest.raises(ForbiddenUrlError, match="must be https"):
+        access.check("http://example.com/x")  # HttpClient checks each redirect, and each address it connects to
+    with nullcontext() if is_allowed else pytest.raises(ForbiddenUrlError, match="private address 169"):
+        access.check_address("169.254.169.254", "https://example.com/x")
 
 
 @given(st.lists(st.integers(0, 30), max_size=30), st.integers(1, 40))
