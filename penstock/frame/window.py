@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, method
@@ -14,7 +14,7 @@ from penstock.plan.nodes import Plan
 from penstock.plan.relations import AddWindows, SortKey, WindowColumn
 from penstock.plan.substitution import named
 
-ColumnInput = str | Expression
+ColumnInput: TypeAlias = str | Expression
 
 
 @dataclass(frozen=True)

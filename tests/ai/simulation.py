@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from penstock.ai.remote.limits.pacing import Outcome, Pace, Sent
-from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
+from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, RateWindow
 
 
 class Server(Protocol):
@@ -62,7 +62,7 @@ class FixedWindow:
         self.count += 1
         limit = self.rate(now) * self.window_s
         reset_s = (self.number + 1) * self.window_s - now
-        window = Window(max(0.0, limit - self.count), reset_s, limit) if self.has_headers else None
+        window = RateWindow(max(0.0, limit - self.count), reset_s, limit) if self.has_headers else None
         if self.count <= limit:
             return "ok", Hints(requests=window) if window else NO_HINTS
         if window or self.retry_after:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.ai.remote.limits.pacing import Caps, Outcome, Pace, Sent
-from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window
+from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, RateWindow
 from penstock.cost.usage import UsageEstimate
 from tests.ai.simulation import FixedWindow, Server, Slots, TokenBucket, Troubled, Unlimited, noisy, simulate
 
@@ -295,12 +295,12 @@ def test_headers_of_older_requests_and_past_resets_are_ignored() -> None:
     first, second = pace.try_send(100.0), pace.try_send(101.0)
     assert isinstance(first, Sent)
     assert isinstance(second, Sent)
-    pace.settle(101.1, second, "ok", hints=Hints(requests=Window(90, 10, 100)))
-    pace.settle(101.2, first, "ok", hints=Hints(requests=Window(0, 30, 100)))
+    pace.settle(101.1, second, "ok", hints=Hints(requests=RateWindow(90, 10, 100)))
+    pace.settle(101.2, first, "ok", hints=Hints(requests=RateWindow(0, 30, 100)))
     third = pace.try_send(101.3)
     assert isinstance(third, Sent)
 
-    pace.settle(200.0, third, "ok", hints=Hints(requests=Window(0, 5, 100)))
+    pace.settle(200.0, third, "ok", hints=Hints(requests=RateWindow(0, 5, 100)))
 
     assert isinstance(pace.try_send(200.0), Sent)
 
@@ -309,11 +309,11 @@ def test_nothing_left_waits_for_the_reset_but_not_for_ever() -> None:
     pace = Pace()
     sent = pace.try_send(100.0)
     assert isinstance(sent, Sent)
-    pace.settle(100.0, sent, "ok", hints=Hints(requests=Window(0, 7, 100)))
+    pace.settle(100.0, sent, "ok", hints=Hints(requests=RateWindow(0, 7, 100)))
     assert pace.try_send(100.1) == 107
     sent = pace.try_send(107.0)
     assert isinstance(sent, Sent)
-    pace.settle(107.0, sent, "ok", hints=Hints(requests=Window(0, 3600, 100)))
+    pace.settle(107.0, sent, "ok", hints=Hints(requests=RateWindow(0, 3600, 100)))
     assert pace.try_send(107.1) == 167
 
 

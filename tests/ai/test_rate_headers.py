@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, Window, parse_duration, read_hints
+from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, RateWindow, parse_duration, read_hints
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 
@@ -63,7 +63,7 @@ def test_openai() -> None:
         "x-ratelimit-remaining-tokens": "1500000",
         "x-ratelimit-reset-tokens": "15s",
     }
-    assert read_hints(headers, NOW) == Hints(None, Window(9999, 0.006, 10000), Window(1500000, 15, 2000000))
+    assert read_hints(headers, NOW) == Hints(None, RateWindow(9999, 0.006, 10000), RateWindow(1500000, 15, 2000000))
 
 
 def test_anthropic_takes_the_tightest_of_its_token_limits() -> None:
@@ -78,7 +78,7 @@ def test_anthropic_takes_the_tightest_of_its_token_limits() -> None:
         "anthropic-ratelimit-output-tokens-remaining": "1000",
         "anthropic-ratelimit-output-tokens-reset": "2023-11-14T22:14:20+00:00",
     }
-    assert read_hints(headers, NOW) == Hints(None, Window(49, 1, 50), Window(1000, 60, 8000))
+    assert read_hints(headers, NOW) == Hints(None, RateWindow(49, 1, 50), RateWindow(1000, 60, 8000))
 
 
 def test_a_window_needs_what_is_left_and_when_it_is_full() -> None:

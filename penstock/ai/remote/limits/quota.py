@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.ai.remote.limits.rate_headers import Window
+from penstock.ai.remote.limits.rate_headers import RateWindow
 
 SLACK_S = 0.03
 LONGEST_BLIND_WAIT_S = 60.0
@@ -39,7 +39,7 @@ class Quota:
         self._left = self._floor = 0.0
         self._until = self._known_at = self._next_at = 0.0
 
-    def update(self, now: float, window: Window, sent_at: float, spent_since: float) -> None:
+    def update(self, now: float, window: RateWindow, sent_at: float, spent_since: float) -> None:
         """Take the quota as of a request sent at ``sent_at``; ``spent_since`` was spent after it."""
         if sent_at < self._known_at:
             return

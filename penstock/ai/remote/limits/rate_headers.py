@@ -24,7 +24,7 @@ _ANTHROPIC_REMAINING = tuple(f"anthropic-ratelimit-{kind}-remaining" for kind in
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RateWindow:
     """``remaining`` of ``limit`` requests or tokens are left; in ``reset_s`` seconds all of them are."""
 
     remaining: float
@@ -35,8 +35,8 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class Hints:
     retry_after_s: float | None = None
-    requests: Window | None = None
-    tokens: Window | None = None
+    requests: RateWindow | None = None
+    tokens: RateWindow | None = None
 
     def wait_s(self, outcome: str) -> float | None:
         """Return the wait that the server asks for: ``Retry-After``, or after a refusal the reset of an empty quota."""
@@ -119,23 +119,23 @@ def _retry_after(headers: Mapping[str, str], wall_time: float) -> float | None:
     return None if seconds is None else min(seconds, LONGEST_WAIT_S)
 
 
-def _openai(headers: Mapping[str, str], kind: str) -> Window | None:
+def _openai(headers: Mapping[str, str], kind: str) -> RateWindow | None:
     reset = headers.get(f"x-ratelimit-reset-{kind}")
     return _window(headers, f"x-ratelimit-remaining-{kind}", f"x-ratelimit-limit-{kind}", parse_duration(reset))
 
 
-def _anthropic(headers: Mapping[str, str], kind: str, wall_time: float) -> Window | None:
+def _anthropic(headers: Mapping[str, str], kind: str, wall_time: float) -> RateWindow | None:
     prefix = f"anthropic-ratelimit-{kind}"
     reset_s = _until(headers.get(f"{prefix}-reset"), headers, wall_time)
     return _window(headers, f"{prefix}-remaining", f"{prefix}-limit", reset_s)
 
 
-def _window(headers: Mapping[str, str], remaining: str, limit: str, reset_s: float | None) -> Window | None:
+def _window(headers: Mapping[str, str], remaining: str, limit: str, reset_s: float | None) -> RateWindow | None:
     left = parse_number(headers.get(remaining))
     if left is None or reset_s is None:
         return None
-    return Window(left, min(reset_s, LONGEST_WAIT_S), parse_number(headers.get(limit)) or None)
+    return RateWindow(left, min(reset_s, LONGEST_WAIT_S), parse_number(headers.get(limit)) or None)
 
 
-def _share(window: Window) -> float:
+def _share(window: RateWindow) -> float:
     return window.remaining / window.limit if window.limit else window.remaining
