@@ -111,14 +111,22 @@ MAX_PACED_ROWS = 2**16
 QUICK_ROW_S = 1e-4  # a row that takes less waits for nothing
 
 
-def paced_rows(num_rows: int, busy_s: float, task_s: float = PACED_TASK_S) -> int:
+def paced_rows(
+    num_rows: int, busy_s: float, task_s: float = PACED_TASK_S, before: tuple[int, float] | None = None
+) -> int:
     """Return how many rows the next task should have to take ``task_s``, after ``num_rows`` took ``busy_s``.
 
-    The number grows at most eightfold at a time, because the first rows may be cheaper than the rest.
+    The number grows at most eightfold at a time, because the first rows may be cheaper than the rest. If a task
+    ``before`` had twice the rows or more and took hardly longer, the time is that of the task, not of its rows, as with
+    thousands of columns: then tasks grow instead of shrinking further.
 
     >>> paced_rows(32, 0.001), paced_rows(1000, 10.0), paced_rows(65536, 0.01)
     (256, 10, 65536)
+    >>> paced_rows(16, 0.19, before=(32, 0.2)), paced_rows(16, 0.2, before=(32, 0.4))
+    (64, 8)
     """
+    if before is not None and 2 * num_rows <= before[0] and before[1] < 1.5 * busy_s:
+        return min(2 * before[0], MAX_PACED_ROWS)
     wanted = int(task_s * num_rows / max(busy_s, 1e-9))
     return max(1, min(wanted, 8 * num_rows, MAX_PACED_ROWS))
 

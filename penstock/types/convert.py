@@ -43,7 +43,8 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
     >>> to_arrow_array([[1, 2], None], None, what="column 'x'").type
     ListType(list<item: int64>)
     """
-    if isinstance(values, ArrowConvertible) and not is_pandas(values):
+    is_plain = isinstance(values, list | pa.Array)  # the common case: asking for a protocol takes ten microseconds
+    if not is_plain and isinstance(values, ArrowConvertible) and not is_pandas(values):
         values = values.__arrow_array__()
     if isinstance(values, np.ndarray) and hasattr(values, "mask"):
         if values.ndim != 1:
@@ -86,9 +87,9 @@ def to_batch(output: Any, what: str) -> pa.RecordBatch:
             "lists, a pyarrow Table or RecordBatch, or a pandas DataFrame."
         )
     names = [str(name) for name, _ in columns]
-    for name in names:
-        if names.count(name) > 1:
-            raise TypeMismatchError(f"{what}: returned two columns named {name!r}; names must be unique.")
+    if len(set(names)) < len(names):
+        name = next(name for name in names if names.count(name) > 1)
+        raise TypeMismatchError(f"{what}: returned two columns named {name!r}; names must be unique.")
     if isinstance(output, pa.RecordBatch):
         return normalize_batch(output)
     converted = [to_arrow_array(values, None, what=f"{what}: column {name!r}") for name, values in columns]
