@@ -1,5 +1,10 @@
 # `make` lists the targets. Each one installs what it needs; a second run installs nothing.
-PYTHON ?= python3.11
+
+# The first Python of at least 3.11 on the PATH. `make test PYTHON=/path/to/python` chooses another.
+# The `true` is needed: make takes nothing from a shell that ends with "command not found".
+PYTHON ?= $(firstword $(shell for each in python3.11 python3.12 python3.13 python3.14 python3; do \
+    $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each; done; true))
+NO_PYTHON := Penstock needs Python 3.11 or later, and none is on the PATH. Install it, or set PYTHON=/path/to/python.
 VENV   := .venv
 BIN    := $(VENV)/bin
 PEERS  := .venv-peers
@@ -50,8 +55,9 @@ bench: $(DEV) $(PEERS)/.installed  ## Measure against Daft and Ray Data, side by
 clean:  ## Remove the environments, the caches and the demo's output
 	rm -rf $(VENV) $(PEERS) demo-output build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# pip comes from the outer Python: Debian's venv cannot bring its own unless python3.11-venv is installed.
+# pip comes from the outer Python: Debian's venv cannot bring its own unless python3-venv is installed.
 $(TOOLS): $(PINS)
+	@test -n '$(PYTHON)' || { echo '$(NO_PYTHON)' >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
 	$(PYTHON) -m venv --without-pip $(VENV)
 	$(PYTHON) -m pip --python $(BIN)/python install --quiet --constraint $(PINS) pip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.errors import InvalidArgumentError
 from penstock.frame.results import SHOWN_ROWS
@@ -39,10 +39,17 @@ class DataFrame(WriteVerbs):
         """Apply a function of a DataFrame; the same as ``pipe``."""
         return self.pipe(function, *args, **kwargs)
 
-    def explain(self, analyze: bool = False) -> str:
-        """Print, and return, the plan as written, as optimized, and the stages it runs in.
+    def explain(self, analyze: bool = False, *, file: TextIO | None = None) -> None:
+        """Print the plan as written, as optimized, and the stages it runs in; to ``file`` if it is given.
 
-        With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added.
+        With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added. To get the text,
+        pass an ``io.StringIO()``:
+
+        >>> import io
+        >>> text = io.StringIO()
+        >>> ps.range(3).explain(file=text)
+        >>> text.getvalue().splitlines()[:2]
+        ['== Plan ==', 'Scan range(0, 3)']
         """
         from penstock.plan.explain import explain_query
 
@@ -51,9 +58,7 @@ class DataFrame(WriteVerbs):
             for _ in self._batches():
                 pass
             parts.append(f"== Run ==\n{self.stats()}")
-        text = "\n\n".join(parts)
-        sys.stdout.write(text + "\n")
-        return text
+        (file or sys.stdout).write("\n\n".join(parts) + "\n")
 
     def plan_cost(self, sample: int = 20) -> CostEstimate:
         """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.
@@ -89,7 +94,7 @@ class DataFrame(WriteVerbs):
         from penstock.frame import display
 
         if self._preview is not None:
-            return display.render_text(self._preview, self._schema_of(self._preview), total_rows=None)
+            return display.render_text(self._preview, self._schema_of(self._preview), total_rows=self._num_rows)
         if self._schema is None:
             return f"DataFrame (columns known once it runs)\n{_explained(self._plan)}"
         return f"{self._schema!r}\n(not run yet: call show() or collect())"
@@ -98,7 +103,7 @@ class DataFrame(WriteVerbs):
         from penstock.frame import display
 
         if self._preview is not None:
-            return display.render_html(self._preview, self._schema_of(self._preview), total_rows=None)
+            return display.render_html(self._preview, self._schema_of(self._preview), total_rows=self._num_rows)
         if self._schema is None:
             return f"<pre>{_explained(self._plan)}</pre>"
         return self._schema._repr_html_() + "<small>(not run yet: call show() or collect())</small>"

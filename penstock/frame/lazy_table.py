@@ -34,7 +34,8 @@ class LazyTable:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._schema: Schema | None = plan.schema
-        self._preview: pa.Table | None = None
+        self._preview: pa.Table | None = None  # the first rows of a collected query
+        self._num_rows: int | None = None  # of a collected query
         self._errors: ErrorLog | None = None  # of the last run
         self._stats: Stats | None = None  # of the last run
         self._stats_owner: LazyTable | None = None  # receives errors() and stats() instead of this one

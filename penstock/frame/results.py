@@ -40,7 +40,7 @@ class ResultVerbs(AggregateVerbs):
         table = self.to_arrow()
         self._plan = nodes.Scan(MemorySource.from_table(table, name="collected"))
         self._schema = self._plan.schema
-        self._preview = table.slice(0, SHOWN_ROWS)
+        self._preview, self._num_rows = table.slice(0, SHOWN_ROWS), table.num_rows
         return self
 
     def materialize(self) -> Self:

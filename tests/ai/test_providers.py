@@ -22,6 +22,7 @@ from penstock.storage.secret import Secret, hidden, known_secrets, restore_secre
 from penstock.testing import EmbeddingLimits, ModelServer, faults
 from penstock.testing.apis.embeddings import embedding
 from tests.ai.conftest import RawServer
+from tests.explained import explained
 
 KEY = "sk-very-secret-5678"
 QUESTIONS = [f"number {i}" for i in range(40)]
@@ -331,7 +332,7 @@ def test_keys_are_nowhere_to_be_seen(server: ModelServer, tmp_path: Path, caplog
     with pytest.raises(Exception, match="is odd") as raised, caplog.at_level("DEBUG"):
         df.collect()
     shown = [
-        *(str(raised.value), repr(raised.value), caplog.text, repr(df), str(df.explain())),
+        *(str(raised.value), repr(raised.value), caplog.text, repr(df), explained(df)),
         *(repr(find_provider(name, "")) for name in ("openai", "anthropic", "google")),
     ]
     assert not any(KEY in text for text in shown)

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 import penstock as ps
 from penstock import col
 from penstock.errors import UdfError
+from tests.explained import explained
 
 
 @pytest.fixture
@@ -269,21 +270,23 @@ def test_show_prints_the_first_rows_and_runs_no_more(capsys: pytest.CaptureFixtu
 
 def test_explain_shows_the_plan_its_optimized_form_and_the_stages(capsys: pytest.CaptureFixture[str]) -> None:
     runs = Runs()
-    text = ps.range(10).where(col("id") > 2).map_batches(runs, batch_size=3).limit(2).explain()
-    assert capsys.readouterr().out == text + "\n"
+    df = ps.range(10).where(col("id") > 2).map_batches(runs, batch_size=3).limit(2)
+    text = explained(df)
+    assert capsys.readouterr().out == ""
+    shown: object = df.explain()  # type: ignore[func-returns-value]
+    assert (shown, capsys.readouterr().out) == (None, text)
     headings = [line for line in text.splitlines() if line.startswith("== ")]
     assert headings == ["== Plan ==", "== Optimized ==", "== Stages =="]
     assert "MapBatches Runs" in text
     assert runs.count == 0
 
 
-def test_explain_analyze_runs_the_query_and_says_what_stages_took(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_analyze_runs_the_query_and_says_what_stages_took() -> None:
     runs = Runs()
-    text = ps.range(10).map_batches(runs, batch_size=None).explain(analyze=True)
+    text = explained(ps.range(10).map_batches(runs, batch_size=None), analyze=True)
     assert "== Run ==" in text
     assert "map_batches Runs" in text.partition("== Run ==")[2]
     assert runs.count == 1
-    assert capsys.readouterr().out == text + "\n"
 
 
 def test_repr_of_what_is_in_memory_shows_rows_and_of_a_query_its_columns(df: ps.DataFrame) -> None:
@@ -291,4 +294,6 @@ def test_repr_of_what_is_in_memory_shows_rows_and_of_a_query_its_columns(df: ps.
     collected = df.collect()
     assert "x" in repr(collected)
     assert "<table" in collected._repr_html_()
+    for text in (repr(ps.range(1000).collect()), ps.range(1000).collect()._repr_html_()):
+        assert "(showing first 8 of 1,000 rows)" in text
     assert "not run yet" in df.where(col("a") > 1)._repr_html_()

@@ -19,6 +19,7 @@ import torch
 import penstock as ps
 from penstock import DataType, Series, col
 from penstock.errors import InvalidArgumentError, TypeMismatchError, UdfError
+from tests.explained import explained
 
 INT = DataType.int64()
 
@@ -511,10 +512,7 @@ def test_functions_over_rows_have_no_batches(option: str) -> None:
 
 
 def test_explain_shows_limits() -> None:
-    text = (
-        ps.range(3)
-        .map_batches(lambda b: b, max_batch_bytes="1MB", max_batch_tokens=9, batch_weight=len, split_on=TooMuchError)
-        .explain()
-    )
+    limits: Any = {"max_batch_bytes": "1MB", "max_batch_tokens": 9, "batch_weight": len, "split_on": TooMuchError}
+    text = explained(ps.range(3).map_batches(lambda b: b, **limits))
     assert "max_batch_bytes 1000000; max_batch_tokens 9; batch_weight len; split_on TooMuchError" in text
     assert "batches by throughput" in text

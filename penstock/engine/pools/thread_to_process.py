@@ -30,10 +30,12 @@ class ThreadToProcessPool:
         make_threads: Callable[[Emit], WorkerPool],
         make_processes: MakePool,
         emit: Emit,
+        name: str,
         watch: GilWatch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._emit = emit
+        self._name = name  # of the function, for the log
         self._watch = watch or GilWatch()
         self._clock = clock
         self._lock = threading.Lock()  # reports come from other threads
@@ -78,7 +80,14 @@ class ThreadToProcessPool:
         assert make is not None
         self._processes = make(partial(self._or_fail, self._pass_on_from_processes))
         if self._processes is None:
-            log.info("A function holds the GIL, but stays on threads: it cannot be sent to a worker process.")
+            log.info("%s holds the GIL, but stays on threads: it cannot be sent to a worker process.", self._name)
+        else:
+            log.warning(
+                "%s holds the GIL, so it moves from threads to worker processes. Each process has its own copy of the "
+                "global variables: what the function changes there is not seen here. use_process=False keeps it on "
+                "threads; use_process=True uses processes from the start and logs nothing.",
+                self._name,
+            )
 
     def _close_threads_if_drained(self) -> None:
         """Close the handlers on threads, which may hold a model, once their last task is done."""
@@ -115,6 +124,6 @@ class ThreadToProcessPool:
         elif self._has_worked or isinstance(report.error, QueryCancelledError):
             self._emit(report)
         else:
-            log.info("A function holds the GIL, but returns to threads: it failed in a process: %r", report.error)
+            log.info("%s returns from processes to threads: it failed in a process: %r", self._name, report.error)
             self._has_returned = True
             self._submit_to_threads(report.task)

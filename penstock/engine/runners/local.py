@@ -117,7 +117,7 @@ class LocalPools:
                 return None
             return self._process_pool(stage, work, packed_open, emit) if len(packed_open) <= MAX_MOVED_NBYTES else None
 
-        pool = ThreadToProcessPool(partial(make_threads, cpu_clock=wanted_cpu_s), make_processes, emit)
+        pool = ThreadToProcessPool(partial(make_threads, cpu_clock=wanted_cpu_s), make_processes, emit, work.spec.name)
         return PoolChoice(pool, takes_core, PROCESS_WORK)
 
     def _process_pool(self, stage: Stage, work: CallUdf | CallBatch, packed_open: bytes, emit: Emit) -> ThreadPool:

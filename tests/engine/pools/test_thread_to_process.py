@@ -41,7 +41,7 @@ class Stage:
         self.pools: list[ThreadPool] = []
         self.can_move = True
         make_threads = partial(self._make, ThreadPool)
-        self.pool = ThreadToProcessPool(make_threads, self._make_processes, self.reports.emit, self.verdict)
+        self.pool = ThreadToProcessPool(make_threads, self._make_processes, self.reports.emit, "f", self.verdict)
 
     def _make(self, make_pool: Callable[..., ThreadPool], emit: Emit) -> ThreadPool:
         self.pools.append(make_pool(opener(self.diary), 2, self.threads, emit))
@@ -84,11 +84,13 @@ def test_what_fails_on_the_way_of_a_report_is_an_error(stage: Stage) -> None:
     assert isinstance(stage.reports.next().error, ZeroDivisionError)
 
 
-def test_it_moves_once(stage: Stage) -> None:
+def test_it_moves_once_and_says_so(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.run()
     stage.verdict.is_held_back = True
     stage.run()
     stage.run()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("f holds the GIL, so it moves from threads to worker processes. Each process")
     assert stage.is_moved == [False, True]
     assert len(stage.pools) == 2
 

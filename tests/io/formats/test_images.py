@@ -19,6 +19,7 @@ from penstock.io.formats import images
 from penstock.io.formats.images import ImageSource
 from penstock.protocols import ReadRequest
 from tests.architecture.imports import ROOT
+from tests.explained import explained
 from tests.media.images.samples import difference, encoded, jpeg, picture
 from tests.storage.web import Web
 
@@ -208,5 +209,5 @@ def test_the_paths_of_urls_are_data_and_keep_their_queries(web: Web) -> None:
     paths = frame.to_pydict()["path"]
     again = ps.from_pydict({"p": paths}).select(ps.col("p").download().decode_image()).to_pydict()["p"]
     assert paths == [url]
-    assert "abc" not in frame.explain()
+    assert "abc" not in explained(frame)
     np.testing.assert_array_equal(again[0], picture())

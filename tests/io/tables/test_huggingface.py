@@ -20,6 +20,7 @@ import penstock as ps
 from penstock.errors import InvalidArgumentError, PathNotFoundError, UdfError, WriteError
 from penstock.io.tables.huggingface import DatasetSource, hub_sink
 from penstock.protocols import ReadRequest
+from tests.explained import explained
 from tests.io.tables.hub import SHA, Hub, running_hub
 
 
@@ -96,7 +97,7 @@ def test_a_repository_is_read(hub: Hub) -> None:
     assert ps.read_huggingface("me/words", revision="old", storage_options=options(hub)).to_pydict() == {"a": [7]}
     by_path = ps.read_parquet("hf://datasets/me/words/data/train-*.parquet", storage_options=options(hub))
     assert by_path.to_pydict() == {"a": [0, 1, 2]}
-    assert "hf_n0t" not in train.explain() + repr(train)
+    assert "hf_n0t" not in explained(train) + repr(train)
 
 
 def test_the_parquet_copy_of_the_hub_is_read_where_there_is_nothing_else(hub: Hub) -> None:

@@ -28,6 +28,7 @@ from penstock.io.tables.sql.session import Session, TableName
 from penstock.io.tables.sql.sink import SqlSink, sql_sink
 from penstock.io.tables.sql.source import SqlSource, even_bounds, sql_source
 from penstock.protocols import Condition, ReadRequest
+from tests.explained import explained
 from tests.io.tables.postgres import PASSWORD, running_server
 
 Conn = str | Callable[[], Any]
@@ -288,7 +289,7 @@ def test_credentials_are_never_shown(postgres: str, capsys: pytest.CaptureFixtur
     df = ps.read_sql("SELECT 1 AS a", postgres)
     source = sql_source("SELECT 1 AS a", postgres)
     [task] = source.read_tasks(ReadRequest())
-    texts = [repr(df), df.explain(), repr(source), repr(task), source.name, str(df._plan), repr(df._plan)]
+    texts = [repr(df), explained(df), repr(source), repr(task), source.name, str(df._plan), repr(df._plan)]
     wrong_port = postgres.replace("@/postgres", "@127.0.0.1:1/postgres").partition("?")[0]
     refused = postgres.replace(PASSWORD, "wr0ng-secret")
     for url in (wrong_port, refused, wrong_port.replace(":1/", ":port/"), f"nosuchdb://me:{PASSWORD}@host/db"):
@@ -299,7 +300,7 @@ def test_credentials_are_never_shown(postgres: str, capsys: pytest.CaptureFixtur
         ps.range(1).write_sql("t", wrong_port)
     texts += [str(error) for error in chain(caught_write.value)] + list(capsys.readouterr())
     assert not [text for text in texts if PASSWORD in text or "wr0ng-secret" in text]
-    assert "postgresql://***@" in df.explain()
+    assert "postgresql://***@" in explained(df)
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
