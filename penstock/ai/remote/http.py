@@ -27,6 +27,7 @@ from penstock.errors import (
     PenstockError,
     ProviderError,
     ProviderUnavailableError,
+    ProviderUnusableError,
     RateLimitedError,
     RequestRefusedError,
     UnreachableError,
@@ -158,21 +159,11 @@ class ApiClient:
                     began = began or time.monotonic()
                     if not is_safe and not isinstance(exc, RateLimitedError):
                         raise
-                    is_free = isinstance(exc, RateLimitedError | _ConnectionLostError)
-                    num_failures += not is_free
-                    max_tries = min(MAX_FIRST_TRIES, self.settings.max_retries + 1)
-                    if isinstance(exc, _NeverReachedError) and num_failures >= max_tries:
-                        remedy = self._endpoint.if_unreachable or "Check base_url=, and the network."
-                        raise UnreachableError(f"{exc}. {remedy}") from exc
-                    wait_s = _retry_after_s(exc)
-                    if wait_s > MAX_WAIT_S:
-                        raise wait_too_long(str(exc) + "\n" + self.name, wait_s) from exc
+                    num_failures += not isinstance(exc, RateLimitedError | _ConnectionLostError)
                     waited_s = time.monotonic() - began
-                    is_late = waited_s > MAX_WAIT_S
-                    if is_late and is_free:
-                        unusable = WaitTooLongError if isinstance(exc, RateLimitedError) else UnreachableError
-                        raise unusable(f"{exc}\nThis has lasted for {duration(waited_s)}. Run again later.") from exc
-                    if is_late or num_failures > self.settings.max_retries:
+                    if (unusable := self._unusable(exc, num_failures, waited_s)) is not None:
+                        raise unusable from exc
+                    if num_failures > self.settings.max_retries or waited_s > MAX_WAIT_S:
                         raise
                     self._silence.failed(exc)
                     delay_s = delay_before(max(num_failures, 1), exc, random.random(), self.settings.first_delay_s)
@@ -180,6 +171,21 @@ class ApiClient:
                 await asyncio.sleep(delay_s)
         finally:
             self._silence.end()
+
+    def _unusable(self, exc: ProviderError, num_failures: int, waited_s: float) -> ProviderUnusableError | None:
+        """Return the error that ends the query, if a failure shows that no other call would succeed."""
+        max_tries = min(MAX_FIRST_TRIES, self.settings.max_retries + 1)
+        if isinstance(exc, _NeverReachedError) and num_failures >= max_tries:
+            remedy = self._endpoint.if_unreachable or "Check base_url=, and the network."
+            return UnreachableError(f"{exc}. {remedy}")
+        if (wait_s := _retry_after_s(exc)) > MAX_WAIT_S:
+            return wait_too_long(f"{exc}\n{self.name}", wait_s)
+        remedy = f"This has lasted for {duration(waited_s)}. Run again later."
+        if waited_s > MAX_WAIT_S and isinstance(exc, RateLimitedError):
+            return WaitTooLongError(f"{exc}\n{remedy}")
+        if waited_s > MAX_WAIT_S and isinstance(exc, _ConnectionLostError):
+            return UnreachableError(f"{exc}\n{remedy}")
+        return None
 
     async def _exchange(
         self,
