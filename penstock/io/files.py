@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, did_you_mean
+from penstock.io.settled import JOB_FOLDER, MANIFEST, STAGING_FOLDER, local_manifests, quiet_since, settled
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
@@ -213,10 +214,28 @@ def _children(filesystem: Any, folder: str) -> list[Any]:
 
 
 def _folder_files(storage: Storage, filesystem: Any, folder: str, suffixes: Sequence[str]) -> list[Any]:
-    found = _listed_files(filesystem, folder) if storage.is_native else _walk_files(filesystem, folder)
+    if storage.is_local:
+        found = _local_files(filesystem, folder)
+    elif storage.is_native:
+        found = _listed_files(filesystem, folder)
+    else:
+        found = list(_walk_files(filesystem, folder))
     files = sorted(found, key=attrgetter("path"))
     matching = [info for info in files if info.path.lower().endswith(tuple(suffixes))]
     return matching or files
+
+
+def _local_files(filesystem: Any, folder: str) -> list[Any]:
+    """Return the files below a folder on disk, as one version of it."""
+    since = quiet_since(folder)  # each write makes and removes a folder there
+    files = list(_walk_files(filesystem, folder))
+    if since is not None and since == quiet_since(folder):
+        return files
+    return settled(
+        lambda: list(_walk_files(filesystem, folder)),
+        lambda: any(map(os.path.exists, local_manifests(folder))),
+        folder,
+    )
 
 
 def _walk_files(filesystem: Any, folder: str) -> Iterator[Any]:
@@ -224,14 +243,27 @@ def _walk_files(filesystem: Any, folder: str) -> Iterator[Any]:
         yield from (info for info in entries if not _is_folder(info))
 
 
-def _listed_files(filesystem: Any, folder: str) -> Iterator[Any]:
-    """Yield the files below a folder of an object store, which lists a thousand per request."""
+def _listed_files(filesystem: Any, folder: str) -> list[Any]:
+    """Return the files below a folder of an object store, which lists a thousand per request, as one version of it."""
     import pyarrow.fs
 
-    for info in filesystem.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True)):
-        below = info.path[len(folder) :].strip("/").split("/")
-        if not any(is_hidden(name) for name in below):
-            yield info
+    own: list[str] = []  # the files of writes and jobs, as of the last listing
+
+    def visible() -> list[Any]:
+        own.clear()
+        found = []
+        for info in filesystem.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True)):
+            below = info.path[len(folder) :].strip("/").split("/")
+            if below[0] in (JOB_FOLDER, STAGING_FOLDER):
+                own.append(info.path)
+            elif not any(is_hidden(name) for name in below):
+                found.append(info)
+        return found
+
+    files = visible()
+    if not own:
+        return files
+    return settled(visible, lambda: any(posixpath.basename(path) == MANIFEST for path in own), folder)
 
 
 def _walk_folders(filesystem: Any, folder: str) -> Iterator[tuple[str, list[Any]]]:

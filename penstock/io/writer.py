@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
-from penstock.io.commit.output import JOB_FOLDER, JOB_LEDGER, STAGING_FOLDER, Output, writing
+from penstock.io.commit.output import JOB_LEDGER, Output, writing
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.hive import check_partition_column, split_by_partition
 from penstock.io.modes import check_mode
+from penstock.io.settled import JOB_FOLDER, STAGING_FOLDER
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
@@ -129,32 +130,41 @@ class FileSink:
         return content
 
     def start(self) -> None:
-        output = self.output
         with writing(self.root):
-            alive = output.check()
-            if self.mode != "append" and alive:
-                raise WriteError(
-                    f"Another write to {self.root!r} is in progress (run {alive[0]}); wait, or use mode='append'. "
-                    f"If it ran on another machine and is dead, remove {os.path.join(self.root, STAGING_FOLDER)!r}."
-                )
-            if self.mode == "create" and (found := next(output.files_below(), None)):
-                raise OutputExistsError(
-                    f"Folder {self.root!r} already holds data, such as {found!r}; "
-                    "use mode='overwrite' to replace it or mode='append' to add to it."
-                )
-            names = () if self.mode == "append" else output.files_below(JOB_FOLDER)
-            job_files = [name for name in names if not name.startswith(f"{JOB_FOLDER}/{JOB_LEDGER}/")]
-            if self.mode == "create" and job_files:
-                raise OutputExistsError(
-                    f"Folder {self.root!r} holds an unfinished job; "
-                    "use resume=True to finish it or mode='overwrite' to give it up."
-                )
-            output.deletes.extend(job_files)  # of the job that made the data that is replaced
+            self._check_target()
             try:
-                output.begin()
+                self.output.begin()
+                if self.mode != "append":  # two writes that begin at the same time see each other now
+                    self.output.deletes.extend(self._check_target())
             except BaseException:
-                output.abandon()
+                self.output.abandon()
                 raise
+
+    def refuse_other_writes(self, alive: Sequence[str]) -> None:
+        """Raise an error if another run is writing, unless both only add files."""
+        if self.mode != "append" and alive:
+            raise WriteError(
+                f"Another write to {self.root!r} is in progress (run {alive[0]}); wait, or use mode='append'. "
+                f"If it ran on another machine and is dead, remove {os.path.join(self.root, STAGING_FOLDER)!r}."
+            )
+
+    def _check_target(self) -> list[str]:
+        """Refuse a folder that cannot be written to; return the files of the job that made the data to replace."""
+        output = self.output
+        self.refuse_other_writes(output.check())
+        if self.mode == "create" and (found := next(output.files_below(), None)):
+            raise OutputExistsError(
+                f"Folder {self.root!r} already holds data, such as {found!r}; "
+                "use mode='overwrite' to replace it or mode='append' to add to it."
+            )
+        names = () if self.mode == "append" else output.files_below(JOB_FOLDER)
+        job_files = [name for name in names if not name.startswith(f"{JOB_FOLDER}/{JOB_LEDGER}/")]
+        if self.mode == "create" and job_files:
+            raise OutputExistsError(
+                f"Folder {self.root!r} holds an unfinished job; "
+                "use resume=True to finish it or mode='overwrite' to give it up."
+            )
+        return job_files
 
     def open(self) -> FileWriter:
         return FileWriter(self, secrets.token_hex(4))

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import JobError
-from penstock.io.commit.output import JOB_FOLDER, JobOutput, writing
+from penstock.io.commit.output import JobOutput, writing
 from penstock.io.commit.place import LocalPlace, Place, StorePlace
+from penstock.io.settled import JOB_FOLDER
 from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import JobLedger, LocalLedger, StoreLedger
 from penstock.jobs.lock import JobLock, LocalLock, StoreLock

@@ -87,9 +87,10 @@ class Job:
         begun again.
         """
         with writing(self._sink.root):
-            self._output.check()
+            alive = self._output.check()
         known = self._folder.notes.read("job")
         if known is None or (not resume and self._output.is_finished):
+            self._sink.refuse_other_writes(alive)
             self._begin()
             return None
         self._state = JobState.of(self._folder.journal.read())

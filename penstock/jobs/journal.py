@@ -14,8 +14,9 @@ from typing import Any
 
 import orjson
 
-from penstock.io.commit.output import JOB_FOLDER, writing
+from penstock.io.commit.output import writing
 from penstock.io.commit.place import Place
+from penstock.io.settled import JOB_FOLDER
 
 FOLDER = f"{JOB_FOLDER}/journal"
 MAX_CONCURRENT_READS = 32

@@ -29,8 +29,9 @@ from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.segment import Segment, open_segment, segment_paths, whole_end
 from penstock.config import get_config
 from penstock.errors import PathNotFoundError, PenstockError, WriteError
-from penstock.io.commit.output import JOB_FOLDER, JOB_LEDGER, JobOutput
+from penstock.io.commit.output import JOB_LEDGER, JobOutput
 from penstock.io.commit.place import LocalPlace, StorePlace
+from penstock.io.settled import JOB_FOLDER
 from penstock.storage.durable import sync_folder
 
 log = logging.getLogger("penstock.jobs")

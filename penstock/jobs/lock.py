@@ -24,8 +24,9 @@ from penstock.cache.forks import release_on_fork
 from penstock.errors import JobRunningError, PenstockError
 from penstock.io.commit import lease
 from penstock.io.commit.lease import StoreLease
-from penstock.io.commit.output import JOB_FOLDER, writing
+from penstock.io.commit.output import writing
 from penstock.io.commit.place import LocalPlace, StorePlace
+from penstock.io.settled import JOB_FOLDER
 
 MAX_ATTEMPTS = 20
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.errors import OutputExistsError
-from penstock.io.commit.output import STAGING_FOLDER as FOLDER
+from penstock.errors import OutputExistsError, ReadError
+from penstock.io import settled
 from penstock.io.formats.parquet import ParquetEncoding
+from penstock.io.settled import STAGING_FOLDER as FOLDER
 from penstock.io.writer import FileSink
 from tests.forked import exit_code
 from tests.io.helpers import parquet_rows, visible_files, write_all
@@ -40,6 +41,11 @@ def output(tmp_path: Path) -> Path:
 
 def values(root: Path) -> list[int]:
     return sorted(row["a"] for row in parquet_rows(root))
+
+
+def values_in_files(root: Path) -> list[int]:
+    """Return the values of all visible files, also of more than one version."""
+    return [row["a"] for name in visible_files(root) for row in parquet_rows(root / name)]
 
 
 def recover(root: Path) -> None:
@@ -69,9 +75,12 @@ def test_killed_before_the_manifest_exists(output: Path) -> None:
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3, 5])
-def test_killed_between_the_renames_of_an_overwrite(output: Path, calls: int) -> None:
+def test_killed_between_the_renames_of_an_overwrite(output: Path, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_writer(output, "overwrite", calls, "rename") == -signal.SIGKILL
-    assert set(OLD) <= set(values(output)), "the old data stays until the new is complete"
+    assert set(OLD) <= set(values_in_files(output)), "the old data stays until the new is complete"
+    monkeypatch.setattr(settled, "MAX_WAIT_S", 0.0)
+    with pytest.raises(ReadError, match="the next write there completes the commit"):
+        values(output)
     recover(output)
     assert values(output) == NEW
 
@@ -79,7 +88,7 @@ def test_killed_between_the_renames_of_an_overwrite(output: Path, calls: int) ->
 @pytest.mark.parametrize("calls", [0, 1, 3, 4])
 def test_killed_between_the_deletions_of_an_overwrite(output: Path, calls: int) -> None:
     assert run_writer(output, "overwrite", calls, "unlink") == -signal.SIGKILL
-    assert set(NEW) <= set(values(output))
+    assert set(NEW) <= set(values_in_files(output))
     recover(output)
     assert values(output) == NEW
 

@@ -16,11 +16,11 @@ import pytest
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, TypeMismatchError, WriteError
 from penstock.io import writer
-from penstock.io.commit.output import STAGING_FOLDER as FOLDER
 from penstock.io.file_source import FileSource
 from penstock.io.formats.csv import CsvEncoding, CsvFormat
 from penstock.io.formats.json import JsonEncoding, JsonFormat
 from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat, parquet_sink
+from penstock.io.settled import STAGING_FOLDER as FOLDER
 from penstock.io.writer import FileEncoding, FileSink
 from penstock.protocols import Sink
 from penstock.types import DataType, Schema, cast

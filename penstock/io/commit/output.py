@@ -39,11 +39,10 @@ import pyarrow as pa
 from penstock.errors import PenstockError, ReadError, WriteError
 from penstock.io.commit.place import LocalFiles, LocalPlace, Place, StagedFiles, StoreFiles, StorePlace
 from penstock.io.commit.run_lock import LocalRunLock, RunLock, StoreRunLock
+from penstock.io.settled import JOB_FOLDER, MANIFEST, STAGING_FOLDER
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import scheme_of
 
-STAGING_FOLDER = "_penstock_staging"
-JOB_FOLDER = "_penstock_job"  # of a write that can be resumed
 JOB_LEDGER = "ledger"
 ERRORS_FOLDER = "_errors"  # of the rows that failed
 
@@ -86,7 +85,7 @@ class Output:
 
     @property
     def manifest(self) -> str:
-        return f"{self.folder}/commit.json"
+        return f"{self.folder}/{MANIFEST}"
 
     def check(self) -> list[str]:
         """Refuse an unusable target, finish or remove the runs that died, and return the ids of the living ones."""
@@ -97,6 +96,7 @@ class Output:
             raise WriteError(f"Cannot write to {root!r}: it is an object, and a write makes a folder of files.")
         names = [name.removeprefix(f"{STAGING_FOLDER}/") for name in self.files_below(STAGING_FOLDER)]
         others = [Output(root, options, name.removesuffix(".lock")) for name in names if name.endswith(".lock")]
+        others = [other for other in others if other.run_id != self.run_id]
         return [other.run_id for other in others if not other._is_recovered()]
 
     def _is_recovered(self) -> bool:
