@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,14 +32,20 @@ class StatelessHandler:
         pass
 
 
+def one_or_more(outputs: Iterator[pa.RecordBatch]) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+    """Return the only output, which is known to be the last: one report instead of two; or an iterator of several."""
+    first, second = next(outputs), next(outputs, None)
+    return first if second is None else itertools.chain((first, second), outputs)
+
+
 class TransformHandler(StatelessHandler):
     """Applies steps to every batch."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = Steps(steps)
 
-    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        return self._steps(item, first_row)
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        return one_or_more(self._steps.pieces(item, first_row))
 
 
 class SlicedSteps:
@@ -51,27 +58,27 @@ class SlicedSteps:
 
     def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         """Return the output of a batch; an iterator if that is more than one batch."""
-        if not self._may_grow:
-            return self._steps(batch, first_row)
-        if self._slice_rows(batch) == batch.num_rows:
-            return self._measured(batch, first_row)
-        return self._in_slices(batch, first_row)
+        return one_or_more(self._in_slices(batch, first_row)) if self._may_grow else self._steps(batch, first_row)
 
     def _in_slices(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        while batch.num_rows:
-            num_rows = self._slice_rows(batch)
-            yield self._measured(batch.slice(0, num_rows), first_row)
-            batch, first_row = batch.slice(num_rows), first_row + num_rows
+        start, is_first = 0, True
+        while is_first or start < batch.num_rows:
+            rest, is_first = batch.slice(start), False
+            num_rows = self._slice_rows(rest)
+            yield from self._measured(rest.slice(0, num_rows), first_row + start)
+            start += num_rows
 
     def _slice_rows(self, batch: pa.RecordBatch) -> int:
         num_rows: int = batch.num_rows
         most, nbytes = self._growth.most_input(SLICE_NBYTES), batch.nbytes
         return num_rows if nbytes <= most else max(1, num_rows * most // nbytes)
 
-    def _measured(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        output = self._steps(batch, first_row)
-        self._growth.add_output(batch.nbytes, output.nbytes)
-        return output
+    def _measured(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        nbytes = 0
+        for piece in self._steps.pieces(batch, first_row):
+            nbytes += piece.nbytes
+            yield piece
+        self._growth.add_output(batch.nbytes, nbytes)
 
 
 class ReadHandler(StatelessHandler):

@@ -1,26 +1,23 @@
-"""Steps on batches: select, filter, explode, unpivot, sample, number. Compiled on a worker's first batch."""
+"""Steps on batches: select, filter, sample, number. Compiled on a worker's first batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.errors import ComputeError
-from penstock.expr.arrays import elements_of
+from penstock.engine.multiplying_steps import explode, melt
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
 from penstock.plan import nodes
 from penstock.plan.expression_cost import is_trivial
 from penstock.plan.stages import SIDE, ExplodeLists, MarkSide, Melt, NumberRows, Select, Step, TakeSample, Where
-from penstock.types import DataType, Schema, supertype
-from penstock.types.plain import arrow_numbers
+from penstock.types import Schema
 
-Apply = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+Apply = Callable[[pa.RecordBatch, int], pa.RecordBatch | Iterator[pa.RecordBatch]]
 
 
 class Steps:
@@ -32,16 +29,26 @@ class Steps:
         self._compiled: list[Apply] = []
 
     def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Return the output of steps that do not multiply rows."""
+        return next(self.pieces(batch, first_row))
+
+    def pieces(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        """Yield the output, in pieces of bounded size if a step makes many rows of few."""
         if self._schema is None or not self._schema.equals(batch.schema):
             self._schema, self._compiled = batch.schema, []
-            for step in self._steps:
-                apply = compiled(step, Schema.from_arrow(batch.schema))
-                self._compiled.append(apply)
-                batch = apply(batch, first_row)
-            return batch
-        for apply in self._compiled:
-            batch = apply(batch, first_row)
-        return batch
+        return self._pieces(batch, first_row, 0)
+
+    def _pieces(self, batch: pa.RecordBatch, first_row: int, number: int) -> Iterator[pa.RecordBatch]:
+        for index in range(number, len(self._steps)):
+            if index == len(self._compiled):
+                self._compiled.append(compiled(self._steps[index], Schema.from_arrow(batch.schema)))
+            output = self._compiled[index](batch, first_row)
+            if not isinstance(output, pa.RecordBatch):
+                for piece in output:
+                    yield from self._pieces(piece, first_row, index + 1)
+                return
+            batch = output
+        yield batch
 
 
 def may_grow(step: Step) -> bool:
@@ -67,7 +74,7 @@ def compiled(step: Step, schema: Schema) -> Apply:
         case ExplodeLists(columns):
             return lambda batch, first_row: explode(batch, columns)
         case Melt():
-            return _melt(step, schema)
+            return melt(step, schema)
         case TakeSample():
             return lambda batch, first_row: sample(batch, step, first_row)
         case NumberRows(column):
@@ -124,61 +131,6 @@ def _where(program: Program) -> Apply:
         if isinstance(keep, pa.Scalar):
             return batch if keep.as_py() else batch.slice(0, 0)
         return batch.filter(keep)
-
-    return apply
-
-
-def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return one row per list element. Lists exploded together must have equal lengths in every row."""
-    lists = {name: _as_lists(batch.column(name)) for name in columns}
-    lengths = {name: pc.fill_null(pc.list_value_length(array), 0).to_numpy() for name, array in lists.items()}
-    counts = lengths[columns[0]]
-    for name in columns[1:]:
-        if not np.array_equal(lengths[name], counts):
-            row = int(np.argmax(lengths[name] != counts))
-            raise ComputeError(
-                f"explode: in one row {columns[0]!r} has {counts[row]} elements and {name!r} {lengths[name][row]}; "
-                "lists exploded together must have equal lengths"
-            )
-    repeats = np.maximum(counts, 1)
-    parents = arrow_numbers(np.repeat(np.arange(len(counts)), repeats))
-    starts = np.cumsum(counts) - counts
-    within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    indices = arrow_numbers(np.repeat(starts, repeats) + within, np.repeat(counts == 0, repeats))
-    elements = {name: elements_of(array)[0] for name, array in lists.items()}
-    if not counts.all():  # otherwise the elements are the column already: images are not copied
-        elements = {name: array.take(indices) for name, array in elements.items()}
-    arrays = [elements[name] if name in lists else batch.column(name).take(parents) for name in batch.schema.names]
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
-
-
-def _as_lists(array: pa.Array) -> pa.Array:
-    """Return a fixed-size list as a variable-size list, whose null rows hold no elements."""
-    if pa.types.is_fixed_size_list(array.type):
-        return array.cast(pa.list_(array.type.value_type))
-    return array
-
-
-def _melt(step: Melt, schema: Schema) -> Apply:
-    common = DataType.null()
-    for name in step.values:
-        common = supertype(common, schema[name].dtype) or common
-    programs = [
-        Program([*(ColumnRef(i) for i in step.ids), Alias(ColumnRef(name), step.value_name)], schema)
-        for name in step.values
-    ]
-    width = len(step.values)
-
-    def apply(batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        num_rows = batch.num_rows
-        parts = [program.run(batch) for program in programs]
-        values = pa.concat_arrays([part.column(step.value_name).cast(common.arrow) for part in parts])
-        by_row = pa.array(np.arange(num_rows * width).reshape(width, num_rows).T.reshape(-1))
-        parents = pa.array(np.repeat(np.arange(num_rows), width))
-        columns = {name: batch.column(name).take(parents) for name in step.ids}
-        columns[step.variable_name] = pa.array(list(step.values) * num_rows, pa.string())
-        columns[step.value_name] = values.take(by_row)
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     return apply
 

@@ -74,6 +74,11 @@ class Policy:
     max_errors: int | float | None = None  # a count, or a share of the rows below 1; None: unlimited
     breaker_rows: int | None = None  # the number of recent rows that the circuit breaker looks at; None: it is off
 
+    @property
+    def may_repeat(self) -> bool:
+        """A call may be made again, or its row given up, after a failure."""
+        return bool(self.max_retries or self.timeout_s or self.on_error != "raise")
+
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
@@ -133,6 +138,11 @@ class UdfSpec:
         if self.version is not None:
             return self.name, self.version, self.target.init_args, dict(self.target.init_kwargs), self.return_dtype
         return self.target, self.return_dtype
+
+    @property
+    def is_streaming(self) -> bool:
+        """The values of a generator go on before it ends, because its call is never repeated."""
+        return self.target.is_generator and not (self.cache or self.policy.may_repeat)
 
     @property
     def max_concurrent_calls(self) -> int:

@@ -194,6 +194,8 @@ def _is_into_batches(stage: stages.Stage) -> bool:
 
 
 def _async_rows(spec: UdfSpec) -> int:
+    if spec.is_streaming:
+        return 1  # tasks run at the same time, and each hands on the values of its generator
     if spec.builtin.task_rows is not None:
         return spec.builtin.task_rows
     return max(MIN_ASYNC_ROWS, ASYNC_CALLS_PER_TASK * spec.max_concurrent_calls)

@@ -7,7 +7,7 @@ import concurrent.futures
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -68,15 +68,25 @@ class AsyncUdfHandler:
 
     def __init__(self, work: CallUdf, steps: ApplySteps, context: WorkerContext) -> None:
         self._spec = spec = work.call.udf
+        self._streams = asyncio.Semaphore(spec.max_concurrent_calls)
 
         def open_caller(function: Callable[..., Any], is_final: IsFinal) -> AsyncCaller:
-            function = drained_async(function) if spec.target.is_generator else function
+            function = drained_async(function) if spec.target.is_generator and not spec.is_streaming else function
             return AsyncCaller(function, spec.policy, spec.max_concurrent_calls, is_final)
 
         self._calls = UdfCalls(work, steps, context.record, open_caller)
 
-    async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    async def process(
+        self, batch: pa.RecordBatch, first_row: int
+    ) -> pa.RecordBatch | AsyncGenerator[pa.RecordBatch, None]:
+        if self._spec.is_streaming:
+            return self._stream(batch, first_row)
         return await self._calls.process(batch, first_row)
+
+    async def _stream(self, batch: pa.RecordBatch, first_row: int) -> AsyncGenerator[pa.RecordBatch, None]:
+        async with self._streams:
+            async for output in self._calls.stream_async(batch, first_row):
+                yield output
 
     async def close(self) -> None:
         lease = self._calls.lease

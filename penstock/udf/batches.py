@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +18,11 @@ from penstock.types import Series, to_batch
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
 from penstock.udf.formats import batch_in_format, restore_columns
+from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
 from penstock.udf.memo import FunctionMemo
-from penstock.udf.results import drained, drained_async, owned, started
-from penstock.udf.retry import never
+from penstock.udf.results import drained, drained_async, owned, started, started_async
+from penstock.udf.retry import check_not_cancelled, never
 from penstock.udf.sizing import BatchSizes
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ READ_ONLY_REMEDY = (
     "The arrays of a batch share memory with other columns and are read-only. To change them in place, "
     "set zero_copy_batch=False in map_batches, which passes copies; or write array = array.copy() first."
 )
+FIRST_ROWS = 1024  # of the first chunk of flat_map: its columns and types are found from these
 _FAILED = object()  # the result of a failed call that is tolerated
 
 
@@ -44,11 +46,9 @@ class BatchHandler:
         self._failures = Failures(spec, row_values, context.record)
         self._what = self._failures.what
         self._sizes = BatchSizes(spec.limits, self._what, lambda batch: batch.columns, self._weigh)
-        policy, limits = spec.policy, spec.limits
-        self._is_repeated = bool(
-            policy.max_retries or self._failures.is_tolerant or policy.timeout_s or limits.split_on
-        )
+        self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on or spec.cache)
         self._is_streaming = False  # outputs of a generator go on before it ends
+        self._chunk_size = ChunkSize(FIRST_ROWS)
         self._loop = self._open_loop() if spec.target.is_async else None
         self._run = run_sync if self._loop is None else self._loop.run
         self._instance: Any = None
@@ -62,6 +62,8 @@ class BatchHandler:
             raise
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        if self._spec.verb == "flat_map" and self._loop is None and not self._is_repeated:
+            return self._stream_rows(item, first_row)
         if not self._spec.target.is_batch:
             return self._finished(self._rows(item, first_row), first_row)
         outputs = self._outputs(item) if self._memo is None else iter(self._cached_outputs(item))
@@ -102,10 +104,13 @@ class BatchHandler:
         if self._loop is not None:
             from penstock.udf.aio import AsyncCaller
 
-            function = functools.partial(_with_arguments, drained_async(target), spec.args, dict(spec.kwargs))
+            is_whole = not spec.target.is_batch or self._is_repeated
+            whole = drained_async(target) if is_whole else started_async(target, self._loop.run)
+            function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
             return AsyncCaller(function, spec.policy, MAX_ASYNC_ROWS, is_final)
         # A generator can be called again only if none of its outputs has gone on.
-        whole = drained(target) if not spec.target.is_batch or self._is_repeated else started(target)
+        is_whole = self._is_repeated or spec.verb in ("map", "filter")
+        whole = drained(target) if is_whole else started(target) if spec.target.is_batch else target
         function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
         return SyncCaller(function, spec.policy, self._is_cancelled, is_final)
 
@@ -204,6 +209,24 @@ class BatchHandler:
         rows = [result for result in results if result is not _FAILED]
         if self._spec.verb == "flat_map":
             rows = list(itertools.chain.from_iterable(rows))
+        return self._batch_of(rows)
+
+    def _stream_rows(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``flat_map`` as its generators make them."""
+
+        def fail(row: int, exc: BaseException) -> None:
+            if isinstance(exc, TypeMismatchError):
+                raise exc
+            self._failures.row(batch, row, first_row + row, exc)
+
+        results = map(self._checked_rows, map(self._caller.function, batch_in_format(batch, "pylist")))
+        for chunk in chunks(results, self._chunk_size, fail):
+            check_not_cancelled(self._is_cancelled)
+            output = self._batch_of(chunk.values)
+            self._chunk_size.note(len(chunk.values), output.nbytes)
+            yield self._steps(output, first_row)
+
+    def _batch_of(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
         return to_batch({name: [row.get(name) for row in rows] for name in names}, self._what)
 
@@ -224,7 +247,7 @@ class BatchHandler:
             case "map":
                 self._check_row(result)
             case "flat_map":
-                result = self._several(result)
+                result = list(self._checked_rows(result))
             case _:
                 self._check_kept(result)
         return result if self._memo is None or key is None else self._memo.store(key, result)
@@ -236,13 +259,12 @@ class BatchHandler:
                 f"{self._what} returned {result!r:.80}; return True to keep the row, False to drop it"
             )
 
-    def _several(self, result: Any) -> list[dict[str, Any]]:
+    def _checked_rows(self, result: Any) -> Iterator[dict[str, Any]]:
         if isinstance(result, (dict, str, bytes)) or not hasattr(result, "__iter__"):
             raise TypeMismatchError(f"{self._what} returned {type(result).__name__}; return a list of dicts, one a row")
-        rows = list(result)
-        for row in rows:
+        for row in result:
             self._check_row(row)
-        return rows
+            yield row
 
     def _check_row(self, row: Any) -> None:
         if not isinstance(row, dict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from penstock.types import PartialColumn
 from penstock.udf.arguments import Arguments
 from penstock.udf.callers import Unfinished
 from penstock.udf.failures import CALL_FAILURES, Failures, Record
+from penstock.udf.generators import ChunkSize, async_chunks, chunks
 from penstock.udf.instances import Lease, close_instance_sync
 from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import column_of_batch, column_of_rows, drained, flattened, owned, with_column
@@ -138,17 +139,41 @@ class UdfCalls:
             self._caller.function if self._prepared is None else open_caller(self._prepared.finish, never).function
         )
         self._memo = FunctionMemo.open(spec)
+        self._chunk_size = ChunkSize()
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        parents: pa.Array | None = None
         if self._spec.target.is_batch:
             column = await self._batch_column(batch, first_row)
-        else:
-            results = await self._row_results(batch, first_row)
-            if self._spec.target.is_generator:
-                results, parents = flattened(results)
-            column = column_of_rows(results, self._spec.return_dtype, self._failures, batch, first_row, parents)
-        return self._steps(with_column(batch, self._work, column, parents), first_row)
+            return self._steps(with_column(batch, self._work, column), first_row)
+        results, parents = await self._row_results(batch, first_row), None
+        if self._spec.target.is_generator:
+            results, parents = flattened(results)
+        return self._output(batch, first_row, results, parents)
+
+    def stream(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        """Yield the values of generators as they come."""
+        results, fail = self.arguments.rows(batch, self._caller.function), self._failing(batch, first_row)
+        for chunk in chunks(results, self._chunk_size, fail):
+            yield self._output(batch, first_row, *chunk)
+
+    async def stream_async(self, batch: pa.RecordBatch, first_row: int) -> AsyncIterator[pa.RecordBatch]:
+        """Yield the values of async generators as they come."""
+        results, fail = self.arguments.rows(batch, self.lease.function), self._failing(batch, first_row)
+        async for chunk in async_chunks(results, self._chunk_size, fail):
+            yield self._output(batch, first_row, *chunk)
+
+    def _output(
+        self, batch: pa.RecordBatch, first_row: int, results: list[Any], parents: Sequence[int] | None
+    ) -> pa.RecordBatch:
+        rows = None if parents is None else pa.array(parents, pa.int64())
+        column = column_of_rows(results, self._spec.return_dtype, self._failures, batch, first_row, rows)
+        output = with_column(batch, self._work, column, rows)
+        if parents:
+            self._chunk_size.note(len(parents), output.nbytes)
+        return self._steps(output, first_row)
+
+    def _failing(self, batch: pa.RecordBatch, first_row: int) -> OnRowError:
+        return lambda row, exc: self._failures.row(batch, row, first_row + row, exc)
 
     async def close(self) -> None:
         if self._memo is not None:
@@ -260,9 +285,10 @@ class UdfHandler:
 
     def __init__(self, work: CallUdf, steps: ApplySteps, context: WorkerContext) -> None:
         self._spec = spec = work.call.udf
+        self._is_cancelled = context.is_cancelled
 
         def open_caller(function: Callable[..., Any], is_final: IsFinal) -> SyncCaller:
-            function = drained(function) if spec.target.is_generator else function
+            function = drained(function) if spec.target.is_generator and not spec.is_streaming else function
             return SyncCaller(function, spec.policy, context.is_cancelled, is_final)
 
         self._calls = UdfCalls(work, steps, context.record, open_caller)
@@ -275,7 +301,7 @@ class UdfHandler:
                 starts = itertools.accumulate(lengths, initial=0)
                 parts = ((item.slice(start, length), start) for start, length in zip(starts, lengths, strict=False))
                 return (self._process(part, first_row + start) for part, start in parts)
-        return self._process(item, first_row)
+        return self._stream(item, first_row) if self._spec.is_streaming else self._process(item, first_row)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
@@ -285,6 +311,16 @@ class UdfHandler:
             close_instance_sync(self._calls.lease.close())
         finally:
             run_sync(self._calls.close())
+
+    def _stream(self, item: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        outputs = self._calls.stream(item, first_row)
+        while True:
+            check_not_cancelled(self._is_cancelled)
+            with self._calls.lease.lock:
+                output = next(outputs, None)
+            if output is None:
+                return
+            yield output
 
     def _process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         with self._calls.lease.lock:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import TypeMismatchError
+from penstock.errors import QueryCancelledError, TypeMismatchError
 from penstock.expr.arrays import repeat
 from penstock.plan.stages import CallUdf
 from penstock.types import DataType, to_arrow_array
@@ -75,12 +76,14 @@ def column_of_batch(result: Any, dtype: DataType, num_rows: int, what: str) -> p
     raise TypeMismatchError(f"{what} returned {len(column)} values for a batch of {num_rows} rows")
 
 
-def flattened(results: Sequence[Iterable[Any] | None]) -> tuple[list[Any], pa.Array]:
+def flattened(results: Sequence[Iterable[Any] | None]) -> tuple[list[Any], list[int]]:
     """Return the values of all generators in one list, and the row of each value. A failed row gives one null."""
     lists = [[None] if values is None else list(values) for values in results]
     parents = np.repeat(np.arange(len(lists)), [len(values) for values in lists])
-    return [value for values in lists for value in values], pa.array(parents)
+    return [value for values in lists for value in values], parents.tolist()
 
+
+_END = object()
 
 # --- generators -------------------------------------------------------------------------------------------------------
 
@@ -118,6 +121,35 @@ def started(function: Callable[..., Any]) -> Callable[..., Any]:
         return _resumed(list(itertools.islice(result, 1)), result)
 
     return call
+
+
+def started_async(function: Callable[..., Any], run: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return an async generator function whose result is an iterator that draws each item by ``run``."""
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if not inspect.isasyncgen(result):
+            result = await result
+            return _resumed(list(itertools.islice(result, 1)), result) if isinstance(result, Iterator) else result
+        first = await anext(result, _END)
+        return _resumed([] if first is _END else [first], _drawn(result, run))
+
+    return call
+
+
+def _drawn(items: AsyncGenerator[Any, Any], run: Callable[[Any], Any]) -> Iterator[Any]:
+    async def draw() -> Any:
+        return await anext(items, _END)
+
+    async def close() -> None:
+        await items.aclose()
+
+    try:
+        while (item := run(draw())) is not _END:
+            yield item
+    finally:
+        with contextlib.suppress(QueryCancelledError):
+            run(close())
 
 
 def _resumed(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:

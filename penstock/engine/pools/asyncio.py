@@ -7,9 +7,9 @@ import contextvars
 import gc
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -23,7 +23,9 @@ from penstock.protocols import Emit, Report, Task, WorkerContext, task_origins
 class AsyncHandler(Protocol):
     """The work of an async stage. One handler serves the stage; it is built, used and closed on the loop's thread."""
 
-    async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch: ...
+    async def process(
+        self, batch: pa.RecordBatch, first_row: int
+    ) -> pa.RecordBatch | AsyncGenerator[pa.RecordBatch, None]: ...
 
     async def close(self) -> None: ...
 
@@ -159,9 +161,13 @@ class AsyncPool:
         self._thread.num_users += 1
         self._context = contextvars.copy_context()  # of the query: its reader may be in another context later
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds only weak references
+        self._resting: dict[Task, asyncio.Event] = {}  # between two outputs; set when the task may continue
         self._is_closed = False
 
     def submit(self, task: Task) -> None:
+        if (resumed := self._resting.get(task)) is not None:
+            self._thread.loop.call_soon_threadsafe(resumed.set)
+            return
         self._context.run(self._thread.start, self._begin(task))
 
     def finish(self) -> None:
@@ -196,10 +202,25 @@ class AsyncPool:
                 self._handler = self._open_handler(WorkerContext(lambda: self._is_closed, record))
             task_origins.set(origins_of(task))  # in the context of this asyncio task
             with recording() as errors:
-                batch = await self._handler.process(input_of(task), task.first_row)
-            output = local_bundle(batch)
+                given = await self._handler.process(input_of(task), task.first_row)
+                if isinstance(given, AsyncGenerator):
+                    return await self._hand_on(task, given)
+            output = local_bundle(given)
         except BaseException as exc:  # also a CancelledError of user code, or the query would wait forever
             self._emit(Report(task, None, is_done=True, error=exc))
             return
         busy_s = time.perf_counter() - started
         self._emit(Report(task, output, is_done=True, busy_s=busy_s, errors=tuple(errors)))
+
+    async def _hand_on(self, task: Task, outputs: AsyncGenerator[pa.RecordBatch, None]) -> None:
+        """Report each output, and wait until the task is submitted again. It stays in one asyncio task throughout."""
+        resumed, started = asyncio.Event(), time.perf_counter()
+        self._resting[task] = resumed
+        async with aclosing(outputs):
+            async for batch in outputs:
+                resumed.clear()
+                self._emit(Report(task, local_bundle(batch), is_done=False, busy_s=time.perf_counter() - started))
+                await resumed.wait()
+                started = time.perf_counter()
+        del self._resting[task]
+        self._emit(Report(task, None, is_done=True, busy_s=time.perf_counter() - started))
