@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @refusing_unknown("read_sql")
 def read_sql(
     sql: str,
-    conn: str | Callable[[], Any],
+    conn: Any,
     *,
     partition_col: str | None = None,
     num_partitions: int | None = None,
@@ -33,8 +33,9 @@ def read_sql(
     """Read the result of a SQL query, streamed.
 
     ``conn`` is a URL, such as ``postgresql://user@host/database`` or ``sqlite:///file.db``, or a function that returns
-    a connection of SQLAlchemy or of an ADBC driver. Credentials in it are never shown. PostgreSQL and SQLite are read
-    through ADBC, other databases through SQLAlchemy. Columns, filters and limits become part of the query, unless
+    a connection of SQLAlchemy, of ADBC or of any DB-API driver, such as ``lambda: sqlite3.connect("file.db")``. The
+    rows of an open DB-API connection are read at once, into memory. Credentials are never shown. PostgreSQL and SQLite
+    are read through ADBC, other URLs through SQLAlchemy. Columns, filters and limits become part of the query, unless
     ``disable_pushdowns_to_sql``. With ``partition_col``, a column of numbers, dates or timestamps,
     ``num_partitions`` ranges of it are read at once, each with its own query. ``schema`` overrides the types found.
 
@@ -45,8 +46,11 @@ def read_sql(
     {'id': [2], 'word': ['be']}
     """
     options = options_of(locals(), "sql", "conn")
-    from penstock.io.tables.sql.source import sql_source
+    from penstock.io.tables.sql.dbapi import is_dbapi
+    from penstock.io.tables.sql.source import read_connection, sql_source
 
+    if is_dbapi(conn) and partition_col is None:
+        return DataFrame(Scan(read_connection(sql, conn, schema)))
     return DataFrame(Scan(sql_source(sql, conn, **options)))
 
 

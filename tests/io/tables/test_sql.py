@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import os
@@ -275,7 +276,7 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         "needs schema": lambda: ps.read_sql("SELECT 1", url, infer_schema=False),
         "mode='replace' is not known": lambda: ps.range(1).write_sql("t", url, mode="replace"),  # type: ignore[arg-type]
         "must be 'table' or 'schema.table'": lambda: ps.range(1).write_sql("a.b.c", url),
-        "must return a connection": lambda: ps.read_sql("SELECT 1", lambda: sqlite3.connect(":memory:")),
+        "must return a connection": lambda: ps.read_sql("SELECT 1", object),
         "has no option 'column'": lambda: ps.read_sql("SELECT 1", url, column="a"),  # type: ignore[call-arg]
     }.items():
         with pytest.raises(InvalidArgumentError, match=message):
@@ -575,3 +576,40 @@ def test_conditions_reach_the_source(tmp_path: Path) -> None:
     conditions = (Condition("a", "in", (1, 2)), Condition("a", "is not null"), Condition("s", "!=", "x"))
     [task] = source.read_tasks(ReadRequest(conditions=conditions))
     assert task.query.endswith('WHERE "a" IN (1, 2) AND "a" IS NOT NULL')
+
+
+# --- plain DB-API connections ---
+
+
+class PlainConnection:
+    """A connection to PostgreSQL with the methods of PEP 249 and no others."""
+
+    def __init__(self, url: str) -> None:
+        import adbc_driver_postgresql.dbapi
+
+        self._connection = adbc_driver_postgresql.dbapi.connect(url)
+        self.cursor, self.close = self._connection.cursor, self._connection.close
+        self.commit, self.rollback = self._connection.commit, self._connection.rollback
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_plain_connections_are_read(tmp_path: Path, request: pytest.FixtureRequest, database: str) -> None:
+    url = f"sqlite:///{tmp_path / 'test.db'}" if database == "sqlite" else request.getfixturevalue("postgres")
+    ps.range(3000).with_column("t", ps.col("id").cast("string")).write_sql("plain", url, mode="overwrite")
+
+    def connect() -> Any:
+        return sqlite3.connect(tmp_path / "test.db") if database == "sqlite" else PlainConnection(url)
+
+    streamed = ps.read_sql("SELECT * FROM plain", connect)
+    assert streamed.where(ps.col("id") > 2997).to_pydict() == {"id": [2998, 2999], "t": ["2998", "2999"]}
+    assert streamed.count_rows() == 3000
+    with contextlib.closing(connect()) as connection:
+        rows = ps.read_sql("SELECT * FROM plain WHERE id < 2 ORDER BY id", connection, schema={"id": "int32"})
+        assert (rows.schema["id"].dtype, rows.to_pydict()["t"]) == (ps.DataType.int32(), ["0", "1"])
+        connection.cursor().close()  # it stays open
+        with pytest.raises(ReadError, match=r"The query 'SELECT \* FROM nothing'.* failed"):
+            ps.read_sql("SELECT * FROM nothing", connection)
+        with pytest.raises(InvalidArgumentError, match="give a function that connects"):
+            ps.read_sql("SELECT * FROM plain", connection, partition_col="id")
+    with pytest.raises(InvalidArgumentError, match="are for reading"):
+        ps.range(3).write_sql("other", connect)

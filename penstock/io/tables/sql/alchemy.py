@@ -42,10 +42,7 @@ class AlchemySession:
             is_first = True
             while (rows := result.fetchmany(batch_rows or SAMPLE_ROWS)) or is_first:
                 is_first = False
-                columns = list(zip(*rows, strict=True)) or [()] * len(names)
-                yield pa.RecordBatch.from_arrays(
-                    [_array(*column) for column in zip(names, columns, strict=True)], names
-                )
+                yield batch_of_rows(names, rows)
         finally:
             result.close()
 
@@ -72,6 +69,12 @@ class AlchemySession:
         for statement in statements:
             self._connection.exec_driver_sql(statement)
         self._connection.commit()
+
+
+def batch_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    """Return the rows that a driver fetched as a batch."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return pa.RecordBatch.from_arrays([_array(*column) for column in zip(names, columns, strict=True)], names)
 
 
 def _alchemy_table(table: TableName, schema: pa.Schema) -> Any:

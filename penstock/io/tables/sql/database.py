@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, WriteError, load_extra
 from penstock.io.tables.sql.adbc import AdbcSession
 from penstock.io.tables.sql.alchemy import AlchemySession
+from penstock.io.tables.sql.dbapi import DbapiSession, OneThreadConnection, is_dbapi
 from penstock.io.tables.sql.session import Session
 from penstock.storage.urls import redacted
 
@@ -32,6 +33,11 @@ class Database:
 
     @classmethod
     def of(cls, conn: Any) -> Database:
+        if is_dbapi(conn):
+            raise InvalidArgumentError(
+                "conn is an open connection, which workers and partitions cannot share: give a function that connects, "
+                "such as lambda: sqlite3.connect('file.db'), or a URL."
+            )
         if callable(conn):
             return cls(conn, f"{getattr(conn, '__name__', type(conn).__name__)}()")
         if not isinstance(conn, str) or "://" not in conn:
@@ -51,8 +57,9 @@ class Database:
         """Connect for the duration of the context; errors name the action and the database."""
         with self.errors(kind, action):
             connection = self._connected(must_exist=issubclass(kind, ReadError))
+            session = _session_of(connection)
             try:
-                yield _session_of(connection)
+                yield session
             finally:
                 with contextlib.suppress(Exception):  # after a failure the user must see the first error
                     connection.rollback()
@@ -76,7 +83,11 @@ class Database:
     def _connected(self, *, must_exist: bool) -> Any:
         """Connect. SQLite creates a missing file, unless it ``must_exist``."""
         if callable(self.connect):
-            return self.connect()
+            connection = self.connect()
+            if not is_dbapi(connection) or hasattr(connection, "adbc_get_info"):
+                return connection
+            connection.close()
+            return OneThreadConnection(self.connect)
         scheme = self.connect.partition("://")[0].partition("+")[0]
         if scheme in ("postgresql", "postgres"):
             adbc = load_extra("adbc_driver_postgresql.dbapi", "sql", "PostgreSQL")
@@ -99,8 +110,10 @@ def _session_of(connection: Any) -> Session:
         return AdbcSession(connection, vendor if vendor in ("postgresql", "sqlite") else "other")  # type: ignore[arg-type]
     if hasattr(connection, "exec_driver_sql"):
         return AlchemySession(connection)
+    if isinstance(connection, OneThreadConnection):
+        return DbapiSession(connection)
     raise InvalidArgumentError(
-        "The function given as conn must return a connection of SQLAlchemy or of an ADBC driver; "
+        "The function given as conn must return a connection of SQLAlchemy, of an ADBC driver or of a DB-API driver; "
         f"got {type(connection).__module__}.{type(connection).__name__}."
     )
 
@@ -121,4 +134,8 @@ def secrets_of(url: str) -> list[str]:
 
 def _is_from_driver(exc: Exception) -> bool:
     modules = {cls.__module__.partition(".")[0] for cls in type(exc).__mro__}
-    return bool(modules & {"adbc_driver_manager", "sqlalchemy"}) or isinstance(exc, OSError | pa.ArrowException)
+    names = {cls.__name__ for cls in type(exc).__mro__}
+    is_of_driver = names & {"DatabaseError", "InterfaceError"}  # as PEP 249 names them
+    return bool(is_of_driver or modules & {"adbc_driver_manager", "sqlalchemy"}) or isinstance(
+        exc, OSError | pa.ArrowException
+    )

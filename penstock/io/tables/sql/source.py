@@ -22,8 +22,10 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
 from penstock.io.files import UNKNOWN
+from penstock.io.memory import MemorySource
 from penstock.io.selection import Selection
 from penstock.io.tables.sql.database import Connect, Database
+from penstock.io.tables.sql.dbapi import rows_of
 from penstock.io.tables.sql.session import DatabaseKind, ResultColumn, Session, subquery
 from penstock.protocols import Condition, ReadRequest
 from penstock.types import DataType, Schema
@@ -195,6 +197,15 @@ def sql_source(
     return SqlSource(
         query, Database.of(conn), partition_col, num_partitions, hints, infer_schema, not disable_pushdowns_to_sql
     )
+
+
+def read_connection(query: str, conn: Any, schema: Mapping[str, Any] | None = None) -> MemorySource:
+    """Read all rows of a query over an open DB-API connection, which only this thread may be able to use."""
+    with Database(lambda: conn, "the given connection").errors(ReadError, f"The query {_shortened(query)!r}"):
+        found = pa.Table.from_batches([rows_of(query, conn)])
+    hints = {name: DataType.of(dtype).arrow for name, dtype in (schema or {}).items()}
+    types = pa.schema([(each.name, hints.get(each.name, each.type)) for each in found.schema])
+    return MemorySource.from_table(found.cast(types))
 
 
 def sql_condition(name: str, dtype: pa.DataType, condition: Condition, kind: DatabaseKind) -> str | None:

@@ -1,0 +1,91 @@
+"""Connections of plain DB-API drivers (PEP 249), such as ``sqlite3`` and ``psycopg``, for reading."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Never
+
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError
+from penstock.io.batches import rows_per_batch
+from penstock.io.tables.sql.alchemy import SAMPLE_ROWS, batch_of_rows
+from penstock.io.tables.sql.session import Dialect, QueryDescription, ResultColumn
+
+BACKTICK_MODULES = ("pymysql", "MySQLdb", "mysql")
+
+
+def is_dbapi(connection: Any) -> bool:
+    return all(hasattr(connection, name) for name in ("cursor", "commit", "rollback", "close"))
+
+
+def rows_of(query: str, connection: Any) -> pa.RecordBatch:
+    """Return all rows of a query over an open connection, which stays open."""
+    with contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute(query)
+        return batch_of_rows([column[0] for column in cursor.description or ()], cursor.fetchall())
+
+
+class OneThreadConnection:
+    """A connection that is made and used in a thread of its own, since drivers may bind it to the thread."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._thread = ThreadPoolExecutor(1, "penstock-dbapi")
+        try:
+            self._connection = self.run(connect)
+        except BaseException:
+            self._thread.shutdown()
+            raise
+        self.module = type(self._connection).__module__.partition(".")[0]
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self._thread.submit(function, *args).result()
+
+    def cursor(self) -> Any:
+        return self.run(self._connection.cursor)
+
+    def rollback(self) -> None:
+        self.run(self._connection.rollback)
+
+    def close(self) -> None:
+        self.run(self._connection.close)
+        self._thread.shutdown()
+
+
+class DbapiSession:
+    """One DB-API connection. The first rows determine the types, since drivers return Python values."""
+
+    def __init__(self, connection: OneThreadConnection) -> None:
+        self._connection = connection
+        quote = "`" if connection.module in BACKTICK_MODULES else '"'
+        self.dialect = Dialect("sqlite" if connection.module == "sqlite3" else "other", quote, quote)
+
+    def describe(self, query: str) -> QueryDescription:
+        with contextlib.closing(self.batches(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
+            sample = next(batches)
+        columns = tuple(ResultColumn(found.name, found.type) for found in sample.schema)
+        return QueryDescription(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
+
+    def batches(
+        self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        run, cursor = self._connection.run, self._connection.cursor()
+        try:
+            run(cursor.execute, query)
+            names = [column[0] for column in cursor.description or ()]
+            is_first = True
+            while (rows := run(cursor.fetchmany, batch_rows or SAMPLE_ROWS)) or is_first:
+                is_first = False
+                yield batch_of_rows(names, rows)
+        finally:
+            run(cursor.close)
+
+    def table_columns(self, *_: Any, **__: Any) -> Never:
+        raise InvalidArgumentError(
+            "write_sql needs a URL, or a function that returns a connection of SQLAlchemy or of an ADBC driver; plain "
+            f"DB-API connections, such as those of {self._connection.module}, are for reading."
+        )
+
+    load = execute = table_columns
