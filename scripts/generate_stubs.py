@@ -77,6 +77,7 @@ def class_stub(cls: type, imports: Imports) -> str:
         imports.add("typing", "ClassVar")
         lines.append("    __hash__: ClassVar[None]  # type: ignore[assignment]")
     methods = {name: value for name, value in vars(cls).items() if inspect.isfunction(value)}
+    methods.pop("__getattr__", None)  # it loads methods that the stub lists; with it any name would be a method
     attributes = inspect.get_annotations(methods["__init__"])
     for slot, annotation in zip(vars(cls)["__slots__"], attributes.values(), strict=False):
         lines.append(f"    {slot}: {imports.note(annotation, column.__name__)}")

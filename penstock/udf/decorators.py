@@ -10,19 +10,61 @@ import inspect
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, Unnest
 from penstock.expr.udf import BatchSize, MaxErrors, OnError, Target, UdfSpec
-from penstock.udf.options import BATCH_OPTIONS, CALL_OPTIONS, check_known, check_options, options_of, refusing_unknown
+from penstock.udf.options import (
+    BATCH_OPTIONS,
+    CALL_OPTIONS,
+    BatchFuncOptions,
+    FuncOptions,
+    check_known,
+    check_options,
+    explaining_options,
+    options_of,
+    refusing_unknown,
+)
 from penstock.udf.parameters import parameter_hints, with_files
 from penstock.udf.specs import ClsObject, check_signature, make_spec
 
 _OPTIONS_ATTRIBUTE = "__penstock_options__"
 
 Options = dict[str, Any]  # those that the user gave, by name
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class ColumnFunction(Protocol[P, R_co]):
+    """A decorated function for type checkers: an expression of columns, or the plain result of plain values."""
+
+    @overload
+    def __call__(self, column: Expression, /, *args: Any, **kwargs: Any) -> Expression: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Any) -> Expression: ...
+
+
+class ColumnMethod(Protocol[P, R_co]):
+    """A decorated method for type checkers. They do not see what ``cls`` does to a class, so it must be decorated."""
+
+    def __get__(self, instance: Any, owner: Any = None, /) -> ColumnFunction[P, R_co]: ...
+
+
+class FunctionDecorator(Protocol):
+    """The result of ``func(...)`` and ``func.batch(...)`` for type checkers."""
+
+    def __call__(self, function: Callable[P, R], /) -> ColumnFunction[P, R]: ...
+
+
+class MethodDecorator(Protocol):
+    """The result of ``method(...)`` and ``method.batch(...)`` for type checkers."""
+
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> ColumnMethod[P, R]: ...
 
 
 def _build_call(spec: UdfSpec, hints: dict[str, Any], unnest: bool, args: Any, kwargs: dict[str, Any]) -> Expression:
@@ -73,6 +115,11 @@ class Func:
 class _FuncDecorator:
     """``@func``, ``@func(...)`` and ``@func.batch(...)``."""
 
+    @overload
+    def __call__(self, function: Callable[P, R], /, **options: Unpack[FuncOptions]) -> ColumnFunction[P, R]: ...
+    @overload
+    def __call__(self, **options: Unpack[FuncOptions]) -> FunctionDecorator: ...
+    @explaining_options
     @refusing_unknown("func")
     def __call__(
         self,
@@ -95,9 +142,6 @@ class _FuncDecorator:
     ) -> Any:
         """Make a function of single values work on columns, row by row.
 
-        With ``cache=True`` its results are stored and used again for the same code and arguments. ``version`` stands
-        for the code then and in jobs: change it when the results change. See ``docs/DURABLE.md``.
-
         >>> @ps.func
         ... def shout(text: str) -> str:
         ...     return text.upper() + "!"
@@ -109,6 +153,11 @@ class _FuncDecorator:
         options = options_of(locals(), "function")
         return _apply(lambda decorated: Func(decorated, options, is_batch=False), function)
 
+    @overload
+    def batch(self, function: Callable[P, R], /, **options: Unpack[BatchFuncOptions]) -> ColumnFunction[P, R]: ...
+    @overload
+    def batch(self, **options: Unpack[BatchFuncOptions]) -> FunctionDecorator: ...
+    @explaining_options
     @refusing_unknown("func.batch")
     def batch(
         self,
@@ -136,8 +185,7 @@ class _FuncDecorator:
     ) -> Any:
         """Make a function of whole ``Series`` work on columns, batch by batch.
 
-        A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
-        ``max_batch_tokens`` limit the weight of a batch; see ``docs/BATCHES.md``.
+        ``docs/BATCHES.md`` describes the options of a batch.
 
         >>> @ps.func.batch(return_dtype=ps.DataType.int64())
         ... def double(x):
@@ -152,10 +200,22 @@ class _FuncDecorator:
 class _MethodDecorator:
     """``@method``, ``@method(...)`` and ``@method.batch(...)``: attach options to a method, which ``cls`` reads."""
 
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Any, P], R], /, **options: Unpack[FuncOptions]
+    ) -> ColumnMethod[P, R]: ...
+    @overload
+    def __call__(self, **options: Unpack[FuncOptions]) -> MethodDecorator: ...
     def __call__(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Set options of one method of a ``cls`` class: those of ``func``."""
         return self._attach(function, options, is_batch=False)
 
+    @overload
+    def batch(
+        self, function: Callable[Concatenate[Any, P], R], /, **options: Unpack[BatchFuncOptions]
+    ) -> ColumnMethod[P, R]: ...
+    @overload
+    def batch(self, **options: Unpack[BatchFuncOptions]) -> MethodDecorator: ...
     def batch(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Make a method of a ``cls`` class take whole ``Series``: the options are those of ``func.batch``."""
         return self._attach(function, options, is_batch=True)
@@ -296,6 +356,7 @@ class BoundMethod:
         return getattr, (self._owner, self._name)
 
 
+@explaining_options
 @refusing_unknown("cls")
 def cls(
     wrapped: type | None = None,

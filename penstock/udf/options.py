@@ -6,11 +6,11 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypedDict, TypeVar, cast, get_args
 
 from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.expr.udf import BatchLimits, OnError, Policy
+from penstock.expr.udf import BatchLimits, BatchSize, MaxErrors, OnError, Policy
 from penstock.udf.peer_options import peer_hint
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
@@ -22,6 +22,68 @@ CALL_OPTIONS = (
 )  # fmt: skip
 BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on")
 """Options for batch functions only, besides ``batch_size``."""
+
+
+class FuncOptions(TypedDict, total=False):
+    """The options of ``func`` and ``method`` for type checkers."""
+
+    return_dtype: Any
+    unnest: bool
+    cpus: float | None
+    gpus: float
+    use_process: bool | None
+    max_concurrency: int | None
+    max_retries: int | None
+    retry_on: Any
+    on_error: OnError | None
+    max_errors: MaxErrors
+    timeout: float | None
+    cache: bool
+    version: str | None
+    ray_options: dict[str, Any] | None
+
+
+class BatchFuncOptions(FuncOptions, total=False):
+    """The options of ``func.batch`` and ``method.batch`` for type checkers."""
+
+    batch_size: BatchSize
+    max_batch_bytes: int | str | None
+    max_batch_tokens: int | None
+    batch_weight: Callable[..., Any] | None
+    split_on: Any
+
+
+OPTION_HELP = {
+    "return_dtype": "the type of the results; taken from the type hints if they have one",
+    "unnest": "True makes a column of each field of a struct result",
+    "batch_size": "rows of a batch: a number, 'auto' (found by measurement), or None (batches as they come)",
+    "max_batch_bytes": "the most bytes of a batch, a number or text such as '64MB'",
+    "max_batch_tokens": "the most tokens of a batch; estimated from its text, or counted by batch_weight",
+    "batch_weight": "a function of the same arguments that returns the tokens of each row",
+    "split_on": "exception classes that mean: too large; the batch is halved and tried again",
+    "cpus": "cores that each worker reserves",
+    "gpus": "GPUs that each worker reserves; it sees only those. Implies processes",
+    "use_process": "True runs in worker processes, False on threads; None moves from threads if the GIL is held",
+    "max_concurrency": "the most workers; for an async function, the most calls at once",
+    "max_retries": "how often a call that raises is made again (0)",
+    "retry_on": "exception classes to retry; by default all",
+    "on_error": "'raise' ends the query at a failed row; 'log' and 'ignore' give null and record it in df.errors()",
+    "max_errors": "failed rows, a count or a fraction, that end the query; 'auto': when nearly all fail; None: never",
+    "timeout": "seconds a call may take; needs an async function or use_process=True",
+    "cache": "True stores results and uses them again for the same code and arguments; see docs/DURABLE.md",
+    "version": "text that stands for the code in caches and jobs: change it when the results change",
+    "ray_options": "options for the actors of this function on Ray",
+}
+
+
+def explaining_options(function: AnyCallable) -> AnyCallable:
+    """Add a line about each keyword-only parameter to the docstring, before its examples."""
+    options = inspect.unwrap(function).__kwdefaults__
+    lines = "".join(f"  {name}: {OPTION_HELP[name]}\n" for name in options)
+    about, mark, examples = inspect.cleandoc(function.__doc__ or "").partition(">>>")
+    function.__doc__ = f"{about}Options:\n{lines}\n{mark}{examples}"
+    return function
+
 
 BREAKER_ROWS = 1000
 """Rows of a user's function that nearly all must fail for the same reason before the circuit breaker stops the query:
