@@ -175,20 +175,29 @@ class PythonValue(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UdfCall(Expr):
-    """A user-defined function on arguments; the planner gives each call its own stage."""
+    """A user-defined function on arguments; the planner gives each call its own stage.
+
+    With a ``condition`` only the rows for which it is true are passed to the function; the others are null.
+    """
 
     udf: UdfSpec
     args: tuple[Expr, ...]
     kwargs: tuple[tuple[str, Expr], ...] = ()
+    condition: Expr | None = None
+
+    @property
+    def arguments(self) -> tuple[Expr, ...]:
+        return (*self.args, *(value for _, value in self.kwargs))
 
     @property
     def children(self) -> tuple[Expr, ...]:
-        return (*self.args, *(value for _, value in self.kwargs))
+        return self.arguments if self.condition is None else (*self.arguments, self.condition)
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        args = children[: len(self.args)]
-        values = children[len(self.args) :]
-        return replace(self, args=args, kwargs=tuple((n, v) for (n, _), v in zip(self.kwargs, values, strict=True)))
+        num_args = len(self.args)
+        kwargs = tuple((name, value) for (name, _), value in zip(self.kwargs, children[num_args:], strict=False))
+        condition = None if self.condition is None else children[-1]
+        return replace(self, args=children[:num_args], kwargs=kwargs, condition=condition)
 
     def _named_by(self) -> Expr | str:
         constant = (Literal, PythonValue)

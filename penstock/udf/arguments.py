@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.expr.arrays import repeat
 from penstock.expr.evaluate import Program
-from penstock.expr.nodes import Alias, Literal, PythonValue, UdfCall, unalias
+from penstock.expr.nodes import Alias, Expr, Literal, PythonValue, UdfCall, unalias
 from penstock.types import Schema, Series
 from penstock.udf.parameters import as_pil, pil_arguments
 
@@ -22,7 +22,7 @@ class Arguments:
     """Evaluates the arguments of a call; compiled for the first batch, and again if the schema changes."""
 
     def __init__(self, call: UdfCall) -> None:
-        self._exprs = [unalias(expr) for expr in call.children]
+        self._exprs = [unalias(expr) for expr in call.arguments]
         self._names = [name for name, _ in call.kwargs]
         self._num_positional = len(call.args)
         self._constants = {i: _constant(e) for i, e in enumerate(self._exprs) if isinstance(e, (Literal, PythonValue))}
@@ -95,6 +95,22 @@ class Arguments:
             repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
             for value in self._program.values(batch)
         ]
+
+
+class ColumnProgram:
+    """Evaluates one expression; compiled for the first batch, and again if the schema changes."""
+
+    def __init__(self, expr: Expr) -> None:
+        self._expr = Alias(expr, "column")
+        self._schema: pa.Schema | None = None
+        self._program: Program | None = None
+
+    def column(self, batch: pa.RecordBatch) -> pa.Array:
+        if self._program is None or not batch.schema.equals(self._schema):
+            self._schema = batch.schema
+            self._program = Program([self._expr], Schema.from_arrow(batch.schema))
+        (value,) = self._program.values(batch)
+        return repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
 
 
 def _is_short(value: Any) -> bool:

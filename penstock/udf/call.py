@@ -11,14 +11,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import QueryCancelledError, TypeMismatchError
 from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
 from penstock.types import PartialColumn
-from penstock.udf.arguments import Arguments
+from penstock.udf.arguments import Arguments, ColumnProgram
 from penstock.udf.callers import Unfinished
 from penstock.udf.failures import CALL_FAILURES, Failures, Record
 from penstock.udf.generators import ChunkSize, async_chunks, chunks
@@ -140,8 +142,12 @@ class UdfCalls:
         )
         self._memo = FunctionMemo.open(spec)
         self._chunk_size = ChunkSize()
+        self._condition = None if work.call.condition is None else ColumnProgram(work.call.condition)
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        if self._condition is not None:
+            column = await self._conditional_column(batch, first_row, self._condition.column(batch))
+            return self._steps(with_column(batch, self._work, column), first_row)
         if self._spec.target.is_batch:
             column = await self._batch_column(batch, first_row)
             return self._steps(with_column(batch, self._work, column), first_row)
@@ -149,6 +155,20 @@ class UdfCalls:
         if self._spec.target.is_generator:
             results, parents = flattened(results)
         return self._output(batch, first_row, results, parents)
+
+    async def _conditional_column(self, batch: pa.RecordBatch, first_row: int, condition: pa.Array) -> pa.Array:
+        """Return the results of the rows for which the condition is true, and null for the others."""
+        needed = pc.fill_null(condition, False)
+        part = batch.filter(needed)
+        if not part.num_rows:
+            return pa.nulls(batch.num_rows, self._spec.return_dtype.arrow)
+        if self._spec.target.is_batch:
+            column = await self._batch_column(part, first_row)
+        else:
+            results = await self._row_results(part, first_row)
+            column = column_of_rows(results, self._spec.return_dtype, self._failures, part, first_row)
+        flags = needed.to_numpy(zero_copy_only=False)
+        return column.take(pa.array(np.cumsum(flags) - 1, mask=~flags))
 
     def stream(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield the values of generators as they come."""

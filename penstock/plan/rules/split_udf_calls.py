@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_of, describe, has_udf, rewrite, unalias
+from penstock.plan.branches import with_conditions
 from penstock.plan.nodes import Filter, Plan, Project, UdfProject
 from penstock.plan.rules.merge_projects import is_identity
 from penstock.plan.substitution import named
@@ -23,7 +24,8 @@ def split_udf_calls(plan: Plan) -> Plan:
     Filter(x, f(a) > 1)           ->  Project(Filter(UdfProject(x, f(a) as t0), t0 > 1), [every column of x])
 
     A call that is a whole item of the list gets its final name at once, unless a column of that name is read later. The
-    outer Project is then often the identity and is left out.
+    outer Project is then often the identity and is left out. A call in a branch of ``if_else`` or ``coalesce`` is made
+    only for the rows that use its value; see ``plan/branches.py``.
     """
     match plan:
         case Project() if plan.has_udf:
@@ -63,8 +65,10 @@ class _Calls:
 def _split_project(project: Project) -> Plan:
     calls = _Calls(_names_in_use(project.child.schema, project.exprs))
     # Unnest and Star stand for several columns and have no name.
+    conditional = with_conditions(project.exprs)
     exprs = [
-        calls.extract(e) if isinstance(e, (Star, Unnest)) else named(calls.extract(e), e.name) for e in project.exprs
+        calls.extract(new) if isinstance(old, (Star, Unnest)) else named(calls.extract(new), old.name)
+        for new, old in zip(conditional, project.exprs, strict=True)
     ]
     ordered = _generator_late(calls.columns)
     final_names = _final_names(ordered, exprs)
@@ -77,7 +81,7 @@ def _split_project(project: Project) -> Plan:
 def _split_filter(plan: Filter) -> Plan:
     schema = plan.child.schema
     calls = _Calls(_names_in_use(schema, [plan.predicate]))
-    predicate = calls.extract(plan.predicate)
+    predicate = calls.extract(with_conditions([plan.predicate])[0])
     steps = list(calls.columns.items())
     for call, _ in steps:
         if call.udf.target.is_generator:
