@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.plan.nodes import Plan, fold_plan
+from penstock.plan.rules.choose_rows_before_calls import choose_rows_before_calls
 from penstock.plan.rules.fold_constants import fold_constants
 from penstock.plan.rules.fuse_decode_resize import fuse_decode_resize
 from penstock.plan.rules.merge_filters import merge_filters
@@ -29,6 +30,7 @@ RULES: tuple[Rule, ...] = (
     merge_filters,
     pushdown_filter,
     pushdown_limit,
+    choose_rows_before_calls,
     pushdown_projection,
     reuse_udf_results,  # after pushdown_projection, which drops unused calls
     merge_projects,

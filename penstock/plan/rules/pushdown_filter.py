@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.expr.nodes import Expr, columns_of, has_udf, unalias
+from penstock.expr.nodes import ColumnRef, Expr, columns_of, has_udf, unalias
 from penstock.plan import nodes
 from penstock.plan.expression_cost import cannot_fail, is_cheap, is_small
 from penstock.plan.filters import to_arrow_filter
+from penstock.plan.relation_columns import filtered_sides
 from penstock.plan.substitution import all_of, conjuncts, definition, substitute
 
 
@@ -18,12 +19,15 @@ def pushdown_filter(plan: nodes.Plan) -> nodes.Plan:
     Filter(Concat(x, y), p)                 ->  Concat(Filter(x, p), Filter(y, p))
     Filter(Explode(x, [l]), a > 1 & l > 2)  ->  Filter(Explode(Filter(x, a > 1), [l]), l > 2)
     Filter(UdfProject(x, f(a) as b), c > 1 & b > 2)  ->  Filter(UdfProject(Filter(x, c > 1), f(a) as b), b > 2)
+    Filter(Join(x, y), a > 1)               ->  Join(Filter(x, a > 1), y), if a is a column of x
     Filter(Scan(s), a > 1)                  ->  Scan(s, predicate=a > 1)
 
     It stays above nodes that depend on the set of rows: Limit, Sample, MonotonicId and MapBatches.
     """
     if not isinstance(plan, nodes.Filter) or has_udf(plan.predicate):
         return plan
+    if isinstance(plan.child, nodes.Relate):
+        return _below_relation(plan, plan.child)
     moved: list[Expr] = []
     left: list[Expr] = []
     for part in conjuncts(plan.predicate):
@@ -60,6 +64,23 @@ def _below(node: nodes.Plan, part: Expr) -> Expr | None:
             return part
         case _:
             return None
+
+
+def _below_relation(plan: nodes.Filter, relate: nodes.Relate) -> nodes.Plan:
+    """Return the filter with its parts moved to the inputs of a relation that may be filtered first."""
+    left: list[Expr] = []
+    inputs: list[list[Expr]] = [[] for _ in relate.inputs]
+    for part in conjuncts(plan.predicate):
+        sides = filtered_sides(relate.relation, columns_of(part)) if cannot_fail(part) else {}
+        for side, names in sides.items():
+            inputs[side].append(substitute(part, {name: ColumnRef(column) for name, column in names.items()}))
+        if not sides:
+            left.append(part)
+    if not any(inputs):
+        return plan
+    children = (nodes.Filter(c, all_of(parts)) if parts else c for c, parts in zip(relate.inputs, inputs, strict=True))
+    filtered = relate.with_children(tuple(children))
+    return nodes.Filter(filtered, all_of(left)) if left else filtered
 
 
 def _filtered(node: nodes.Plan, predicate: Expr) -> nodes.Plan:

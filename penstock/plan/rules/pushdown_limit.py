@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.plan import nodes
+from penstock.plan.relations import Sort
 
 
 def pushdown_limit(plan: nodes.Plan) -> nodes.Plan:
@@ -13,6 +14,7 @@ def pushdown_limit(plan: nodes.Plan) -> nodes.Plan:
     Limit(Project(x), 5)             ->  Project(Limit(x, 5))
     Limit(Limit(x, 9), 5, offset=2)  ->  Limit(x, 5, offset=2)
     Limit(Concat(x, y), 5)           ->  Limit(Concat(Limit(x, 5), Limit(y, 5)), 5)
+    Limit(Sort(x), 5)                ->  Sort(x, first 5)
     Limit(Scan(s), 5)                ->  Scan(s, limit=5)
     Limit(Scan(s), 5, offset=2)      ->  Limit(Scan(s, limit=7), 5, offset=2)
     """
@@ -30,9 +32,16 @@ def pushdown_limit(plan: nodes.Plan) -> nodes.Plan:
             return work.with_child(nodes.Limit(work.child, num_rows))
         case nodes.Limit(nodes.Scan() as scan, int(num_rows), 0):
             return replace(scan, limit=_fewest(scan.limit, num_rows))
+        case nodes.Limit(nodes.Relate(inputs, Sort() as sort), int(num_rows), 0):
+            return nodes.Relate(inputs, replace(sort, num_rows=_fewest(sort.num_rows, num_rows)))
         # Below, the limit stays and its inputs get one too.
         case nodes.Limit(
-            nodes.Scan() | nodes.Concat() | nodes.Explode() | nodes.Unpivot() | nodes.MonotonicId() as work,
+            nodes.Scan()
+            | nodes.Concat()
+            | nodes.Explode()
+            | nodes.Unpivot()
+            | nodes.MonotonicId()
+            | nodes.Relate(relation=Sort()) as work,
             int(num_rows),
             offset,
         ):
@@ -47,6 +56,14 @@ def _with_at_most(node: nodes.Plan, num_rows: int) -> nodes.Plan:
 
     An explode or unpivot gives at least one row for each input row.
     """
+    if isinstance(node, nodes.Relate):
+        assert isinstance(node.relation, Sort)
+        fewest = _fewest(node.relation.num_rows, num_rows)
+        return (
+            node
+            if fewest == node.relation.num_rows
+            else replace(node, relation=replace(node.relation, num_rows=fewest))
+        )
     if isinstance(node, nodes.Scan):
         return node if node.limit is not None and node.limit <= num_rows else replace(node, limit=num_rows)
     children = tuple(c if _has_at_most(c, num_rows) else nodes.Limit(c, num_rows) for c in node.children)
@@ -62,7 +79,7 @@ def _has_at_most(plan: nodes.Plan, num_rows: int) -> bool:
     match plan:
         case nodes.Limit(child, limit):
             return (limit is not None and limit <= num_rows) or _has_at_most(child, num_rows)
-        case nodes.Scan(limit=limit):
+        case nodes.Scan(limit=limit) | nodes.Relate(relation=Sort(num_rows=limit)):
             return limit is not None and limit <= num_rows
         case nodes.Filter(child):
             return _has_at_most(child, num_rows)

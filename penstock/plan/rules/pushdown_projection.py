@@ -10,6 +10,7 @@ import pyarrow.types as pt
 from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_of, walk
 from penstock.plan import nodes
 from penstock.plan.expression_cost import is_trivial
+from penstock.plan.relation_columns import narrowed
 from penstock.types import Schema
 
 
@@ -49,6 +50,8 @@ def narrow(plan: nodes.Plan, needed: Set[str]) -> nodes.Plan:
             return _narrow_udf(plan, needed)
         case nodes.Concat():
             return _narrow_concat(plan, needed)
+        case nodes.Relate():
+            return _narrow_relate(plan, needed)
         case nodes.Filter(child, predicate):
             return plan.with_child(narrow(child, needed | columns_of(predicate)))
         case nodes.Explode(child, columns):
@@ -125,6 +128,15 @@ def _narrow_concat(plan: nodes.Concat, needed: Set[str]) -> nodes.Plan:
     if len(columns) == len(plan.schema):
         return plan
     return nodes.Concat(tuple(_exactly(narrow(child, set(columns)), columns) for child in plan.inputs))
+
+
+def _narrow_relate(plan: nodes.Relate, needed: Set[str]) -> nodes.Plan:
+    if plan.schema is None:
+        return plan
+    relation, inputs = narrowed(plan.relation, _wanted(plan.schema, needed), [c.schema for c in plan.inputs])
+    children = tuple(narrow(child, names) for child, names in zip(plan.inputs, inputs, strict=True))
+    is_same = relation == plan.relation and all(a is b for a, b in zip(children, plan.inputs, strict=True))
+    return plan if is_same else nodes.Relate(children, relation)
 
 
 def _exactly(plan: nodes.Plan, columns: tuple[str, ...]) -> nodes.Plan:

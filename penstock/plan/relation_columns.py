@@ -1,0 +1,73 @@
+"""The columns that relations read and pass on, for the rules that move filters and select lists below them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence, Set
+from dataclasses import replace
+
+from penstock.plan.relations import AddWindows, Aggregate, Distinct, Join, Relation, SetOperation, Sort, SqlQuery
+from penstock.types import Schema
+
+
+def filtered_sides(relation: Relation, columns: Set[str]) -> dict[int, dict[str, str]]:
+    """Return the inputs in which a filter on ``columns`` of the output may run instead, with the names there.
+
+    Empty if it must stay above.
+    """
+    same = {0: {name: name for name in columns}}
+    match relation:
+        case Sort(num_rows=None):
+            return same
+        case Distinct(names) if columns <= set(names):
+            return same
+        case Aggregate(keys) if columns <= set(keys) and keys:
+            return same
+        case AddWindows(windows) if all(columns <= set(window.partition_by) for window in windows):
+            return same
+        case SetOperation(is_all=False):
+            return {**same, 1: same[0]}
+        case Join():
+            return _joined_sides(relation, columns)
+        case _:
+            return {}
+
+
+def _joined_sides(join: Join, columns: Set[str]) -> dict[int, dict[str, str]]:
+    """Return the sides of a join that have all ``columns`` and whose rows it may drop before."""
+    merged = {name for name in join.left_on if name in join.right_on}
+    can_filter = {0: join.how in ("inner", "left", "semi", "anti", "cross"), 1: join.how in ("inner", "right", "cross")}
+    sides = {}
+    for side in (0, 1):
+        names = {
+            name: column
+            for origin, column, name in join.columns
+            if name in columns and (origin == side or (column in merged and join.how == "inner" and name == column))
+        }
+        if can_filter[side] and len(names) == len(columns):
+            sides[side] = names
+    return sides
+
+
+def narrowed(
+    relation: Relation, needed: Collection[str], inputs: Sequence[Schema | None]
+) -> tuple[Relation, list[set[str]]]:
+    """Return a relation with the ``needed`` columns and few others, and the columns that it reads of each input."""
+    names = set(needed)
+    match relation:
+        case Sort(keys):
+            return relation, [names | {key.column for key in keys}]
+        case Distinct(columns):
+            return relation, [names | set(columns)]
+        case Aggregate(keys, columns):
+            kept = tuple(c for c in columns if c.name in names) or (() if keys else columns[:1])
+            return replace(relation, columns=kept), [set(keys).union(*(column.inputs for column in kept))]
+        case AddWindows(columns) if windows := tuple(c for c in columns if c.name in names):
+            read = [{*w.inputs, *w.partition_by, *(key.column for key in w.order_by)} for w in windows]
+            return replace(relation, columns=windows), [(names - {window.name for window in columns}).union(*read)]
+        case Join(columns=columns):
+            outputs = tuple(column for column in columns if column[2] in names)
+            left = {column for side, column, _ in outputs if side != 1} | set(relation.left_on)
+            right = {column for side, column, _ in outputs if side == 1} | set(relation.right_on)
+            return replace(relation, columns=outputs), [left, right]
+        case SetOperation() | SqlQuery() | AddWindows():
+            return relation, [set(schema.names) if schema else set() for schema in inputs]
