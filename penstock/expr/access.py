@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import TypeMismatchError, did_you_mean
-from penstock.expr.arrays import list_bounds, masked, on_arrays, ranges, to_lists, validity
-from penstock.expr.kinds import LIST, STRUCT
+from penstock.expr.arrays import Numbers, filled, list_bounds, masked, on_arrays, ranges, to_lists, validity
+from penstock.expr.kinds import INTEGER, LIST, STRUCT
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict
 from penstock.types import DataType
@@ -81,18 +81,26 @@ def map_value(value: Value, key: Any) -> Value:
     return pc.map_lookup(value, query_key=pa.scalar(key, value.type.key_type), occurrence="first")
 
 
-def _slice_type(dtype: DataType, **_: Any) -> DataType:
+def _slice_type(dtype: DataType, *positions: DataType) -> DataType:
     LIST.check(dtype)
+    for position in positions:
+        INTEGER.check(position)
     return dtype if dtype.is_null() else DataType.list(dtype.inner)
 
 
 @strict("list_slice", _slice_type)
 @on_arrays
-def list_slice(lists: pa.Array, *, start: int, stop: int | None) -> pa.Array:
+def list_slice(lists: pa.Array, start: pa.Array, stop: pa.Array | None = None) -> pa.Array:
     """Return the elements from ``start`` up to ``stop``; negative numbers count from the end."""
     values, starts, ends = list_bounds(lists)
     lengths = ends - starts
-    first = np.clip(lengths + start if start < 0 else start, 0, lengths)
-    last = lengths if stop is None else np.clip(lengths + stop if stop < 0 else stop, 0, lengths)
-    kept = np.maximum(last - first, 0)
-    return to_lists(values.take(pa.array(ranges(starts + first, kept))), kept, validity(lists))
+    first = _offsets(start, lengths)
+    last = lengths if stop is None else _offsets(stop, lengths)
+    valid = validity(lists, start) if stop is None else validity(lists, start, stop)
+    kept = np.where(valid, np.maximum(last - first, 0), 0)
+    return to_lists(values.take(pa.array(ranges(starts + first, kept))), kept, valid)
+
+
+def _offsets(positions: pa.Array, lengths: Numbers) -> Numbers:
+    position = filled(pc.cast(positions, pa.int64()))
+    return np.clip(np.where(position < 0, lengths + position, position), 0, lengths)

@@ -6,12 +6,13 @@ It has the operators and the basic methods. Most functions of ``penstock.functio
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidArgumentError, PenstockError, did_you_mean, shortened
 from penstock.expr.nodes import ELEMENT, Aggregation, Alias, Call, Cast, ColumnRef, Expr, Literal, Star, describe
 from penstock.expr.registry import load_next
 from penstock.types import DataType, to_arrow_array
@@ -134,7 +135,9 @@ class Expression:
         if isinstance(key, slice):
             if key.step is not None:
                 raise InvalidArgumentError("A slice of a list column takes no step")
-            return call("list_slice", self, start=key.start or 0, stop=key.stop)
+            return call(
+                "list_slice", self, 0 if key.start is None else key.start, *([] if key.stop is None else [key.stop])
+            )
         return call("get_item", self, key=key)
 
     def __iter__(self) -> Any:
@@ -295,8 +298,19 @@ def to_expr(value: Any) -> Expr:
 
 def call(function: str, *args: Any, **options: Any) -> Expression:
     """Build a call of a registered function; positional arguments are expressions or constants, options constants."""
-    frozen = tuple(sorted((name, _frozen(value)) for name, value in options.items()))
+    frozen = tuple(sorted((name, _checked_option(function, name, _frozen(value))) for name, value in options.items()))
     return Expression(Call(function, tuple(to_expr(arg) for arg in args), frozen))
+
+
+def _checked_option(function: str, name: str, value: Any) -> Any:
+    """Return an option, which is part of the expression and so must be a constant that can be compared."""
+    if isinstance(value, Expression):
+        raise InvalidArgumentError(f"{function}: {name} is the same for all rows, so it cannot be {value!r}")
+    try:
+        hash(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{function}: {name} cannot be {value!r} of type {type(value).__name__}") from None
+    return value
 
 
 def aggregate(function: str, *args: Any, **options: Any) -> Expression:
@@ -315,5 +329,23 @@ def _frozen(value: Any) -> Any:
 
 def method(function: AnyCallable) -> AnyCallable:
     """Add a function of expressions to ``Expression`` as a method."""
-    setattr(Expression, function.__name__, function)
+    setattr(Expression, function.__name__, checking_arguments(function))
     return function
+
+
+def checking_arguments(function: AnyCallable) -> AnyCallable:
+    """Let a function that builds an expression raise InvalidArgumentError for arguments that it cannot use."""
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (AttributeError, LookupError, TypeError, ValueError) as exc:
+            is_own = isinstance(exc, PenstockError)
+            if is_own or exc.__traceback__ is None or exc.__traceback__.tb_next is None:  # or the signature differs
+                raise
+            given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+            text = shortened(f"{function.__name__}({given})")
+            raise InvalidArgumentError(f"{text} has an argument that does not fit: {exc}") from exc
+
+    return cast(AnyCallable, checked)

@@ -361,7 +361,7 @@ class Expression:
         """Return the mean of each list, ignoring nulls; null without elements."""
     def list_min(self) -> Expression:
         """Return the smallest element of each list, ignoring nulls; null without elements."""
-    def list_slice(self, start: int, end: int | None = None) -> Expression:
+    def list_slice(self, start: int | Expression, end: int | Expression | None = None) -> Expression:
         """Return the elements from ``start`` up to ``end``; negative numbers count from the end."""
     def list_sort(self, desc: bool = False, nulls_first: bool = False) -> Expression:
         """Sort each list; nulls come last unless ``nulls_first``."""
@@ -515,7 +515,7 @@ class Expression:
         """Return the hyperbolic sine."""
     def skew(self) -> Expression:
         """Return the skewness of the values, as of a whole population."""
-    def slice(self, start: int, end: int | None = None) -> Expression:
+    def slice(self, start: int | Expression, end: int | Expression | None = None) -> Expression:
         """Return the elements of a list from ``start`` up to ``end``; negative numbers count from the end."""
     def split(self, split_on: str | Expression) -> Expression:
         """Split text at every ``split_on``, taken literally, into a list."""
@@ -658,3 +658,6 @@ def aggregate(function: str, *args: Any, **options: Any) -> Expression:
 
 def method(function: AnyCallable) -> AnyCallable:
     """Add a function of expressions to ``Expression`` as a method."""
+
+def checking_arguments(function: AnyCallable) -> AnyCallable:
+    """Let a function that builds an expression raise InvalidArgumentError for arguments that it cannot use."""

@@ -9,13 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import ComputeError, PenstockError
 from penstock.expr.arrays import elements_of, on_arrays, repeat, to_lists, validity
-from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, ListApply, Literal, bottom_up
+from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, ListApply, Literal, bottom_up, describe
 from penstock.expr.registry import Value, lookup
 from penstock.expr.resolve import dtype_of, expand, schema_of
 from penstock.types import DataType, Field, Schema
 
 Step = Callable[[list[Any]], Value]
+REFUSALS = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors of Arrow, NumPy and Python for values and options that a kernel cannot use."""
 
 
 class Program:
@@ -32,7 +35,7 @@ class Program:
         self._arrow_schema = self.schema.to_arrow()
         self._input = schema
         self._columns: list[int] = []
-        self._steps: list[Step] = []
+        self._steps: list[tuple[Expr, Step]] = []
         self._slots: dict[Expr, int] = {}
         for expr in exprs:
             for column in bottom_up(expr):
@@ -55,8 +58,13 @@ class Program:
     def values(self, batch: pa.RecordBatch) -> list[Value]:
         """Return the results as computed: arrays, or scalars for constants."""
         values: list[Any] = [batch.column(index) for index in self._columns]
-        for step in self._steps:
-            values.append(step(values))
+        for expr, step in self._steps:
+            try:
+                values.append(step(values))
+            except (PenstockError, MemoryError):
+                raise
+            except REFUSALS as exc:
+                raise ComputeError(f"{describe(expr)} cannot be computed: {exc}") from exc
         return [values[slot] for slot in self._outputs]
 
     def _compile(self, expr: Expr) -> int:
@@ -68,7 +76,7 @@ class Program:
             if isinstance(node, Alias):
                 self._slots[node] = self._slots[node.child]
                 continue
-            self._steps.append(self._step(node))
+            self._steps.append((node, self._step(node)))
             self._slots[node] = len(self._columns) + len(self._steps) - 1
         return self._slots[expr]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
+import pyarrow as pa
+
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, PenstockError, TypeMismatchError
 from penstock.expr.nodes import (
     ELEMENT,
     Aggregation,
@@ -89,6 +91,10 @@ def _naming(expr: Expr, dtypes: list[DataType]) -> Iterator[None]:
     except TypeMismatchError as exc:
         given = ", ".join(f"{describe(arg)} is {dtype}" for arg, dtype in zip(expr.children, dtypes, strict=True))
         raise TypeMismatchError(f"{describe(expr)}: {exc}" + (f" ({given})" if given else "")) from None
+    except (pa.ArrowException, ArithmeticError, AttributeError, TypeError, ValueError) as exc:
+        if isinstance(exc, PenstockError):
+            raise
+        raise InvalidArgumentError(f"{describe(expr)} cannot be computed: {exc}") from exc
 
 
 def _list_apply_dtype(expr: Expr, dtype: DataType, body: Expr, verb: str) -> DataType:

@@ -8,7 +8,7 @@ import importlib
 import inspect
 from types import FunctionType
 
-from penstock.expr.column import when
+from penstock.expr.column import checking_arguments, when
 from penstock.functions.families import generated
 
 _MODULES = (
@@ -39,6 +39,7 @@ def _functions_of(module_name: str) -> dict[str, FunctionType]:
 
 
 _functions = {"when": when} | {name: f for module in _MODULES for name, f in _functions_of(module).items()}
+_functions = {name: checking_arguments(function) for name, function in _functions.items()}
 globals().update(_functions)
 __all__ = sorted(_functions)
 __test__ = generated  # doctest finds definitions, but not functions that a table makes

@@ -100,23 +100,23 @@ def _list_get(lists: Value, index: Value) -> Value:
 
 
 @method
-def list_slice(list_expr: Expression, start: int, end: int | None = None) -> Expression:
+def list_slice(list_expr: Expression, start: int | Expression, end: int | Expression | None = None) -> Expression:
     """Return the elements from ``start`` up to ``end``; negative numbers count from the end.
 
     >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(list_slice(ps.col("a"), 1)).to_pydict()
     {'a': [[2, 3]]}
     """
-    return call("list_slice", list_expr, start=start, stop=end)
+    return list_expr[start:end]
 
 
 @method
-def slice(expr: Expression, start: int, end: int | None = None) -> Expression:
+def slice(expr: Expression, start: int | Expression, end: int | Expression | None = None) -> Expression:
     """Return the elements of a list from ``start`` up to ``end``; negative numbers count from the end.
 
     >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(slice(ps.col("a"), 0, -1)).to_pydict()
     {'a': [[1, 2]]}
     """
-    return call("list_slice", expr, start=start, stop=end)
+    return expr[start:end]
 
 
 # --- maps -------------------------------------------------------------------------------------------------------------

@@ -89,7 +89,14 @@ def replace(expr: Expression, search: str | Expression, replacement: str | Expre
     return call("replace", expr, search, replacement)
 
 
-text_kernel("replace", TEXT, TEXT, returns=STRING, compute=pc.replace_substring)
+def _replace_literally(text: pa.Array, search: str, replacement: str) -> pa.Array:
+    if search:
+        return pc.replace_substring(text, pattern=search, replacement=replacement)
+    # Arrow's function for plain text does not end here.
+    return pc.replace_substring_regex(text, pattern="", replacement=replacement.replace("\\", r"\\"))
+
+
+text_kernel("replace", TEXT, TEXT, returns=STRING, compute=_replace_literally)
 
 
 @method
@@ -104,7 +111,15 @@ def split(expr: Expression, split_on: str | Expression) -> Expression:
     return call("split", expr, split_on)
 
 
-text_kernel("split", TEXT, returns=STRINGS, compute=pc.split_pattern)
+def _split_literally(text: pa.Array, split_on: str) -> pa.Array:
+    if not split_on:
+        raise ComputeError(
+            "split: split_on is empty in a row; use regexp_extract_all(expr, '(?s).') for the characters"
+        )
+    return pc.split_pattern(text, pattern=split_on)
+
+
+text_kernel("split", TEXT, returns=STRINGS, compute=_split_literally)
 
 
 @method

@@ -112,7 +112,7 @@ def to_date(expr: Expression, format: str) -> Expression:
     >>> ps.from_pydict({"t": ["03.07.2024"]}).select(to_date(ps.col("t"), "%d.%m.%Y")).to_pydict()
     {'t': [datetime.date(2024, 7, 3)]}
     """
-    return call("to_date", expr, format=format)
+    return call("to_date", expr, format=_checked_format("to_date", format))
 
 
 @method
@@ -127,7 +127,13 @@ def to_datetime(expr: Expression, format: str, timezone: str | None = None) -> E
     >>> df.select(to_datetime(ps.col("t"), "%Y-%m-%d %H:%M:%S.%f")).to_pydict()
     {'t': [datetime.datetime(2024, 7, 3, 10, 30, 0, 500000)]}
     """
-    return call("to_datetime", expr, format=format, timezone=checked_timezone(timezone))
+    return call("to_datetime", expr, format=_checked_format("to_datetime", format), timezone=checked_timezone(timezone))
+
+
+def _checked_format(function: str, format: str) -> str:
+    if "%" not in format:  # Arrow crashes on an empty one
+        raise InvalidArgumentError(f"{function}: {format!r} is not a format such as '%Y-%m-%d'")
+    return format
 
 
 def _has_offset(format: str) -> bool:
@@ -191,7 +197,7 @@ def strftime(expr: Expression, format: str | None = None) -> Expression:
     >>> ps.from_pydict({"t": [datetime.date(2024, 7, 3)]}).select(strftime(ps.col("t"), "%d.%m.%Y")).to_pydict()
     {'t': ['03.07.2024']}
     """
-    return call("strftime", expr, format=format)
+    return call("strftime", expr, format=None if format is None else _checked_format("strftime", format))
 
 
 @strict("strftime", takes(DATE_OR_TIMESTAMP, returns=STRING))
