@@ -12,6 +12,9 @@ import pytest
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, UdfError, WriteError
+from penstock.plan.lower import lower
+from penstock.plan.optimizer import optimize
+from penstock.plan.stages import AtMost
 from penstock.storage import options as shared
 from tests.storage.servers import Bucket
 from tests.storage.web import Web
@@ -348,3 +351,10 @@ def test_upload_to_a_folder_as_if_it_were_a_file(bucket: Bucket, tmp_path: Path)
             df.select(ps.col("d").upload(ps.col("to"), storage_options=bucket.options)).collect()
         assert isinstance(caught.value.__cause__, WriteError)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_a_task_are_few() -> None:
+    """Those of eight tasks are in memory at once."""
+    plan = ps.from_pydict({"p": ["a"]}).select(ps.col("p").download(max_connections=4))._plan
+    inboxes = [stage.inbox for stage in lower(optimize(plan), is_ordered=True)]
+    assert [inbox.num_rows for inbox in inboxes if isinstance(inbox, AtMost)] == [8]
