@@ -75,6 +75,13 @@ class NamedReadTask(Protocol):
 
 
 @runtime_checkable
+class SmallReadTask(Protocol):
+    """A ``ReadTask`` that may take less time to read than to schedule; one worker reads several as one task."""
+
+    is_small: bool
+
+
+@runtime_checkable
 class Source(Protocol):
     """A provider of rows. Its tasks must be picklable."""
 
@@ -103,6 +110,13 @@ class VersionedSource(Protocol):
         Users see names and versions, so they hold no credentials. May block; called once per run.
         """
         ...
+
+
+@runtime_checkable
+class CountableSource(Protocol):
+    """A source that counts its rows faster than it reads any column, when a request has no columns."""
+
+    can_count: bool
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.lineage import Lineage
+from penstock.engine.read_groups import in_groups
 from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.scheduling import task_share
 from penstock.engine.stage import PoolChoice, StageState
@@ -153,7 +154,7 @@ class Executor:
         if isinstance(stage.work, Read):
             tasks = stage.work.source.read_tasks(stage.work.request)
             lineage = self._resources.lineage
-            reads = iter(tasks if lineage is None else lineage.reads(tasks))
+            reads = in_groups(tasks) if lineage is None else lineage.reads(tasks)
         choice = self._make_pool(stage, stage.work, partial(self._report, index))
         return StageState(index, stage, self._resources, inputs, choice, reads)
 

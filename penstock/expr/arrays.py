@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import ComputeError
+from penstock.types.arrays import too_large
 from penstock.types.plain import arrow_flags, arrow_numbers
 
 Numbers = np.ndarray[Any, Any]
@@ -22,6 +23,8 @@ def repeat(scalar: pa.Scalar, num_rows: int) -> pa.Array:
         return pa.nulls(num_rows, scalar.type)
     if isinstance(scalar, pa.ExtensionScalar):
         return pa.ExtensionArray.from_storage(scalar.type, repeat(scalar.value, num_rows))
+    if isinstance(scalar, pa.StringScalar | pa.BinaryScalar) and len(scalar.as_buffer()) * num_rows >= 2**31:
+        raise too_large("a constant")  # Arrow would count the bytes wrongly
     return pa.repeat(scalar, num_rows)
 
 

@@ -19,6 +19,7 @@ from penstock.expr.registry import Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text_kernel
 from penstock.functions.families import UnaryFunction, unary
 from penstock.types import DataType
+from penstock.types.arrays import too_large
 
 # --- case and white space ---------------------------------------------------------------------------------------------
 
@@ -189,7 +190,11 @@ def repeat(expr: Expression, n: int | Expression) -> Expression:
 
 @strict("repeat", takes(TEXT, INTEGER, returns=STRING))
 def _repeat(text: Value, n: Value) -> Value:
-    return pc.binary_repeat(text, pc.max_element_wise(pc.cast(n, pa.int64()), pa.scalar(0), skip_nulls=False))
+    times = pc.max_element_wise(pc.cast(n, pa.int64()), pa.scalar(0), skip_nulls=False)
+    try:
+        return pc.binary_repeat(text, times)
+    except pa.ArrowCapacityError as exc:
+        raise too_large("repeat") from exc
 
 
 # --- joining ----------------------------------------------------------------------------------------------------------

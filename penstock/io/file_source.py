@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.conform import ColumnMismatchError, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
-from penstock.io.files import DataFile, Paths, file_versions, find_files
+from penstock.io.files import DataFile, Paths, file_versions, find_files, is_small_local
 from penstock.io.hive import partition_type, partition_values
 from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.protocols import ReadRequest
@@ -56,6 +56,11 @@ class FileTask:
     skipped: SkippedFiles | None  # None: a corrupt file is an error
     origin: tuple[str, str]
 
+    @property
+    def is_small(self) -> bool:
+        """True for small files of the local disk; of remote ones, several are read at once."""
+        return is_small_local(self.file)
+
     def read(self) -> Iterator[pa.RecordBatch]:
         num_rows = 0
         try:
@@ -78,6 +83,7 @@ class FileSource:
     """
 
     can_filter = True
+    can_count = True
 
     def __init__(
         self,
@@ -132,12 +138,14 @@ class FileSource:
         if self._ignores_corrupt and not len(file_schema):
             # Metadata counts rows that cannot be read, and the skipped files must not depend on the columns selected.
             file_schema = pa.schema([f for f in full if f.name in self._file_schema.names])
+        selection = Selection(file_schema, columns, request.predicate, request.limit)
         times: Counter[str] = Counter()
         for file in self._files_for(request.predicate):
             name = str(file)
             times[name] += 1
             again = f", time {times[name]}" if times[name] > 1 else ""
             constants = {name: value for name, value in self._constants(file).items() if name in needed}
+            selected = replace(selection, constants=constants) if constants else selection
             for part in self._parts(file, request.predicate):
                 yield FileTask(
                     num_rows=None if self._ignores_corrupt else part.num_rows,
@@ -145,7 +153,7 @@ class FileSource:
                     format=self.format,
                     file=file,
                     part=part,
-                    selection=Selection(file_schema, columns, request.predicate, request.limit, constants),
+                    selection=selected,
                     skipped=self.skipped if self._ignores_corrupt else None,
                     origin=(name, part.label + again),
                 )

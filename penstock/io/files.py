@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import hashlib
 import os
 import posixpath
@@ -26,8 +27,16 @@ if TYPE_CHECKING:
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 UNKNOWN = "unknown version"
+SMALL_NBYTES = 256 * 1024
 _MAGIC = re.compile(r"[*?\[]")
 MAX_SHOWN = 5  # names in a message
+
+
+@functools.cache
+def _local_filesystem() -> Any:
+    import pyarrow.fs
+
+    return pyarrow.fs.LocalFileSystem()
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ class Storage:
         import pyarrow.fs
 
         if self.is_local:
-            return pyarrow.fs.LocalFileSystem()
+            return _local_filesystem()
         if self.is_native:
             from penstock.storage.arrow import arrow_filesystem
 
@@ -106,6 +115,11 @@ class DataFile:
     def open_stream(self) -> pa.NativeFile:
         """Open for reading from start to end; decompress ``.gz``, ``.bz2``, ``.zst`` and ``.lz4``."""
         return self.storage.open().open_input_stream(self.path, compression="detect")
+
+
+def is_small_local(file: DataFile) -> bool:
+    """Return whether a file is so small and near that to open it twice doubles the time of reading it."""
+    return file.storage.is_local and file.size is not None and file.size <= SMALL_NBYTES
 
 
 def is_hidden(name: str) -> bool:

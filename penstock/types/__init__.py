@@ -9,7 +9,7 @@ Layers, each importing only from those before: ``extension``, ``normalize``, ``n
 """
 
 from penstock.types.arrays import check_one_array, default_numpy, object_array
-from penstock.types.cast import cast, unified
+from penstock.types.cast import cast, joined, unified
 from penstock.types.convert import to_arrow_array, to_batch
 from penstock.types.datatype import DataType, connect
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
@@ -33,6 +33,7 @@ __all__ = [
     "cast",
     "check_one_array",
     "default_numpy",
+    "joined",
     "normalize",
     "normalize_batch",
     "object_array",

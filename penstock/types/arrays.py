@@ -295,4 +295,7 @@ def offsets_of(sizes: Sequence[int]) -> pa.Array:
 
 def too_large(what: str) -> InvalidArgumentError:
     """Return the error for a column that is too large for one Arrow batch."""
-    return InvalidArgumentError(f"{what}: has more than 2 GiB of data in one batch; use smaller batches.")
+    return InvalidArgumentError(
+        f"{what}: has more than 2 GiB of data in one batch; use smaller batches (batch_size=, into_batches) or more "
+        "partitions."
+    )

@@ -120,6 +120,18 @@ def unified(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
     return [_conform(batch, common) for batch in batches]
 
 
+def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join batches. Types that differ, as after ``map_batches``, become their common type."""
+    if not parts[0].num_columns:
+        return pa.record_batch({"": pa.nulls(sum(part.num_rows for part in parts))}).select([])
+    same = unified(parts)
+    try:
+        return pa.concat_batches(same)
+    except pa.ArrowInvalid as exc:  # Arrow counts the bytes of a column with 31 bits
+        name = max(same[0].schema.names, key=lambda name: sum(part.column(name).nbytes for part in same))
+        raise arrays.too_large(f"Column {name!r}") from exc
+
+
 def _conform(batch: pa.RecordBatch, dtypes: dict[str, DataType]) -> pa.RecordBatch:
     present = set(batch.schema.names)
     arrays = [

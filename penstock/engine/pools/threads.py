@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.engine.pools.handler_slot import HandlerSlot, OpenHandler
 from penstock.errors import QueryCancelledError
 from penstock.protocols import Bundle, Emit, Handler, Interruptible, Report, Task, WorkerContext
-from penstock.types import unified
+from penstock.types import joined
 
 
 class Threads:
@@ -187,11 +187,6 @@ def input_of(task: Task) -> Any:
         return task.item
     parts = [bundle.handle.slice(bundle.offset, bundle.num_rows) for bundle in task.item]
     return parts[0] if len(parts) == 1 else joined(parts)
-
-
-def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join batches. Types that differ, as after ``map_batches``, become their common type."""
-    return pa.concat_batches(unified(parts))
 
 
 def local_bundle(batch: pa.RecordBatch) -> Bundle:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile, Storage
+from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.writer import FileSink, file_sink
 from penstock.storage.ranges import RangeFile
 
@@ -38,9 +38,10 @@ class ParquetFormat(FileFormat):
             return parquet.schema_arrow
 
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
-        if not file.storage.is_local and file.size is not None and file.size < TASK_NBYTES // 4:
-            # The footer takes a round trip; the worker reads that of a file that is a single task.
-            yield FilePart(nbytes=file.size * 4)
+        is_small = file.size is not None and not file.storage.is_local and file.size < TASK_NBYTES // 4
+        if is_small or (predicate is None and is_small_local(file)):
+            # The worker reads the footer of a file that is a single task: it takes a round trip, or half of the work.
+            yield FilePart(nbytes=(file.size or 0) * 4)
             return
         with _opened(file) as (parquet, _):
             metadata = parquet.metadata
@@ -52,14 +53,22 @@ class ParquetFormat(FileFormat):
             metadata = parquet.metadata
             groups = range(metadata.num_row_groups) if part.detail is None else part.detail
             sizes = [metadata.row_group(group) for group in groups]
+            num_rows = sum(group.num_rows for group in sizes)
+            if not len(schema):
+                yield pa.RecordBatch.from_arrays([pa.nulls(num_rows)], names=["rows"]).select([])
+                return
             nbytes = sum(group.total_byte_size for group in sizes)
-            batch_rows = rows_per_batch(sum(group.num_rows for group in sizes), nbytes)
-            columns = [name for name in schema.names if name in parquet.schema_arrow.names]
+            batch_rows = rows_per_batch(num_rows, nbytes)
+            present = set(parquet.schema_arrow.names)
+            columns = [name for name in schema.names if name in present]
             is_small = nbytes < _SMALL_NBYTES
             if isinstance(handle, RangeFile):
                 _prefetch(handle, metadata, groups, set(columns))
             try:
-                yield from parquet.iter_batches(batch_rows, list(groups), columns, use_threads=not is_small)
+                if is_small:
+                    yield from parquet.read_row_groups(list(groups), columns, use_threads=False).to_batches()
+                else:
+                    yield from parquet.iter_batches(batch_rows, list(groups), columns)
             except PenstockError:
                 raise
             except (OSError, pa.ArrowInvalid) as exc:

@@ -11,6 +11,7 @@ from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_
 from penstock.plan import nodes
 from penstock.plan.expression_cost import is_trivial
 from penstock.plan.relation_columns import narrowed
+from penstock.protocols import CountableSource
 from penstock.types import Schema
 
 
@@ -21,9 +22,13 @@ def pushdown_projection(plan: nodes.Plan) -> nodes.Plan:
     Project(UdfProject(x, f(b) as c), [a])  ->  Project(x, [a])
     Project(Project(MapBatches(x), [*, b + 1 as c]), [a])  ->  Project(Project(MapBatches(x), [a]), [a])
 
+    Project(Scan(s, columns=[a]), [])  ->  Project(Scan(s, columns=[]), []), where the source can count its rows
+
     The rule stops at MapBatches, whose function sees every column.
     """
     match plan:
+        case nodes.Project(nodes.Scan(source=CountableSource()) as scan, ()):
+            return plan if scan.columns == () else plan.with_child(replace(scan, columns=()))
         case nodes.Project(child, exprs) if not any(isinstance(expr, Star) for expr in exprs):
             return plan.with_child(narrow(child, _columns_of_all(exprs)))
         case nodes.UdfProject(child, call, column, keep) if keep is not None:

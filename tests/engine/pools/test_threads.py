@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.engine.pools.threads import ThreadPool, Threads, joined
+import penstock as ps
+from penstock.engine.pools.threads import ThreadPool, Threads
+from penstock.errors import InvalidArgumentError
 from penstock.protocols import Task, WorkerContext
+from penstock.types import joined
 from tests.engine.pools.handlers import Diary, Gates, Reports, failing_opener, opener, order
 
 
@@ -223,3 +227,21 @@ def test_the_driver_and_the_workers_do_not_get_in_each_others_way(threads: Threa
 def test_parts_of_different_types_are_joined_as_their_common_type() -> None:
     parts = [pa.record_batch({"x": pa.array([1], pa.int32())}), pa.record_batch({"x": [2.5], "y": ["b"]})]
     assert joined(parts).to_pydict() == {"x": [1.0, 2.5], "y": [None, "b"]}
+
+
+def test_a_column_of_more_than_two_gigabytes_is_one_clear_error() -> None:
+    untouched = pa.py_buffer(np.zeros(2**30, np.uint8))  # memory that is never used
+    offsets = pa.py_buffer(np.array([0, 2**30], np.int32))
+    part = pa.record_batch({"id": [1], "text": pa.Array.from_buffers(pa.binary(), 1, [None, offsets, untouched])})
+    with pytest.raises(
+        InvalidArgumentError, match="Column 'text': has more than 2 GiB of data in one batch; use smaller"
+    ):
+        joined([part, part, part])
+
+
+@pytest.mark.parametrize("constant", ["x" * 2**20, b"x" * 2**20])
+def test_a_constant_in_too_many_rows_is_one_clear_error(constant: str | bytes) -> None:
+    with pytest.raises(InvalidArgumentError, match="has more than 2 GiB of data in one batch; use smaller"):
+        ps.range(2300).with_column("s", ps.lit(constant)).collect()
+    with pytest.raises(InvalidArgumentError, match="repeat: has more than 2 GiB of data in one batch; use smaller"):
+        ps.from_pydict({"s": ["x" * 2**20]}).select(ps.col("s").repeat(2300)).collect()

@@ -14,10 +14,10 @@ import pyarrow as pa
 from penstock.cost.accounts import Entries, taken_entries
 from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
-from penstock.engine.pools.threads import joined
 from penstock.engine.pools.worker import packed_error, unpacked_error
 from penstock.observe.events import RowError
 from penstock.protocols import WorkerContext
+from penstock.types import joined
 from penstock.types.ipc import from_ipc, to_ipc
 
 Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object of a task

@@ -1,0 +1,69 @@
+"""Groups of small read tasks: to read a file of a few kilobytes takes less time than to schedule a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import cast
+
+import pyarrow as pa
+
+from penstock.protocols import ReadTask, SmallReadTask
+from penstock.types import joined
+
+MAX_TASKS = 64
+MAX_NBYTES = 16 * 2**20
+
+
+@dataclass(eq=False)
+class ReadGroup:
+    """Small tasks that one worker reads in turn, as a ``ReadTask``. It joins their batches."""
+
+    tasks: list[ReadTask]
+    num_rows: int | None
+    nbytes: int | None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        held: list[pa.RecordBatch] = []
+        nbytes = 0
+        for batch in chain.from_iterable(task.read() for task in self.tasks):
+            held.append(batch)
+            nbytes += batch.nbytes
+            if nbytes >= MAX_NBYTES:
+                yield joined(held)
+                held, nbytes = [], 0
+        if held:
+            yield joined(held)
+
+
+def in_groups(tasks: Iterable[ReadTask]) -> Iterator[ReadTask]:
+    """Yield the tasks in order, small neighbours as groups.
+
+    The first groups are smaller, so that a query that needs a few rows reads few files.
+    """
+    group: list[ReadTask] = []
+    max_tasks, nbytes = 1, 0
+    kinds: dict[type, bool] = {}  # the check of a protocol takes as long as opening a file
+    for task in tasks:
+        if (kind := type(task)) not in kinds:
+            kinds[kind] = isinstance(task, SmallReadTask)
+        is_small = kinds[kind] and cast(SmallReadTask, task).is_small
+        if group and (not is_small or len(group) >= max_tasks or nbytes >= MAX_NBYTES):
+            yield _group(group)
+            group, nbytes, max_tasks = [], 0, min(2 * max_tasks, MAX_TASKS)
+        if is_small:
+            group.append(task)
+            nbytes += task.nbytes or 0
+        else:
+            yield task
+    if group:
+        yield _group(group)
+
+
+def _group(tasks: list[ReadTask]) -> ReadTask:
+    if len(tasks) == 1:
+        return tasks[0]
+    counts = [task.num_rows for task in tasks]
+    num_rows = None if None in counts else sum(count or 0 for count in counts)
+    return ReadGroup(tasks, num_rows, sum(task.nbytes or 0 for task in tasks))
