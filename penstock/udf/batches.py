@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -227,8 +228,7 @@ class BatchHandler:
             yield self._steps(output, first_row)
 
     def _batch_of(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-        names = dict.fromkeys(itertools.chain.from_iterable(rows))
-        return to_batch({name: [row.get(name) for row in rows] for name in names}, self._what)
+        return to_batch(_columns(rows), self._what)
 
     def _call_rows(self, batch: pa.RecordBatch, positions: Any, keys: Iterator[Any]) -> list[Any]:
         def fail(row: int, exc: BaseException) -> Any:
@@ -277,6 +277,14 @@ def row_values(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
     """Return one row of a batch as a dict. It is read from the batch, since the function may change its arguments."""
     part = batch.slice(row, 1)
     return {name: Series(part.column(name)).to_pylist()[0] for name in batch.schema.names}
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return rows as columns; a row without a name has None there."""
+    names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    if len(names) > 1 and all(len(row) == len(names) for row in rows):  # all have all names: thousands take no time
+        return dict(zip(names, map(list, zip(*map(operator.itemgetter(*names), rows), strict=True)), strict=True))
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _with_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], given: Any) -> Any:
