@@ -14,11 +14,12 @@ from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
 from penstock.expr.conditions import compare, comparison_problem
 from penstock.expr.kinds import BOOL, FLOAT64, INT64, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
-from penstock.expr.nodes import ListApply
+from penstock.expr.nodes import ListApply, has_udf
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import common_type, dtypes_of, element_type, strict, takes
 from penstock.functions.families import UnaryFunction, unary
 from penstock.types import DataType
+from penstock.udf.elements import call_over_elements
 
 NUMBERS = Kind("a list of numbers", is_vector)
 BOOLEANS = Kind("a list of bools", lambda d: LIST.accepts(d) and (d.inner.is_boolean() or d.inner.is_null()))
@@ -110,12 +111,13 @@ def _list_append(lists: pa.Array, others: pa.Array) -> pa.Array:
 
 @method
 def list_map(list_expr: Expression, mapper: Expression) -> Expression:
-    """Compute an expression over ``element()`` for every element.
+    """Compute an expression over ``element()``, or a call of a row function, for every element.
 
     >>> ps.from_pydict({"a": [[1, 2]]}).select(list_map(ps.col("a"), ps.element() * 10)).to_pydict()
     {'a': [[10, 20]]}
     """
-    return Expression(ListApply(list_expr._node, mapper._node, "map"))
+    called = call_over_elements(list_expr._node, mapper._node)
+    return Expression(called or ListApply(list_expr._node, mapper._node, "map"))
 
 
 @method
@@ -125,6 +127,8 @@ def list_filter(list_expr: Expression, predicate: Expression) -> Expression:
     >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(list_filter(ps.col("a"), ps.element() > 1)).to_pydict()
     {'a': [[2, 3]]}
     """
+    if has_udf(predicate._node):
+        raise InvalidArgumentError("list_filter takes no function calls; compute them with list_map first")
     return Expression(ListApply(list_expr._node, predicate._node, "filter"))
 
 

@@ -1,4 +1,4 @@
-"""Every function with every type, as a column and as an option: a result, or an error of Penstock. No other exception."""
+"""Every function with every type, as a column and as an option, gives a result or an error of Penstock."""
 
 from __future__ import annotations
 
