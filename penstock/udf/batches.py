@@ -279,7 +279,7 @@ def row_values(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
     return {name: Series(part.column(name)).to_pylist()[0] for name in batch.schema.names}
 
 
-def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Return rows as columns; a row without a name has None there."""
     names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
     if len(names) > 1 and all(len(row) == len(names) for row in rows):  # all have all names: thousands take no time
