@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pyarrow as pa
+import numpy as np
 
 from penstock.expr.nodes import Call, Expr, Literal, UdfCall, has_udf, rewrite, walk
+from penstock.types.plain import arrow_flags
 
-_FALSE = Literal(pa.scalar(False))
+_FALSE = Literal(arrow_flags(np.zeros(1, bool))[0])  # pa.scalar would import pandas
 
 
 def with_conditions(exprs: Sequence[Expr]) -> list[Expr]:
