@@ -4,7 +4,6 @@ from penstock.expr.column import Expression, when as when
 from penstock.functions.aggregates import (
     any_value as any_value,
     approx_percentiles as approx_percentiles,
-    avg as avg,
     count as count,
     percentile as percentile,
     stddev as stddev,
@@ -214,6 +213,9 @@ def asin(expr: Expression) -> Expression:
 
 def atan(expr: Expression) -> Expression:
     """Return the angle in radians whose tangent is the number; the same as ``arctan``."""
+
+def avg(expr: Expression) -> Expression:
+    """Return the arithmetic mean of the values; the same as ``mean``."""
 
 def bool_and(expr: Expression) -> Expression:
     """Check whether all values are true; null without any."""

@@ -12,11 +12,11 @@ from penstock.functions.families import UnaryFunction, generated
 CountMode = Literal["valid", "all", "null"]
 
 
-def _simple(name: str, doc: str, given: Any, result: Any) -> UnaryFunction:
+def _simple(name: str, doc: str, given: Any, result: Any, computes: str | None = None) -> UnaryFunction:
     """Return an aggregate function of one argument without options; it is a method of ``Expression`` too."""
 
     def function(expr: Expression) -> Expression:
-        return aggregate(name, expr)
+        return aggregate(computes or name, expr)
 
     function.__name__ = function.__qualname__ = name
     example = f'>>> ps.from_pydict({{"x": {given!r}}}).agg({name}(ps.col("x"))).to_pydict()'
@@ -28,6 +28,7 @@ def _simple(name: str, doc: str, given: Any, result: Any) -> UnaryFunction:
 sum = _simple("sum", "Add the values; null without any.", [1, 2, None], 3)
 product = _simple("product", "Multiply the values; null without any.", [2, 3, None], 6)
 mean = _simple("mean", "Return the arithmetic mean of the values; null without any.", [1, 2, None], 1.5)
+avg = _simple("avg", "Return the arithmetic mean of the values; the same as ``mean``.", [1, 2, None], 1.5, "mean")
 median = _simple("median", "Return the median, between the two middle values if their number is even.", [1, 2], 1.5)
 min = _simple("min", "Return the smallest value; NaN is the largest number.", [2, 1, None], 1)
 max = _simple("max", "Return the largest value; NaN is the largest number.", [2, 1, None], 2)
@@ -41,12 +42,6 @@ bool_or = _simple("bool_or", "Check whether a value is true; null without any.",
 list_agg = _simple("list_agg", "Collect the values in a list, nulls included, in no particular order.", [5, 5], [5, 5])
 list_agg_distinct = _simple("list_agg_distinct", "Collect the different values in a list, without null.", [5, 5], [5])
 value_counts = _simple("value_counts", "Count how often each value occurs, as a map.", ["a", "a"], {"a": 2})
-
-
-@method
-def avg(expr: Expression) -> Expression:
-    """Return the arithmetic mean of the values; the same as ``mean``."""
-    return aggregate("mean", expr)
 
 
 @method

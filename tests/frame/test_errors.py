@@ -111,7 +111,7 @@ def test_python_that_needs_a_value_before_there_is_one(df: ps.DataFrame, verb: V
         (lambda df: df.rename_columns("age"), "rename_columns takes a dict by column name; got 'age'"),
         (lambda df: df.exclude(["age"]), "The name of a column is text; got ['age'] of type list"),
         (lambda df: df.exclude(col("age")), "The name of a column is text; got col(age)"),
-        (lambda df: df.where("age > 1"), "where takes an expression or a function of a row; got 'age > 1'"),
+        (lambda df: df.where("age >"), 'SQL: syntax error at or near ">"'),
         (lambda df: df.where(True), "where takes an expression or a function of a row; got True"),
         (lambda df: df.where(col("age") > 1, batch_size=3), "where takes batch_size with a function only"),
         (lambda df: df.limit(-1), "limit needs a whole number, 0 or more; got -1"),
