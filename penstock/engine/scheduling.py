@@ -186,7 +186,7 @@ def _may_add_rows(work: Work | None) -> bool:
         case CallUdf(call):
             return call.udf.target.is_generator
         case CallBatch(spec):
-            return spec.verb in ("map_batches", "flat_map")
+            return spec.verb in ("map_batches", "map_groups", "flat_map")
         case _:
             return False
 

@@ -13,6 +13,7 @@ MaxErrors = int | float | Literal["auto"] | None
 """``auto``: a circuit breaker stops a query when nearly all of its recent rows fail for the same reason."""
 BatchSize = int | Literal["auto", "paced"] | None
 """``paced`` is internal: batches are cut so that each takes a fraction of a second, as tasks of row functions are."""
+BatchVerb = Literal["map_batches", "map_groups", "map", "flat_map", "filter"]
 BatchFormat = Literal["numpy", "pandas", "pyarrow", "pylist", "torch"]
 
 MAX_ASYNC_ROWS = 256
@@ -152,15 +153,16 @@ class UdfSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchSpec:
-    """A function over whole batches or rows, as given to ``map_batches``, ``map``, ``flat_map`` or ``filter``.
+    """A function over whole batches, groups or rows, as given to ``map_batches``, ``map_groups``, ``map`` and others.
 
-    ``map_batches`` calls ``target`` with a batch in ``batch_format``, the other verbs with one row as a dict. A batch
+    ``map_batches`` calls ``target`` with a batch in ``batch_format``, ``map_groups`` with the rows of one group, which
+    are one list in its input; the other verbs with one row as a dict. A batch
     shares memory with its columns if possible: arrays unless ``zero_copy`` is False, tensors, which cannot be
     read-only, if it is True. Otherwise the function may change what it gets.
     """
 
     name: str
-    verb: Literal["map_batches", "map", "flat_map", "filter"]
+    verb: BatchVerb
     target: Target
     args: tuple[Any, ...] = ()
     kwargs: tuple[tuple[str, Any], ...] = ()
@@ -170,6 +172,7 @@ class BatchSpec:
     limits: BatchLimits = BatchLimits()
     resources: Resources = Resources()
     policy: Policy = Policy()
+    keys: tuple[str, ...] = ()  # the columns that identify a group
     cache: bool = False  # as in UdfSpec
     cache_key: bytes = b""
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.aggregates import AGGREGATES
 from penstock.expr.column import Expression, lit
-from penstock.expr.nodes import Aggregation, ColumnRef, Expr, columns_of, describe, rewrite, walk
+from penstock.expr.nodes import Aggregation, ColumnRef, Expr, Star, columns_of, describe, rewrite, walk
 from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.relational import Columns, RelationalVerbs, nodes_of
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.relations import Aggregate, AggregateColumn
+from penstock.plan.relations import Aggregate, AggregateColumn, GroupRows
 from penstock.plan.substitution import named
+from penstock.udf.options import check_known
+from penstock.udf.specs import GROUP_OPTIONS, make_batch_spec
 
 Aggregates = Expression | Iterable[Expression]
 
@@ -154,6 +156,35 @@ class GroupedDataFrame(AggregateShortcuts):
         """
         plan = aggregated(self._frame._plan, self._keys, flat(aggregates), "agg")
         return self._frame._with(plan)
+
+    def map_groups(self, fn: Callable[..., Any], **options: Any) -> Any:
+        """Run a function, or a class built once per worker, over whole groups; it may change columns and row count.
+
+        ``fn`` gets the rows of one group, keys included, in input order, and returns rows; both have the formats of
+        ``map_batches``, and so have the options but for those of batch sizes. ``fn`` may be a generator, or async. With
+        ``on_error`` of ``log`` or ``ignore`` failed groups are dropped and recorded by their keys. A group must fit in
+        memory.
+
+        >>> df = ps.from_pydict({"k": ["x", "y", "x"], "v": [1, 2, 3]})
+        >>> df.groupby("k").map_groups(lambda g: {"k": g["k"][:1], "top": [g["v"].max()]}).sort("k").to_pydict()
+        {'k': ['x', 'y'], 'top': [3, 2]}
+        """
+        check_known("map_groups", options, GROUP_OPTIONS)
+        names = tuple(key.name for key in self._keys)
+        spec = make_batch_spec("map_groups", fn, options, names)
+        plan = nodes.MonotonicId(self._with_keys("map_groups"), "__row")
+        return self._frame._with(nodes.MapBatches(nodes.Relate((plan,), GroupRows(names, "__row")), spec))
+
+    def _with_keys(self, verb: str) -> Plan:
+        """Return the rows with the keys as columns."""
+        computed = [key for key in self._keys if not isinstance(key, ColumnRef)]
+        for key in computed:
+            if self._frame._plan.schema is not None and key.name in self._frame._plan.schema:
+                raise InvalidArgumentError(
+                    f"{verb} adds the keys to the rows, but there is a column {key.name!r} already; "
+                    f"name the key {describe(key)} with .alias(...)"
+                )
+        return nodes.Project(self._frame._plan, (Star(), *computed)) if computed else self._frame._plan
 
     def count(self, *columns: ColumnInput) -> Any:
         """Count the values of these columns that are not null.

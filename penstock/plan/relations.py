@@ -94,6 +94,28 @@ class Aggregate:
         return f"aggregate {', '.join(map(str, self.columns))}{keys}"
 
 
+GROUP = "rows"  # the column of GroupRows
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """A row for each combination of keys: the list of its rows, in the order of the column ``number``, which it drops.
+
+    A group as one value is never split, and groups are cut into tasks as rows are.
+    """
+
+    keys: tuple[str, ...]
+    number: str
+    needs_order: ClassVar[bool] = False
+
+    def schema(self, *inputs: Schema) -> Schema:
+        row = DataType.struct({field.name: field.dtype for field in inputs[0] if field.name != self.number})
+        return Schema([Field(GROUP, DataType.list(row))])
+
+    def __str__(self) -> str:
+        return f"group rows by {', '.join(self.keys)}"
+
+
 @dataclass(frozen=True, slots=True)
 class WindowColumn:
     """A column of a window: a function of WINDOW_FUNCTIONS over the rows of a partition, in an order."""
@@ -191,7 +213,7 @@ class SqlQuery:
         return f"sql {self.text}"
 
 
-Relation = Sort | Distinct | Aggregate | AddWindows | Join | SetOperation | SqlQuery
+Relation = Sort | Distinct | Aggregate | GroupRows | AddWindows | Join | SetOperation | SqlQuery
 
 
 def check_same_columns(verb: str, left: Schema, right: Schema) -> None:

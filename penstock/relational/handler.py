@@ -8,15 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.errors import ComputeError, PenstockError
-from penstock.plan.relations import SqlQuery
+from penstock.errors import ComputeError, PenstockError, TypeMismatchError
+from penstock.plan.relations import GroupRows, SqlQuery
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.protocols import EndOfInput
 from penstock.relational.arrow import duckdb_type, from_duckdb, to_duckdb
 from penstock.relational.database import TemporaryDatabase
+from penstock.relational.groups import whole_groups
 from penstock.relational.sql import input_name, to_sql
 from penstock.relational.stream import QueryStream
-from penstock.types import Schema
+from penstock.types import DataType, Schema
+from penstock.types.cast import cast
 
 
 class RelationHandler:
@@ -35,9 +37,10 @@ class RelationHandler:
         if isinstance(item, EndOfInput):
             return self._ended()
         side = int(item.schema.metadata[SIDE.encode()])
-        if self._schemas[side] is None:
-            self._schemas[side] = Schema.from_arrow(item.schema)
-        batch = to_duckdb(item)
+        schema = self._schemas[side]
+        if schema is None:
+            schema = self._schemas[side] = Schema.from_arrow(item.schema)
+        batch = to_duckdb(self._with_types(item, schema.to_arrow()))
         if side or not self._is_streamed:
             self._store(side, batch)
             return iter(())
@@ -57,6 +60,19 @@ class RelationHandler:
             self._database.interrupt()
             self._stream.join()
         self._database.close()
+
+    def _with_types(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """Return a batch with the types of the first one; a function may give other types in each batch."""
+        if batch.schema.types == schema.types and batch.schema.names == schema.names:
+            return batch
+        if set(batch.schema.names) != set(schema.names):
+            raise TypeMismatchError(
+                f"{self._relation}: the first rows have the columns {', '.join(schema.names)}, later ones "
+                f"{', '.join(batch.schema.names)}; a function must return the same columns for all rows"
+            )
+        what = f"{self._relation}: a function gave several types for column"
+        arrays = [cast(batch.column(f.name), DataType(f.type), what=f"{what} {f.name!r}") for f in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _started(self) -> QueryStream:
         if self._stream is None:
@@ -82,6 +98,9 @@ class RelationHandler:
     def _outputs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert self._output is not None
         try:
+            if isinstance(self._relation, GroupRows):
+                yield from whole_groups(batches, self._relation.keys, self._output)
+                return
             for batch in batches:
                 yield from_duckdb(batch, self._output)
         except PenstockError:

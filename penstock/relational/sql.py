@@ -8,6 +8,7 @@ from penstock.plan.relations import (
     Aggregate,
     AggregateColumn,
     Distinct,
+    GroupRows,
     Join,
     Relation,
     SetOperation,
@@ -47,6 +48,9 @@ def to_sql(relation: Relation, *inputs: Schema) -> str:
             grouping = f" group by {_list(keys)}" if keys else ""
             computed = [_aggregate(column, inputs[0]) for column in columns]
             return f"select {', '.join([*map(quoted, keys), *computed])} from input0{grouping}"
+        case GroupRows(keys, number):
+            order = ", ".join(map(quoted, (*keys, number)))
+            return f"select * exclude ({quoted(number)}) from input0 order by {order}"
         case AddWindows(columns):
             return f"select *, {', '.join(_window(column, inputs[0]) for column in columns)} from input0"
         case Join():

@@ -43,7 +43,9 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
     >>> to_arrow_array([[1, 2], None], None, what="column 'x'").type
     ListType(list<item: int64>)
     """
-    is_plain = isinstance(values, list | pa.Array)  # the common case: asking for a protocol takes ten microseconds
+    is_plain = isinstance(
+        values, list | np.ndarray | pa.Array | pa.ChunkedArray
+    )  # asking for a protocol takes ten microseconds
     if not is_plain and isinstance(values, ArrowConvertible) and not is_pandas(values):
         values = values.__arrow_array__()
     if isinstance(values, np.ndarray) and hasattr(values, "mask"):

@@ -1,4 +1,4 @@
-"""The handler of ``map_batches``, ``map``, ``flat_map`` and ``filter`` with a Python function."""
+"""The handler of ``map_batches``, ``map_groups``, ``map``, ``flat_map`` and ``filter`` with a Python function."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import QueryCancelledError, TypeMismatchError
-from penstock.expr.udf import MAX_ASYNC_ROWS
+from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
 from penstock.protocols import WorkerContext
 from penstock.types import Series, to_batch
@@ -38,13 +39,13 @@ _FAILED = object()  # the result of a failed call that is tolerated
 
 
 class BatchHandler:
-    """Call one function with batches or rows, then apply the steps of the stage. Failed rows give no output."""
+    """Call one function with batches, groups or rows, then apply the steps of the stage. Failed rows give no output."""
 
     def __init__(self, work: CallBatch, steps: ApplySteps, context: WorkerContext) -> None:
         self._spec = spec = work.spec
         self._steps = steps
         self._is_cancelled = context.is_cancelled
-        self._failures = Failures(spec, row_values, context.record)
+        self._failures = Failures(spec, values_of(spec), context.record)
         self._what = self._failures.what
         self._sizes = BatchSizes(spec.limits, self._what, lambda batch: batch.columns, self._weigh)
         self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on or spec.cache)
@@ -110,7 +111,7 @@ class BatchHandler:
             function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
             return AsyncCaller(function, spec.policy, MAX_ASYNC_ROWS, is_final)
         # A generator can be called again only if none of its outputs has gone on.
-        is_whole = self._is_repeated or spec.verb in ("map", "filter")
+        is_whole = self._is_repeated or spec.verb in ("map", "map_groups", "filter")
         whole = drained(target) if is_whole else started(target) if spec.target.is_batch else target
         function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
         return SyncCaller(function, spec.policy, self._is_cancelled, is_final)
@@ -208,6 +209,8 @@ class BatchHandler:
         if self._spec.verb == "filter":
             return batch.filter(pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_()))
         rows = [result for result in results if result is not _FAILED]
+        if self._spec.verb == "map_groups":
+            return _joined(list(itertools.chain.from_iterable(rows)), self._what)
         if self._spec.verb == "flat_map":
             rows = list(itertools.chain.from_iterable(rows))
         return self._batch_of(rows)
@@ -237,9 +240,22 @@ class BatchHandler:
             self._failures.row(batch, row, positions[row], exc)
             return _FAILED
 
-        calls = map(self._caller.then(self._accepted), keys, batch_in_format(batch, "pylist"))
+        if self._spec.verb == "map_groups":
+            calls = map(self._call_group, keys, groups_of(batch))
+        else:
+            calls = map(self._caller.then(self._accepted), keys, batch_in_format(batch, "pylist"))
         results: list[Any] = self._run(self._caller.call_rows(calls, batch.num_rows, fail, 0))
         return results
+
+    def _call_group(self, key: bytes | None, group: pa.RecordBatch) -> Any:
+        given = batch_in_format(group, self._spec.batch_format, zero_copy=self._spec.zero_copy)
+
+        def accept(key: bytes | None, result: Any) -> Any:
+            result = owned(restore_columns(result, given, group), group)
+            several = result if isinstance(result, Iterator) else [result]
+            return self._stored(key, [to_batch(each, self._what) for each in several])
+
+        return self._caller.then(accept)(key, given)
 
     def _accepted(self, key: bytes | None, result: Any) -> Any:
         """Check the result of a row, and store it, if results are cached."""
@@ -250,6 +266,9 @@ class BatchHandler:
                 result = list(self._checked_rows(result))
             case _:
                 self._check_kept(result)
+        return self._stored(key, result)
+
+    def _stored(self, key: bytes | None, result: Any) -> Any:
         return result if self._memo is None or key is None else self._memo.store(key, result)
 
     def _check_kept(self, result: Any) -> None:
@@ -271,6 +290,35 @@ class BatchHandler:
             raise TypeMismatchError(
                 f"{self._what} returned a row of type {type(row).__name__}; return a dict, one key a column"
             )
+
+
+def groups_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Return the rows of each list of a batch of groups, without a copy."""
+    lists = batch.column(0)
+    rows = pa.RecordBatch.from_struct_array(lists.values)
+    return map(rows.slice, lists.offsets[:-1].to_pylist(), pc.list_value_length(lists).to_pylist())
+
+
+def _joined(batches: Sequence[pa.RecordBatch], what: str) -> pa.RecordBatch:
+    """Return the outputs of groups as one batch. A column that some lack, or have as null, has the type of others."""
+    tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
+    if not tables:
+        return pa.RecordBatch.from_arrays([], names=[])
+    try:
+        return to_batch(pa.concat_tables(tables, promote_options="permissive"), what)
+    except pa.ArrowTypeError as exc:
+        raise TypeMismatchError(f"{what}: two groups gave different types for a column: {exc}") from exc
+
+
+def values_of(spec: BatchSpec) -> Callable[[pa.RecordBatch, int], dict[str, Any]]:
+    """Return a function that gets the values that identify one row of an input: all, or the keys of a group."""
+    if not spec.keys:
+        return row_values
+
+    def key_values(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
+        return row_values(next(groups_of(batch.slice(row, 1))).select(spec.keys), 0)
+
+    return key_values
 
 
 def row_values(batch: pa.RecordBatch, row: int) -> dict[str, Any]:

@@ -46,7 +46,8 @@ class Failures:
         self.num_recorded = 0
         self._name = spec.name
         self._is_batch = spec.target.is_batch
-        self._remedy = "without such rows" if isinstance(spec, BatchSpec) else "with null for such rows"
+        self._unit = "group" if isinstance(spec, BatchSpec) and spec.keys else "row"
+        self._remedy = f"without such {self._unit}s" if isinstance(spec, BatchSpec) else "with null for such rows"
         self._is_logged = spec.policy.on_error == "log"
         self._values = values
         self._record = record
@@ -98,7 +99,7 @@ class Failures:
     def message(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> str:
         """Return the text of an error: with the values of the row, unless a batch function failed on several rows."""
         is_row = batch.num_rows == 1 or not self._is_batch
-        where = f"the row {self._shown(batch, row)}" if is_row else f"a batch of {batch.num_rows} rows"
+        where = f"the {self._unit} {self._shown(batch, row)}" if is_row else f"a batch of {batch.num_rows} rows"
         text = "\n".join(
             [f"{self.what} failed on {where}: {type(exc).__name__}: {exc}", *getattr(exc, "__notes__", ())]
         )

@@ -7,11 +7,11 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError
-from penstock.expr.udf import BatchSpec, Resources, Target, UdfSpec
+from penstock.expr.udf import BatchSpec, BatchVerb, Resources, Target, UdfSpec
 from penstock.types import DataType
 from penstock.udf.formats import checked_format
 from penstock.udf.options import check_options, check_whole, make_limits, make_policy
@@ -168,10 +168,12 @@ ROW_OPTIONS = [
 """The options of ``map``, ``flat_map`` and ``filter``; ``map_batches`` has more."""
 
 
-def make_batch_spec(
-    verb: Literal["map_batches", "map", "flat_map", "filter"], fn: Any, options: Mapping[str, Any]
-) -> BatchSpec:
-    """Return the spec of a function, or a class, over batches or rows."""
+GROUP_OPTIONS = ["batch_format", "zero_copy_batch", *ROW_OPTIONS[1:]]
+"""The options of ``map_groups``: a group is called as a row is, and seen as a batch is."""
+
+
+def make_batch_spec(verb: BatchVerb, fn: Any, options: Mapping[str, Any], keys: tuple[str, ...] = ()) -> BatchSpec:
+    """Return the spec of a function, or a class, over batches, groups or rows."""
     name = getattr(fn, "__name__", type(fn).__name__)
     check_options(verb, options)
     args, kwargs = tuple(options.get("fn_args") or ()), dict(options.get("fn_kwargs") or {})
@@ -185,6 +187,7 @@ def make_batch_spec(
         kwargs=tuple(kwargs.items()),
         batch_format=checked_format(verb, options.get("batch_format", "default")),
         zero_copy=options.get("zero_copy_batch"),
+        keys=keys,
         **_common_parts(verb, options, workers, target.is_async),
     )
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.errors import WorkerDiedError
 from penstock.plan.stages import CallBatch, CallUdf
 from penstock.udf.arguments import Arguments
-from penstock.udf.batches import row_values
+from penstock.udf.batches import values_of
 from penstock.udf.call import ApplySteps
 from penstock.udf.failures import Failures, Record
 from penstock.udf.results import with_column
@@ -25,7 +25,7 @@ def deadly_row_result(
     record: Record,
 ) -> pa.RecordBatch | None:
     """Handle a row that ends its worker. ``func`` and ``cls`` give null for it; ``map_batches`` and others drop it."""
-    values = Arguments(work.call).row_values if isinstance(work, CallUdf) else row_values
+    values = Arguments(work.call).row_values if isinstance(work, CallUdf) else values_of(work.spec)
     failures = Failures(work.spec, values, record)
     if not failures.is_tolerant:
         raise WorkerDiedError(failures.message(row, 0, death)) from death

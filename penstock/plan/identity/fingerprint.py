@@ -76,7 +76,7 @@ def _step(plan: Plan) -> dict[str, Any]:
         case UdfProject(call=call, column=column, keep=keep):
             return {**head, f"column {column!r}": _expression(call), "keep": _readable(keep)}
         case MapBatches(spec=spec):
-            options = {"batch_format": spec.batch_format} if spec.verb == "map_batches" else {}
+            options = {"batch_format": spec.batch_format} if spec.verb in ("map_batches", "map_groups") else {}
             return {"step": spec.verb, "calls": [{"function": spec.name, **_code(spec), **options}]}
         case _:
             names = [field.name for field in dataclasses.fields(plan) if field.name not in ("schema", "line", "child")]
