@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         prompt,
         unnest,
     )
+    from penstock.udf.aggregates import udaf
 
 __version__ = "0.1.0"
 
@@ -78,7 +79,7 @@ __all__ = [
     "func", "get_config", "lit", "method", "prompt", "range", "read_audio", "read_binary_files", "read_csv",
     "read_deltalake", "read_huggingface", "read_iceberg", "read_images", "read_json", "read_lance", "read_numpy",
     "read_parquet", "read_pdf", "read_source", "read_sql", "read_text", "read_video_frames", "read_webdataset",
-    "set_config", "set_provider", "set_runner_local", "set_runner_ray", "sql", "sql_expr", "unnest", "when",
+    "set_config", "set_provider", "set_runner_local", "set_runner_ray", "sql", "sql_expr", "udaf", "unnest", "when",
 ]  # fmt: skip
 
 _LATER = {
@@ -89,6 +90,7 @@ _LATER = {
     "detach_function": "penstock.frame.sql",
     "sql": "penstock.frame.sql",
     "sql_expr": "penstock.frame.sql_expression",
+    "udaf": "penstock.udf.aggregates",
 }
 
 

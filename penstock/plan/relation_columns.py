@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 
-from penstock.plan.relations import AddWindows, Aggregate, Distinct, Join, Relation, SetOperation, Sort, SqlQuery
+from penstock.plan.relations import (
+    AddWindows,
+    Aggregate,
+    Distinct,
+    GroupRows,
+    Join,
+    Relation,
+    SetOperation,
+    Sort,
+    SqlQuery,
+)
 from penstock.types import Schema
 
 
@@ -69,5 +79,5 @@ def narrowed(
             left = {column for side, column, _ in outputs if side != 1} | set(relation.left_on)
             right = {column for side, column, _ in outputs if side == 1} | set(relation.right_on)
             return replace(relation, columns=outputs), [left, right]
-        case SetOperation() | SqlQuery() | AddWindows():
+        case SetOperation() | SqlQuery() | AddWindows() | GroupRows():
             return relation, [set(schema.names) if schema else set() for schema in inputs]

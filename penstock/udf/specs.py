@@ -84,7 +84,7 @@ def make_spec(
             method.function.__name__ if method.method == "__call__" else f"{method.function.__name__}.{method.method}"
         )
     check_options(name, options)
-    hint = _return_hint(function)
+    hint = return_hint(function)
     is_async = _is_async(function)
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     if is_batch and is_generator:
@@ -108,7 +108,8 @@ def make_spec(
     )
 
 
-def _return_hint(function: Callable[..., Any]) -> Any:
+def return_hint(function: Callable[..., Any]) -> Any:
+    """Return the annotation of the result of a function, None without one."""
     try:
         return typing.get_type_hints(function).get("return")
     except (NameError, TypeError):  # a name that only a type checker knows
