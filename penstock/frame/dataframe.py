@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.errors import InvalidArgumentError
 from penstock.frame.results import SHOWN_ROWS
+from penstock.frame.similarity import SimilarityVerbs
 from penstock.frame.write import WriteVerbs
 from penstock.plan.nodes import Plan
 from penstock.udf.options import refusing_unknown
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.cost.estimates.estimate import CostEstimate
 
 
-class DataFrame(WriteVerbs):
+class DataFrame(SimilarityVerbs, WriteVerbs):
     """A lazy table. Made by ``read_*`` and ``from_*``; nothing runs until its rows are needed.
 
     >>> df = ps.from_pydict({"a": [1, 2, 3]})

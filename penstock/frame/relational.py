@@ -79,11 +79,11 @@ class RelationalVerbs(RowVerbs):
             raise InvalidArgumentError(f"join takes how={', '.join(get_args(JoinKind))}; got {how!r}")
         left_keys, right_keys = _join_keys(on, left_on, right_on, how)
         left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
-        right, right_names, right_extra = with_computed(_plan_of(other), right_keys, "join")
+        right, right_names, right_extra = with_computed(plan_of(other), right_keys, "join")
         left, right = _with_common_keys(left, left_names, right, right_names)
-        columns = _join_columns(
-            [name for name in _names(left, "left") if name not in left_extra],
-            [name for name in _names(right, "right") if name not in right_extra],
+        columns = join_columns(
+            [name for name in names_of(left, "left") if name not in left_extra],
+            [name for name in names_of(right, "right") if name not in right_extra],
             dict(zip(right_names, left_names, strict=True)),
             how,
             prefix,
@@ -98,7 +98,7 @@ class RelationalVerbs(RowVerbs):
         >>> ps.range(2).concat(ps.range(1)).to_pydict()
         {'id': [0, 1, 0]}
         """
-        return self._with(nodes.Concat(_aligned(self._plan, _plan_of(other))))
+        return self._with(nodes.Concat(_aligned(self._plan, plan_of(other))))
 
     def union_all(self, other: LazyTable) -> Self:
         """Append the rows of another DataFrame, duplicates included; the same as ``concat``."""
@@ -126,8 +126,8 @@ class RelationalVerbs(RowVerbs):
         >>> ps.range(1).union_all_by_name(ps.from_pydict({"x": [5]})).to_pydict()
         {'id': [0, None], 'x': [None, 5]}
         """
-        left, right = self._plan, _plan_of(other)
-        names = list(dict.fromkeys([*_names(left, "left"), *_names(right, "right")]))
+        left, right = self._plan, plan_of(other)
+        names = list(dict.fromkeys([*names_of(left, "left"), *names_of(right, "right")]))
         sides = _aligned(_widened(left, names, right), _widened(right, names, left))
         return self._with(nodes.Concat(sides))
 
@@ -167,7 +167,7 @@ class RelationalVerbs(RowVerbs):
     def _combined(
         self, verb: Literal["union", "intersect", "except"], other: LazyTable, *, is_all: bool = False
     ) -> Self:
-        return self._with(nodes.Relate(_aligned(self._plan, _plan_of(other)), SetOperation(verb, is_all)))
+        return self._with(nodes.Relate(_aligned(self._plan, plan_of(other)), SetOperation(verb, is_all)))
 
 
 # --- keys and columns, shared with the aggregates ---
@@ -205,13 +205,13 @@ def _for_each(option: str, given: bool | list[bool], num_keys: int) -> list[bool
     return flags
 
 
-def _plan_of(other: LazyTable) -> Plan:
+def plan_of(other: LazyTable) -> Plan:
     if not isinstance(other, LazyTable):
         raise InvalidArgumentError(f"The other side must be a DataFrame; got {type(other).__name__}")
     return other._plan
 
 
-def _names(plan: Plan, side: str) -> list[str]:
+def names_of(plan: Plan, side: str) -> list[str]:
     if plan.schema is None:
         raise InvalidArgumentError(
             f"The columns of the {side} side are not known before it runs; select them, or collect() it, first"
@@ -252,7 +252,7 @@ def _with_common_keys(
     )
 
 
-def _join_columns(
+def join_columns(
     left: Sequence[str],
     right: Sequence[str],
     keys: Mapping[str, str],

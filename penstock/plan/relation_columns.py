@@ -16,6 +16,7 @@ from penstock.plan.relations import (
     Sort,
     SqlQuery,
 )
+from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.types import Schema
 
 
@@ -38,6 +39,9 @@ def filtered_sides(relation: Relation, columns: Set[str]) -> dict[int, dict[str,
             return {**same, 1: same[0]}
         case Join():
             return _joined_sides(relation, columns)
+        case Nearest(columns=outputs):  # a query does not change the neighbours of the others
+            of_queries = {name: column for side, column, name in outputs if side == 1 and name in columns}
+            return {1: of_queries} if len(of_queries) == len(columns) else {}
         case _:
             return {}
 
@@ -79,5 +83,11 @@ def narrowed(
             left = {column for side, column, _ in outputs if side != 1} | set(relation.left_on)
             right = {column for side, column, _ in outputs if side == 1} | set(relation.right_on)
             return replace(relation, columns=outputs), [left, right]
+        case Nearest(on, query_on):
+            found = tuple(output for output in relation.columns if output[2] in names)
+            sides = [{column for side, column, _ in found if side == number} for number in (0, 1)]
+            return replace(relation, columns=found), [sides[0] | {on}, sides[1] | {query_on}]
+        case DropNear(on=key) | DropSimilar(signature=key):
+            return relation, [names | {key}]
         case SetOperation() | SqlQuery() | AddWindows() | GroupRows():
             return relation, [set(schema.names) if schema else set() for schema in inputs]

@@ -1,4 +1,4 @@
-"""Relations: operations on whole tables, as frozen data. ``relational/`` runs them on DuckDB.
+"""Relations: operations on whole tables, as frozen data. ``relational/`` runs them, most of them on DuckDB.
 
 The planner computes keys and inputs as plain columns first, so a relation has column names and no expressions.
 """
@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.aggregates import WINDOW_FUNCTIONS
+from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.types import DataType, Field, Schema, supertype
 
 JoinKind = Literal["inner", "left", "right", "outer", "semi", "anti", "cross"]
@@ -213,7 +214,8 @@ class SqlQuery:
         return f"sql {self.text}"
 
 
-Relation = Sort | Distinct | Aggregate | GroupRows | AddWindows | Join | SetOperation | SqlQuery
+TableRelation = Sort | Distinct | Aggregate | GroupRows | AddWindows | Join | SetOperation | SqlQuery  # run by DuckDB
+Relation = TableRelation | Nearest | DropNear | DropSimilar
 
 
 def check_same_columns(verb: str, left: Schema, right: Schema) -> None:

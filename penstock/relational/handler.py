@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.errors import ComputeError, PenstockError, TypeMismatchError
-from penstock.plan.relations import GroupRows, SqlQuery
+from penstock.plan.relations import GroupRows, SqlQuery, TableRelation
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.protocols import EndOfInput
 from penstock.relational.arrow import duckdb_type, from_duckdb, to_duckdb
@@ -24,11 +24,11 @@ from penstock.types.cast import cast
 class RelationHandler:
     """Runs one relation. All inputs but the first are stored before it streams through."""
 
-    def __init__(self, work: RunRelation) -> None:
-        self._relation = work.relation
+    def __init__(self, relation: TableRelation, work: RunRelation) -> None:
+        self._relation = relation
         self._schemas = list(work.schemas)
         self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count)
-        self._is_streamed = not isinstance(work.relation, SqlQuery) or work.relation.is_streamed
+        self._is_streamed = not isinstance(relation, SqlQuery) or relation.is_streamed
         self._stored: set[int] = set()  # the inputs that have a table
         self._output: pa.Schema | None = None
         self._stream: QueryStream | None = None

@@ -10,11 +10,11 @@ from penstock.plan.relations import (
     Distinct,
     GroupRows,
     Join,
-    Relation,
     SetOperation,
     Sort,
     SortKey,
     SqlQuery,
+    TableRelation,
     WindowColumn,
 )
 from penstock.types import Schema
@@ -23,7 +23,7 @@ RANKING = ("row_number", "rank", "dense_rank", "lag", "lead")  # they depend on 
 WHOLE_PARTITION = "rows between unbounded preceding and unbounded following"
 
 
-def input_name(relation: Relation, number: int) -> str:
+def input_name(relation: TableRelation, number: int) -> str:
     """Return the name of an input in the SQL of a relation."""
     return quoted(relation.names[number]) if isinstance(relation, SqlQuery) else f"input{number}"
 
@@ -32,7 +32,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def to_sql(relation: Relation, *inputs: Schema) -> str:
+def to_sql(relation: TableRelation, *inputs: Schema) -> str:
     """Return the query of a relation over inputs of these columns."""
     match relation:
         case SqlQuery(text):

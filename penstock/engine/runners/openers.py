@@ -14,7 +14,10 @@ from penstock.cost.accounts import AccountTerms, inherit_account
 from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.processes import RestartPolicy
+from penstock.engine.runners.placement import this_machine
 from penstock.engine.steps import Steps
+from penstock.plan.relations import Relation
+from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Transform, Work, WriteOut
 from penstock.protocols import Handler, PartSink, WorkerContext
 from penstock.storage.options import all_shared_options, restore_shared_options
@@ -100,9 +103,27 @@ def _open(work: Work, driver: DriverState, context: WorkerContext) -> Handler:
             return UdfHandler(work, Steps(steps), context)
         case CallBatch(steps=steps):
             return BatchHandler(work, Steps(steps), context)
-        case RunRelation():
-            from penstock.relational.handler import RelationHandler
-
-            return RelationHandler(work)
+        case RunRelation(relation):
+            return _open_relation(relation, work, context)
         case WriteOut(sink, is_in_parts):
             return PartHandler(sink) if is_in_parts and isinstance(sink, PartSink) else WriteHandler(sink)
+
+
+def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext) -> Handler:
+    match relation:
+        case Nearest():
+            from penstock.relational.nearest import NearestHandler
+
+            return NearestHandler(relation, work, has_gpu=bool(this_machine().gpus), is_cancelled=context.is_cancelled)
+        case DropNear():
+            from penstock.relational.near_duplicates import DropNearHandler
+
+            return DropNearHandler(relation, work.memory_bytes, context.is_cancelled)
+        case DropSimilar():
+            from penstock.relational.similar_texts import DropSimilarHandler
+
+            return DropSimilarHandler(relation, context.is_cancelled)
+        case _:
+            from penstock.relational.handler import RelationHandler
+
+            return RelationHandler(relation, work)

@@ -1,0 +1,159 @@
+"""The rows with the best scores for each query, found block by block: with NumPy, or with torch on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.plan.similarity import Metric
+
+Numbers = np.ndarray[Any, Any]
+
+QUERY_ROWS = 1024  # scores of so many queries and so many rows are computed at a time
+BLOCK_ROWS = 8192
+BLOCK_NBYTES = 32 * 2**20
+
+
+def block_rows(vectors: Numbers) -> int:
+    """Return the number of rows of a block: as many as fit, and at most BLOCK_ROWS."""
+    row_nbytes: int = max(vectors.shape[1] * vectors.itemsize, 1)
+    return max(1, min(BLOCK_ROWS, BLOCK_NBYTES // row_nbytes))
+
+
+class NumpyBestRows:
+    """The positions of the ``k`` best rows for each query, best first; -1 where there are fewer.
+
+    The score orders rows like the metric: a cosine, a dot product, or minus half the squared distance plus a constant
+    of the query. A row with a score of NaN is never among the best.
+    """
+
+    def __init__(self, queries: Numbers, k: int, metric: Metric) -> None:
+        self._metric = metric
+        # Near the origin the difference of two large squares does not lose the digits of a small distance.
+        self._centre = queries.mean(axis=0) if metric == "euclidean" and len(queries) else 0
+        self._queries = self._scaled(queries)
+        self._scores = np.full((len(queries), k), -np.inf, queries.dtype)
+        self.positions = np.full((len(queries), k), -1, np.int64)
+
+    def add(self, vectors: Numbers, positions: Numbers) -> None:
+        """Compare a block of rows with the best so far."""
+        with np.errstate(all="ignore"):
+            vectors = self._scaled(vectors)
+            penalty = np.einsum("ij,ij->i", vectors, vectors) / 2 if self._metric == "euclidean" else None
+            for start in range(0, len(self._queries), QUERY_ROWS):
+                part = slice(start, start + QUERY_ROWS)
+                scores = self._queries[part] @ vectors.T
+                if penalty is not None:
+                    scores -= penalty
+                self._merge(self._scores[part], self.positions[part], scores, positions)
+
+    def _scaled(self, vectors: Numbers) -> Numbers:
+        match self._metric:
+            case "cosine":
+                with np.errstate(all="ignore"):
+                    scaled: Numbers = vectors / np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+                    return scaled
+            case "euclidean":
+                return vectors - self._centre
+            case "dot":
+                return vectors
+
+    @staticmethod
+    def _merge(best: Numbers, best_positions: Numbers, scores: Numbers, positions: Numbers) -> None:
+        """Put the scores that are better than the worst of the best into ``best``, in place."""
+        k = best.shape[1]
+        is_better = scores > best[:, -1:]
+        if scores.shape[1] > k and np.count_nonzero(is_better) > 2 * best.size:  # as in the first block
+            scores[~is_better] = -np.inf
+            columns = np.sort(np.argpartition(scores, -k)[:, -k:])
+            rows = np.repeat(np.arange(len(scores)), k)
+            columns = columns.reshape(-1)
+            chosen = is_better[rows, columns]
+            rows, columns = rows[chosen], columns[chosen]
+        else:
+            rows, columns = np.nonzero(is_better)
+        if not len(rows):
+            return
+        changed, rank_of_row = np.unique(rows, return_inverse=True)
+        all_rows = np.concatenate([np.repeat(np.arange(len(changed)), k), rank_of_row])
+        all_scores = np.concatenate([best[changed].reshape(-1), scores[rows, columns]])
+        all_positions = np.concatenate([best_positions[changed].reshape(-1), positions[columns]])
+        order = np.lexsort((-all_scores, all_rows))  # stable: of equal scores the earlier row comes first
+        firsts = np.searchsorted(all_rows[order], np.arange(len(changed)))
+        kept = order[firsts[:, None] + np.arange(k)]
+        best[changed], best_positions[changed] = all_scores[kept], all_positions[kept]
+
+
+class TorchBestRows:
+    """The same with torch on a device, where the queries and the best scores stay."""
+
+    def __init__(self, queries: Numbers, k: int, metric: Metric, device: str) -> None:
+        import torch
+
+        self._torch: Any = torch
+        self._metric = metric
+        self._device = device
+        self._buffer: Any = None
+        given = self._moved(queries)
+        self._centre = given.mean(dim=0) if metric == "euclidean" and len(queries) else 0
+        self._queries = self._scaled(given)
+        self._scores = torch.full((len(queries), k), -np.inf, dtype=given.dtype, device=device)
+        self._positions = torch.full((len(queries), k), -1, dtype=torch.int64, device=device)
+
+    @property
+    def positions(self) -> Numbers:
+        found: Numbers = self._positions.cpu().numpy()
+        return found
+
+    def add(self, vectors: Numbers, positions: Numbers) -> None:
+        """Compare a block of rows with the best so far."""
+        torch, moved = self._torch, self._scaled(self._moved(vectors))
+        rows = torch.from_numpy(positions).to(self._device)
+        penalty = (moved * moved).sum(dim=1) / 2 if self._metric == "euclidean" else None
+        for start in range(0, len(self._queries), QUERY_ROWS):
+            part = slice(start, start + QUERY_ROWS)
+            scores = self._queries[part] @ moved.T
+            if penalty is not None:
+                scores -= penalty
+            scores.nan_to_num_(nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+            best, columns = scores.topk(min(self._scores.shape[1], len(moved)))
+            found = torch.where(best > -np.inf, rows[columns], -1)
+            both = torch.cat([self._scores[part], best], dim=1)
+            self._scores[part], kept = both.topk(self._scores.shape[1])
+            self._positions[part] = torch.cat([self._positions[part], found], dim=1).gather(1, kept)
+
+    def _moved(self, vectors: Numbers) -> Any:
+        """Return a copy on the device, through pinned memory, which a GPU reads faster than Arrow's."""
+        if self._buffer is None or self._buffer.shape[0] < len(vectors):
+            dtype = self._torch.from_numpy(np.empty(0, vectors.dtype)).dtype
+            is_pinned = self._device.startswith("cuda")
+            self._buffer = self._torch.empty(vectors.shape, dtype=dtype, pin_memory=is_pinned)
+        used = self._buffer[: len(vectors)]
+        used.numpy()[...] = vectors
+        return used.to(self._device, copy=True)
+
+    def _scaled(self, vectors: Any) -> Any:
+        match self._metric:
+            case "cosine":
+                return vectors / vectors.norm(dim=1, keepdim=True)
+            case "euclidean":
+                return vectors - self._centre
+            case "dot":
+                return vectors
+
+
+BestRows = NumpyBestRows | TorchBestRows
+
+
+def best_rows(queries: Numbers, k: int, metric: Metric, *, has_gpu: bool) -> BestRows:
+    """Return where the best rows are collected: on the GPU if there is one and torch can use it."""
+    if has_gpu:
+        try:
+            import torch
+
+            if torch.cuda.is_available():
+                return TorchBestRows(queries, k, metric, "cuda")
+        except ImportError:
+            pass
+    return NumpyBestRows(queries, k, metric)

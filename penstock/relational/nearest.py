@@ -1,0 +1,166 @@
+"""The handler of ``nearest``: it holds the queries and their best rows, and streams the other rows through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import ComputeError, QueryCancelledError
+from penstock.expr.arrays import Numbers
+from penstock.plan.similarity import Metric, Nearest
+from penstock.plan.stages import SIDE, RunRelation
+from penstock.protocols import EndOfInput
+from penstock.relational.best_rows import BestRows, best_rows, block_rows
+from penstock.relational.vectors import matrix_of
+
+OUTPUT_NBYTES = 8 * 2**20
+SPARE_ROWS = 1024  # rows that are held before the first search for rows to drop
+
+
+class NearestHandler:
+    """Finds the nearest rows of the first input for the queries, which come first."""
+
+    def __init__(
+        self, relation: Nearest, work: RunRelation, *, has_gpu: bool, is_cancelled: Callable[[], bool]
+    ) -> None:
+        self._relation = relation
+        self._output = relation.schema(*(schema for schema in work.schemas if schema is not None)).to_arrow()
+        self._memory_bytes = work.memory_bytes
+        self._has_gpu = has_gpu
+        self._is_cancelled = is_cancelled
+        self._query_batches: list[pa.RecordBatch] = []
+        self._query_vectors: Numbers | None = None
+        self._query_rows: Numbers  # those with a vector
+        self._best: BestRows | None = None
+        self._held = _HeldRows()
+        self._num_rows = 0
+
+    def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
+        if isinstance(item, EndOfInput):
+            return self._results()
+        if int(item.schema.metadata[SIDE.encode()]):
+            self._query_batches.append(item)
+            self._check_memory()
+        elif self._query_batches:
+            self._add(item)
+        return iter(())
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def close(self) -> None:
+        self._query_batches, self._best, self._held = [], None, _HeldRows()
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        relation = self._relation
+        if self._query_vectors is None:
+            where = f"nearest: column {relation.query_on!r} of the queries"
+            queries = pa.Table.from_batches(self._query_batches)[relation.query_on].combine_chunks()
+            self._query_vectors, self._query_rows = matrix_of(queries, None, where)
+        num_queries, size = self._query_vectors.shape
+        if not num_queries:
+            return
+        vectors, rows = matrix_of(batch.column(relation.on), size, f"nearest: column {relation.on!r}")
+        if self._best is None:
+            queries = self._query_vectors.astype(vectors.dtype, copy=False)
+            self._best = best_rows(queries, relation.k, relation.metric, has_gpu=self._has_gpu)
+        positions, step = rows + self._num_rows, block_rows(vectors)
+        for start in range(0, len(rows), step):
+            if self._is_cancelled():
+                raise QueryCancelledError("the query was stopped")
+            self._best.add(vectors[start : start + step], positions[start : start + step])
+        self._held.add(batch, self._num_rows, self._best.positions)
+        self._num_rows += batch.num_rows
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        nbytes = sum(batch.nbytes for batch in self._query_batches) + self._held.nbytes
+        if nbytes > self._memory_bytes:
+            raise ComputeError(
+                f"nearest holds the queries and {self._relation.k} rows for each, which take {nbytes / 2**20:.0f} MiB; "
+                f"its part of memory_limit is {self._memory_bytes / 2**20:.0f} MiB. Select fewer columns, run the "
+                "queries in parts, or raise memory_limit"
+            )
+
+    def _results(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the output, a few queries at a time."""
+        if self._best is None:
+            return
+        found = self._best.positions
+        queries, held = pa.Table.from_batches(self._query_batches), self._held.table()
+        row_nbytes = queries.nbytes // max(queries.num_rows, 1) + held.nbytes // max(held.num_rows, 1) + 16
+        step = max(1, OUTPUT_NBYTES // (row_nbytes * self._relation.k))
+        for start in range(0, len(found), step):
+            which, rank = np.nonzero(found[start : start + step] >= 0)
+            positions = found[start + which, rank]
+            yield self._output_batch(queries, self._query_rows[start + which], held, positions)
+
+    def _output_batch(
+        self, queries: pa.Table, query_rows: Numbers, held: pa.Table, positions: Numbers
+    ) -> pa.RecordBatch:
+        relation = self._relation
+        rows = self._held.rows_of(positions)
+        measures = measured(
+            relation.metric,
+            matrix_of(_taken(held, relation.on, rows), None, "")[0],
+            matrix_of(_taken(queries, relation.query_on, query_rows), None, "")[0],
+        )
+        order = np.lexsort((positions, -measures if relation.metric == "dot" else measures, query_rows))
+        rows, query_rows, measures = rows[order], query_rows[order], measures[order]
+        rank = np.arange(len(order)) - np.searchsorted(query_rows, query_rows) + 1
+        sides = ((held, rows), (queries, query_rows))
+        columns = [_taken(sides[side][0], column, sides[side][1]) for side, column, _ in relation.columns]
+        return pa.RecordBatch.from_arrays([*columns, measures, rank.astype(np.uint64)], schema=self._output)
+
+
+class _HeldRows:
+    """Rows of the stream that are among the best for a query."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._positions = np.empty(0, np.int64)  # of the rows of the batches, ascending
+
+    @property
+    def nbytes(self) -> int:
+        return sum(batch.nbytes for batch in self._batches)
+
+    def add(self, batch: pa.RecordBatch, first: int, needed: Numbers) -> None:
+        """Keep the ``needed`` rows of a batch that starts at position ``first``; drop old ones if they are many."""
+        new = np.unique(needed[needed >= first])
+        if len(new) or not self._batches:
+            self._batches.append(batch.take(pa.array(new - first)))
+            self._positions = np.concatenate([self._positions, new])
+        if len(self._positions) > 2 * needed.size + SPARE_ROWS:
+            is_needed = np.isin(self._positions, needed)
+            self._batches = self.table().filter(pa.array(is_needed)).combine_chunks().to_batches()
+            self._positions = self._positions[is_needed]
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(self._batches)
+
+    def rows_of(self, positions: Numbers) -> Numbers:
+        """Return the numbers of the rows in ``table`` by their positions in the stream."""
+        return np.searchsorted(self._positions, positions)
+
+
+def _taken(table: pa.Table, column: str, rows: Numbers) -> pa.Array:
+    return table[column].take(pa.array(rows)).combine_chunks()
+
+
+def measured(metric: Metric, vectors: Numbers, queries: Numbers) -> Numbers:
+    """Return the distance, or for ``dot`` the product, of each pair of rows, in float64.
+
+    >>> measured("euclidean", np.array([[3.0, 0.0]]), np.array([[0.0, 4.0]]))
+    array([5.])
+    """
+    vectors, queries = vectors.astype(np.float64), queries.astype(np.float64)
+    if metric == "euclidean":
+        return np.asarray(np.sqrt(np.square(vectors - queries).sum(axis=1)))
+    products = np.asarray((vectors * queries).sum(axis=1))
+    if metric == "dot":
+        return products
+    norms = np.sqrt(np.square(vectors).sum(axis=1) * np.square(queries).sum(axis=1))
+    return np.asarray(np.maximum(1 - products / norms, 0.0))  # a cosine of 1 can be rounded up
