@@ -118,7 +118,7 @@ class Executor:
         """Hand what a report brings to the next stage, the reader and the subscribers."""
         if state.is_done:
             return
-        if report.error is not None:
+        if report.error is not None and not state.is_spared(report):
             raise report.error
         if report.errors:
             self._publish(events.RowsFailed(state.index, report.errors))
@@ -174,7 +174,10 @@ class Executor:
 
     def _hand_on(self, state: StageState, bundle: Bundle) -> None:
         """Hand a bundle to the next stage, or to the reader after the last."""
-        if bundle.num_rows == 0 or state.is_done:
+        if state.is_done:
+            return
+        if bundle.num_rows == 0:
+            state.empty_output = bundle
             return
         taker = state.downstream
         if taker is None:
@@ -210,9 +213,12 @@ class Executor:
             return
         state.is_done = True
         self._publish(events.StageFinished(state.index, self._clock(), state.batch_rows))
+        empty = None if state.num_rows_out else state.empty_output
         if (taker := state.downstream) is not None:
-            taker.close_input()
+            taker.close_input(empty)
             self._finish_if_exhausted(taker)
+        elif empty is not None:
+            self._results.put(empty)
 
     def _close(self) -> None:
         with ExitStack() as closing:  # if one stage fails to close, the others are closed all the same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
 from penstock.engine.error_limit import ErrorLimit
@@ -22,7 +22,8 @@ from penstock.engine.scheduling import (
     least_input,
     rows_to_take,
 )
-from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage
+from penstock.errors import PenstockError
+from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import Bundle, EndOfInput, ReadTask, Report, Task, WorkerPool
 
 
@@ -60,6 +61,8 @@ class StageState:
         self.inbox = Inbox(stage.inbox, resources.clock)
         self.gate = Gate(stage.inbox) if choice is None else None
         self.num_rows_taken = 0
+        self.empty_output: Bundle | None = None  # has the columns of a result without rows
+        self._empty_input: Bundle | None = None
         self.is_finishing = self.is_done = False
         self._resources = resources
         self._pool = choice.pool if choice else None
@@ -147,7 +150,7 @@ class StageState:
     def nbytes_expected(self) -> int:
         """Expected size of the next output, with the copies of its input."""
         num_copies = self._footprint.num_inputs
-        if not num_copies or self._in_flight.resting is not None or self._reads is not None:
+        if not num_copies or self._in_flight.resting is not None or not self.inbox.num_rows:
             return self._next_output_nbytes
         return self._next_output_nbytes + num_copies * self.inbox.next_nbytes
 
@@ -159,6 +162,10 @@ class StageState:
         return self.gate.num_rows_settled(self._num_rows_used) if self._has_reader else self.gate.num_rows_in
 
     # --- the executor's view ---
+
+    @property
+    def num_rows_out(self) -> int:
+        return self._in_flight.num_rows_out if self.gate is None else self.gate.num_rows_out
 
     @property
     def nbytes_held(self) -> int:
@@ -216,11 +223,23 @@ class StageState:
             return () if report.output is None else (report.output,)
         return self._receive_task(report.task, report)
 
-    def close_input(self) -> None:
-        """Record that one of the inputs is done."""
+    def close_input(self, empty: Bundle | None) -> None:
+        """Record that one of the inputs is done; ``empty`` has its columns if it had no rows.
+
+        A stage without any rows processes the columns alone, unless only a call of its function could say the result.
+        """
+        if empty is not None and self.gate is not None:
+            self.empty_output = empty
+        elif empty is not None and not _has_unknown_result(self.stage.work):
+            self._empty_input = replace(empty, origins=())
         self._num_open_inputs -= 1
         if self._num_open_inputs == 0:
             self.inbox.close()
+
+    def is_spared(self, report: Report) -> bool:
+        """Say whether a report is a failure on columns alone. Their types may be wrong: ``np.array([])`` is float64."""
+        is_empty = report.task is not None and isinstance(report.task.item, tuple) and not report.task.num_rows
+        return is_empty and isinstance(report.error, PenstockError) and not isinstance(self.stage.work, WriteOut)
 
     def finish(self) -> bool:
         """Ask the workers for what they still hold. Return False for a stage without workers."""
@@ -253,7 +272,7 @@ class StageState:
             self._growth.add_output(task.nbytes, output.nbytes)
             self.inbox.max_task_nbytes = self._growth.most_input(self._resources.task_nbytes)
             self.inbox.note_output(output.num_rows, output.nbytes)
-        if report.is_done:
+        if report.is_done and task.num_rows:
             self._growth.add_task(task.nbytes)
             self.inbox.note_task(task.num_rows, task.busy_s, task.nbytes, self._growth.output_of(task.nbytes))
         released = self._in_flight.stop(task, output, is_done=report.is_done)
@@ -264,6 +283,9 @@ class StageState:
             read, self._next_read = self._next_read, None
             assert read is not None
             return Task(read, 0, nbytes=0)
+        if self._is_columns_alone and self._empty_input is not None:
+            item, self._empty_input = (self._empty_input,), None
+            return Task(item, 0, nbytes=0)
         if not self.inbox.num_rows:
             self._needs_end = False
             return Task(EndOfInput(), self.num_rows_taken, nbytes=0)
@@ -299,11 +321,11 @@ class StageState:
         if taker is None:
             return self._resources.results.num_rows_used
         earlier = takewhile(lambda each: each is not self, taker.inputs)  # a concat takes them one after another
-        return taker.num_rows_settled - sum(each._num_rows_out for each in earlier)
+        return taker.num_rows_settled - sum(each.num_rows_out for each in earlier)
 
     @property
-    def _num_rows_out(self) -> int:
-        return self._in_flight.num_rows_out if self.gate is None else self.gate.num_rows_out
+    def _is_columns_alone(self) -> bool:
+        return self._empty_input is not None and not self.num_rows_taken and not self.inbox.num_rows
 
     @property
     def _must_wait(self) -> bool:
@@ -314,7 +336,7 @@ class StageState:
         if self._reads is None:
             if self.inbox.num_tasks > 0 or self.inbox.is_part_due(is_idle=not self._in_flight.num_running):
                 return True
-            return self._needs_end and self.inbox.is_closed and not self._in_flight
+            return (self._needs_end or self._is_columns_alone) and self.inbox.is_closed and not self._in_flight
         if self._next_read is None:
             self._next_read = next(self._reads, None)
         return self._next_read is not None
@@ -339,6 +361,10 @@ class StageState:
 
 def _is_batched(stage: Stage) -> bool:
     return isinstance(stage.work, CallUdf) and stage.work.call.udf.builtin.is_batched
+
+
+def _has_unknown_result(work: Work | None) -> bool:
+    return isinstance(work, CallBatch) or (isinstance(work, CallUdf) and work.call.udf.target.is_generator)
 
 
 def _first_growth(stage: Stage) -> int:

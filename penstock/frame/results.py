@@ -202,7 +202,7 @@ class ResultVerbs(AggregateVerbs):
     ) -> Generator[Any, None, None]:
         source = self if batch_size is None else self._reporting_here(self.into_batches(batch_size))
         batches = source._batches(num_ahead=num_ahead, is_read_gradually=True, cancellation=cancellation)
-        least = batch_size if drop_last and batch_size else 0
+        least = batch_size if drop_last and batch_size else 1
         return (batch_in_format(batch, batch_format) for batch in batches if batch.num_rows >= least)
 
     @refusing_unknown("iter_torch_batches")
@@ -214,7 +214,7 @@ class ResultVerbs(AggregateVerbs):
 
     def iter_partitions(self) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches as the query makes them."""
-        return self._batches(is_read_gradually=True)
+        return (batch for batch in self._batches(is_read_gradually=True) if batch.num_rows)
 
     def errors(self) -> Self:
         """Return the failed rows of this DataFrame's last run, if ``on_error`` tolerates failures.

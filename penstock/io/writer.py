@@ -177,8 +177,11 @@ class FileSink:
             self.output.stage_errors(errors)
 
     def completed(self, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the records of the files to commit: at least one if the schema is known, all of the same types."""
-        files = list(records)
+        """Return the records of the files to commit: at least one if the schema is known, all of the same types.
+
+        An empty file, which has the columns of a result without rows, is not needed beside others.
+        """
+        files = [file for file in records if file["rows"]] or list(records[:1])
         with writing(self.root):
             if not files and self.schema is not None:
                 name = f"{self.run_id}-empty-00000{self.encoding.suffix}"
@@ -359,10 +362,13 @@ class FileWriter:
         self._content_schema = None if self._schema is None else sink.content_schema(self._schema)
 
     def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
-        if not batch.num_rows:
-            return []
         with writing(self._sink.root):
+            if not batch.num_rows and (self._sink.schema is not None or not batch.num_columns):
+                return []
             records = self._widen(batch.schema)
+            if not batch.num_rows:  # the whole result: its columns are kept in one empty file
+                self._files[""] = self._open_file("")
+                return records
             batch = conform_rows(batch, self._schema, self._sink.root)
             parts = split_by_partition(batch, self._sink.partition_cols)
             records.extend(record for folder, rows in parts for record in self._write_rows(folder, rows))

@@ -268,19 +268,21 @@ class Job:
     def _commit(self) -> pa.Table:
         if self._state.failures:
             self._sink.keep_errors(_errors(self._state.failures))
-        self._output.deletes.extend(self._state.retired)
         files = self._sink.completed(self._state.files)
         if files != self._state.files:
             self._record_completed(files)
+        self._output.deletes.extend(self._state.retired)
         if not files:
             say(f"The job in {self._sink.root!r} has no rows and unknown columns, so it writes no file.")
         return self._sink.commit(files)
 
     def _record_completed(self, files: Sequence[dict[str, Any]]) -> None:
-        """Journal the files as they are committed: with other types, or with an empty file if there are no rows."""
+        """Journal the files as they are committed: of the same types, and an empty file only if there are no rows."""
         by_path = {file["path"]: file for file in files}
+        self._state.retired += [file["path"] for file in self._state.files if file["path"] not in by_path]
         parts = [
-            JobPart(tuple(by_path.pop(file["path"]) for file in part.files), part.origins) for part in self._state.parts
+            JobPart(tuple(by_path.pop(file["path"]) for file in part.files if file["path"] in by_path), part.origins)
+            for part in self._state.parts
         ]
         self._state.parts = [*parts, *(JobPart((file,), ()) for file in by_path.values())]
         self._folder.rewrite_journal(self._state.entry())

@@ -119,7 +119,8 @@ class _Reconciliation:
         return part.origins if self._is_invalid(part) else ()
 
     def _is_invalid(self, part: JobPart) -> bool:
-        is_whole = bool(part.origins) and all(self._exists[file["path"]] for file in part.files)
+        is_tracked = bool(part.origins) or not any(file["rows"] for file in part.files)
+        is_whole = is_tracked and all(self._exists[file["path"]] for file in part.files)
         return not is_whole or any(self._has_row_to_redo(origin) for origin in part.origins)
 
     def _reconciled(self) -> Reconciled:
@@ -145,7 +146,7 @@ class _Reconciliation:
         kept: list[Origin] = []
         for file, origins in _by_file(part):
             keep, left = self._rows_to_keep(origins) if self._exists[file["path"]] else ([], [])
-            if keep == [RowRange(0, file["rows"])]:
+            if keep == [RowRange(0, file["rows"])] or (not file["rows"] and self._exists[file["path"]]):
                 files.append(file)
             else:
                 gone.append(file)  # also if it is missing: a damaged file must not stay visible

@@ -92,8 +92,11 @@ class RelationHandler:
 
     def _ended(self) -> Iterator[pa.RecordBatch]:
         if any(schema is None for schema in self._schemas):
-            return iter(())  # an input of unknown columns had no rows
-        return self._outputs(self._started().end())
+            return  # an input of unknown columns had no rows
+        yield from self._outputs(self._started().end())
+        assert self._output is not None
+        # Without rows, the columns alone go on.
+        yield pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in self._output], schema=self._output)
 
     def _outputs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert self._output is not None

@@ -6,13 +6,14 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import QueryCancelledError, TypeMismatchError
+from penstock.errors import PenstockError, QueryCancelledError, TypeMismatchError
 from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
 from penstock.protocols import WorkerContext
@@ -117,9 +118,13 @@ class BatchHandler:
         return SyncCaller(function, spec.policy, self._is_cancelled, is_final)
 
     def _finished(self, rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-        if not rows.num_rows:  # columns may be missing then, and the steps fail
-            return iter(())
-        return self._steps(rows, first_row)
+        return self._steps(rows, first_row) if rows.num_rows else self._columns_alone(rows, first_row)
+
+    def _columns_alone(self, rows: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        """Yield an output without rows, for its columns. They may be missing or untyped then, and the steps fail."""
+        if rows.num_columns:
+            with suppress(PenstockError):
+                yield self._steps(rows, first_row)
 
     # --- batches ---
 
@@ -182,7 +187,11 @@ class BatchHandler:
         return outputs
 
     def _stream(self, outputs: Iterator[pa.RecordBatch], first_row: int) -> Iterator[pa.RecordBatch]:
-        return (self._steps(rows, first_row) for rows in outputs if rows.num_rows)
+        for rows in outputs:
+            if rows.num_rows:
+                yield self._steps(rows, first_row)
+            else:
+                yield from self._columns_alone(rows, first_row)
 
     def _weigh(self, batch: pa.RecordBatch) -> Any:
         assert self._spec.limits.batch_weight is not None

@@ -149,7 +149,10 @@ class UdfCalls:
             column = await self._conditional_column(batch, first_row, self._condition.column(batch))
             return self._steps(with_column(batch, self._work, column), first_row)
         if self._spec.target.is_batch:
-            column = await self._batch_column(batch, first_row)
+            if batch.num_rows:
+                column = await self._batch_column(batch, first_row)
+            else:  # columns alone
+                column = pa.nulls(0, self._spec.return_dtype.arrow)
             return self._steps(with_column(batch, self._work, column), first_row)
         results, parents = await self._row_results(batch, first_row), None
         if self._spec.target.is_generator:

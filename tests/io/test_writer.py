@@ -456,6 +456,49 @@ def test_writers_without_a_common_type_commit_nothing(tmp_path: Path, columns: d
     assert list(root.iterdir()) == []
 
 
+@ps.func
+def as_text(value: int) -> str:
+    return str(value)
+
+
+@ps.func.batch(return_dtype=ps.DataType.float64())
+def halved(values: ps.Series) -> Any:
+    raise AssertionError("called without rows")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "types"),
+    [
+        (lambda frame: frame, {}),
+        (lambda frame: frame.with_column("b", ps.col("a") + 1), {"b": "int64"}),
+        (lambda frame: frame.with_columns({"b": as_text(ps.col("a")), "c": halved(ps.col("a"))}),
+         {"b": "string", "c": "float64"}),
+        (lambda frame: frame.sort("a").limit(2), {}),
+        (lambda frame: frame.concat(frame), {}),
+    ],
+)  # fmt: skip
+def test_columns_without_rows_are_kept(tmp_path: Path, steps: Any, types: dict[str, Any], resume: bool) -> None:
+    def no_rows(batch: Any) -> Any:
+        return pa.table({"a": pa.array([], pa.int64()), "s": pa.array([], pa.string())})
+
+    frame = steps(ps.range(3).map_batches(no_rows))
+    expected = Schema.from_pydict({"a": "int64", "s": "string"} | types)
+    assert frame.schema == expected
+    assert frame.write_parquet(str(tmp_path / "out"), resume=resume).to_pydict()["rows"] == [0]
+    assert ps.read_parquet(tmp_path / "out").schema == expected
+    frame.write_csv(str(tmp_path / "csv"), resume=resume)
+    assert ps.read_csv(tmp_path / "csv").columns == expected.names
+    assert list(frame.iter_batches()) == []
+
+
+def test_columns_without_rows_have_uncertain_types(tmp_path: Path) -> None:
+    frame = ps.range(3).map_batches(lambda batch: {"t": np.array([])})  # float64, although text was meant
+    assert frame.with_column("u", ps.col("t").upper()).to_pydict() == {}
+    later = ps.range(4).map_batches(lambda b: {"t": np.array(["x"] * int(b["id"][0] == 2))}, batch_size=1)
+    assert later.with_column("u", ps.col("t").upper()).to_pydict() == {"t": ["x"], "u": ["X"]}
+
+
 @pytest.mark.parametrize("first", [None, [], 1])
 def test_a_query_of_unknown_schema_can_be_read_back(tmp_path: Path, first: Any) -> None:
     later = {type(None): "s", list: ["s"], int: 0.5}[type(first)]

@@ -136,19 +136,26 @@ def test_a_job_of_no_rows_has_one_empty_file(out: Path) -> None:
     assert ps.read_parquet(str(out)).to_pydict() == {"a": []}
 
 
+@pytest.mark.parametrize("is_schema_known", [True, False])
 @pytest.mark.parametrize("partition_cols", [(), ("k",)])
-def test_an_empty_file_goes_when_rows_come(out: Path, tmp_path: Path, partition_cols: Sequence[str]) -> None:
-    source = write_numbers(tmp_path / "in", [])
+def test_an_empty_file_goes_when_rows_come(
+    out: Path, tmp_path: Path, partition_cols: Sequence[str], is_schema_known: bool
+) -> None:
+    source = write_numbers(tmp_path / "in", [0])
 
-    def write(resume: Any) -> None:
+    def write(resume: Any) -> list[str]:
         frame = ps.read_parquet(str(source)).with_column("k", col("a") % 2)
-        frame.write_parquet(str(out), resume=resume, partition_cols=partition_cols)
+        frame = frame if is_schema_known else frame.map_batches(lambda batch: batch)
+        frame.where(col("a") > 0).write_parquet(str(out), resume=resume, partition_cols=partition_cols)
+        return visible_files(out)
 
-    write(True)
-    write_numbers(tmp_path / "in", [], [1, 2])
-    write("force")
+    empty = write(True)
+    assert len(empty) == 1
+    assert write("errors") == write(True) == empty
+    write_numbers(tmp_path / "in", [0], [1, 2])
+    files = write("force")
     assert column(out) == [1, 2]
-    assert not [name for name in visible_files(out) if "empty" in name]
+    assert not set(empty) & set(files)
 
 
 @pytest.mark.parametrize("source", ["memory", "range", "csv", "json", "text", "generator"])

@@ -142,7 +142,8 @@ def write_parts(
     """Yield the records of each part of a write as soon as it is complete, with the origins of its rows."""
     with closing(_execute(stages, runner, subscribers, lineage)) as bundles:
         for bundle in bundles:
-            yield unpacked_records([runner.fetch(bundle)]), bundle.origins
+            if bundle.num_rows:
+                yield unpacked_records([runner.fetch(bundle)]), bundle.origins
 
 
 def is_written_in_order(plan: Plan) -> bool:
