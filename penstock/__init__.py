@@ -18,7 +18,6 @@ from penstock.frame.read.files import (
     read_parquet,
     read_text,
 )
-from penstock.frame.read.media import read_audio, read_pdf, read_video_frames
 from penstock.frame.read.memory import (
     from_arrow,
     from_items,
@@ -28,18 +27,6 @@ from penstock.frame.read.memory import (
     from_pylist,
     range,
     read_source,
-)
-from penstock.frame.read.tables import (
-    from_huggingface,
-    from_ray_dataset,
-    from_torch,
-    read_deltalake,
-    read_huggingface,
-    read_iceberg,
-    read_lance,
-    read_numpy,
-    read_sql,
-    read_webdataset,
 )
 from penstock.frame.window import Window
 from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
@@ -51,6 +38,19 @@ from penstock.udf.specs import ActorPoolStrategy, TaskPoolStrategy
 if TYPE_CHECKING:
     from penstock.ai.provider import Provider
     from penstock.ai.registry import attach_provider, set_provider
+    from penstock.frame.read.media import read_audio, read_pdf, read_video_frames
+    from penstock.frame.read.tables import (
+        from_huggingface,
+        from_ray_dataset,
+        from_torch,
+        read_deltalake,
+        read_huggingface,
+        read_iceberg,
+        read_lance,
+        read_numpy,
+        read_sql,
+        read_webdataset,
+    )
     from penstock.frame.sql import attach_function, detach_function, sql
     from penstock.frame.sql_expression import sql_expr
     from penstock.functions import (
@@ -83,14 +83,16 @@ __all__ = [
 ]  # fmt: skip
 
 _LATER = {
-    "Provider": "penstock.ai.provider",
-    "attach_provider": "penstock.ai.registry",
-    "set_provider": "penstock.ai.registry",
-    "attach_function": "penstock.frame.sql",
-    "detach_function": "penstock.frame.sql",
-    "sql": "penstock.frame.sql",
-    "sql_expr": "penstock.frame.sql_expression",
-    "udaf": "penstock.udf.aggregates",
+    "penstock.ai.provider": ["Provider"],
+    "penstock.ai.registry": ["attach_provider", "set_provider"],
+    "penstock.frame.read.media": ["read_audio", "read_pdf", "read_video_frames"],
+    "penstock.frame.read.tables": [
+        *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
+        *("read_iceberg", "read_lance", "read_numpy", "read_sql", "read_webdataset"),
+    ],
+    "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
+    "penstock.frame.sql_expression": ["sql_expr"],
+    "penstock.udf.aggregates": ["udaf"],
 }
 
 
@@ -102,4 +104,5 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("penstock.functions")
     if name not in __all__:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATER.get(name, "penstock.functions")), name)
+    module = next((module for module, names in _LATER.items() if name in names), "penstock.functions")
+    return getattr(importlib.import_module(module), name)

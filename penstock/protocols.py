@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 import pyarrow as pa
 
 from penstock.types import Schema
+from penstock.types.frozen import frozen
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.observe.events import Event, RowError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Condition:
     """One comparison of a column with a constant, for stores with a query language of their own."""
 
@@ -36,7 +37,7 @@ class Condition:
     value: Any = None  # a Python value of the column's type; a tuple for "in", None for the last two
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadRequest:
     """The rows and columns that a scan needs.
 
@@ -251,7 +252,7 @@ class Priced(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerContext:
     """The services of a pool for one handler: a cancel flag, a sink for failed rows, and the index of its worker."""
 
@@ -343,7 +344,7 @@ class Bundle:
         return Bundle(self.handle, num_rows, nbytes, self.offset + offset, origins)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndOfInput:
     """The last task of a stage that needs its whole input before it gives rows."""
 

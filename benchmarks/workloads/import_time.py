@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401
 
-TARGETS = [("work_s", 1.5, "plain")]
+TARGETS = [("work_s", 1.4, "plain")]
 MIN_REPEAT = 15
 
 

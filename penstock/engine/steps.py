@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from penstock.plan import nodes
 from penstock.plan.expression_cost import is_trivial
 from penstock.plan.stages import SIDE, ExplodeLists, MarkSide, Melt, NumberRows, Select, Step, TakeSample, Where
 from penstock.types import Schema
+from penstock.types.frozen import frozen
 
 Apply = Callable[[pa.RecordBatch, int], pa.RecordBatch | Iterator[pa.RecordBatch]]
 
@@ -83,7 +83,7 @@ def compiled(step: Step, schema: Schema) -> Apply:
             return lambda batch, first_row: batch.replace_schema_metadata({SIDE: str(side)})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Columns(nodes.Plan):
     """A plan whose columns are known from its first batch."""
 

@@ -7,7 +7,6 @@ Types, nulls and NaN follow Daft; see ``docs/RELATIONAL.md``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.types as pt
@@ -17,12 +16,13 @@ from penstock.expr.kinds import ANY, BOOL, BOOLEAN, FLOAT64, INT64, NUMBER, STRI
 from penstock.expr.registry import Resolve
 from penstock.expr.signatures import same_type, takes
 from penstock.types import DataType
+from penstock.types.frozen import frozen
 
 ORDERED = Kind("a value that can be compared", DataType.is_comparable)
 TEXT_OR_LIST = Kind("a string or a list", lambda dtype: dtype.is_string() or dtype.is_list())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AggregateFunction:
     """``resolve(*dtypes, **options)`` returns the type; ``sql`` is a template, or makes one of the same arguments."""
 

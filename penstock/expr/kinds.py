@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from penstock.errors import TypeMismatchError
 from penstock.types import DataType
+from penstock.types.frozen import frozen
 from penstock.types.supertype import is_listed
 
 BOOL, STRING, BINARY = DataType.bool(), DataType.string(), DataType.binary()
@@ -14,7 +14,7 @@ INT32, INT64, UINT32, UINT64 = DataType.int32(), DataType.int64(), DataType.uint
 FLOAT64, DATE = DataType.float64(), DataType.date()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kind:
     """A set of types: its name in messages, a test for membership, and advice on how to convert to it."""
 

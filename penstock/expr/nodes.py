@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any, Literal as Choice
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.errors import shortened
 from penstock.expr.udf import UdfSpec
 from penstock.types import DataType
+from penstock.types.frozen import frozen, values_of
 
 
 class _Structural:
@@ -30,7 +31,7 @@ class _Structural:
             assert isinstance(self, Expr)
         for node in bottom_up(self):
             if not isinstance(node, PythonValue):  # its value may be unhashable
-                object.__setattr__(node, "_hash", hash((type(node), *_values(node))))
+                object.__setattr__(node, "_hash", hash((type(node), *values_of(node))))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -47,13 +48,13 @@ class _Structural:
                     return False
             elif type(left) is type(right) and hash(left) == hash(right):
                 seen.add((id(left), id(right)))
-                pending.extend(zip(_values(left), _values(right), strict=True))
+                pending.extend(zip(values_of(left), values_of(right), strict=True))
             else:
                 return False
         return True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Expr(_Structural):
     """One node of an expression tree."""
 
@@ -89,22 +90,30 @@ class Expr(_Structural):
         return _rebuilt, ([_part(node, [positions[id(child)] for child in node.children]) for node in nodes],)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ColumnRef(Expr):
+    """A column of the input."""
+
     column: str
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is ColumnRef and self.column == other.column
+
+    def __hash__(self) -> int:
+        return hash(self.column)
 
     def _named_by(self) -> Expr | str:
         return self.column
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Literal(Expr):
     """A constant. Held as an Arrow scalar because Python's ``1 == True == 1.0`` would merge distinct constants."""
 
     scalar: pa.Scalar
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class UnaryExpr(Expr):
     """A node with one child."""
 
@@ -118,15 +127,17 @@ class UnaryExpr(Expr):
         return replace(self, child=children[0])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Alias(UnaryExpr):
+    """An expression under another name."""
+
     alias: str
 
     def _named_by(self) -> Expr | str:
         return self.alias
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Cast(UnaryExpr):
     """A conversion; with ``is_strict`` false, a value that does not fit becomes null."""
 
@@ -134,7 +145,7 @@ class Cast(UnaryExpr):
     is_strict: bool = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Call(Expr):
     """A registered function on arguments; ``options`` are constants, frozen and sorted by name."""
 
@@ -155,7 +166,7 @@ class Call(Expr):
         return keys[0] if keys and isinstance(keys[0], str) else Expr._named_by(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class ListApply(UnaryExpr):
     """``body``, an expression over ``element()``, computed for every element of a list column."""
 
@@ -163,7 +174,7 @@ class ListApply(UnaryExpr):
     verb: Choice["map", "filter"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class PythonValue(Expr):
     """A Python object passed to a UDF unchanged; compared by identity, because it may have no usable ``==``."""
 
@@ -173,7 +184,7 @@ class PythonValue(Expr):
     __hash__ = object.__hash__
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class UdfCall(Expr):
     """A user-defined function on arguments; the planner gives each call its own stage.
 
@@ -204,7 +215,7 @@ class UdfCall(Expr):
         return next((child for child in self.children if not isinstance(child, constant)), self.udf.name)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Aggregation(Expr):
     """An aggregate function of AGGREGATES over all rows of a group; only valid in ``agg``, or with ``over``."""
 
@@ -219,13 +230,8 @@ class Aggregation(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return replace(self, args=children)
 
-    def _named_by(self) -> Expr | str:
-        """A field of a struct and a value of a map are named after their key."""
-        keys = [value for _, value in self.options] if self.function in ("get_item", "struct_get") else []
-        return keys[0] if keys and isinstance(keys[0], str) else Expr._named_by(self)
 
-
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class WindowCall(Expr):
     """An aggregate or window function for each row, over the rows of its partition; only valid in select lists.
 
@@ -256,12 +262,12 @@ class WindowCall(Expr):
         return next((arg for arg in self.args if not isinstance(arg, Literal)), self.function)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Unnest(UnaryExpr):
     """Every field of a struct as a separate column; only valid alone in a select list."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Star(Expr):
     """Every column except those excluded; only valid alone in a select list."""
 
@@ -324,7 +330,7 @@ _Part = tuple[type[Expr], tuple[Any, ...], list[int]]
 
 def _part(node: Expr, children: list[int]) -> _Part:
     """Return the class and the fields of a node, and the positions of its children, whose places ELEMENT takes."""
-    return type(node), _values(node.with_children((ELEMENT,) * len(children))), children
+    return type(node), values_of(node.with_children((ELEMENT,) * len(children))), children
 
 
 def _rebuilt(parts: list[_Part]) -> Expr:
@@ -333,10 +339,6 @@ def _rebuilt(parts: list[_Part]) -> Expr:
         node = kind(*values)
         nodes.append(node.with_children(tuple(nodes[child] for child in children)) if children else node)
     return nodes[-1]
-
-
-def _values(node: Any) -> tuple[Any, ...]:
-    return tuple(getattr(node, field.name) for field in fields(node))
 
 
 def columns_of(expr: Expr) -> set[str]:

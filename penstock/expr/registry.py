@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from penstock.types import DataType
+from penstock.types.frozen import frozen
 
 Value: TypeAlias = pa.Array | pa.Scalar
 Resolve = Callable[..., DataType]
@@ -25,7 +25,7 @@ Kernel = Callable[..., Value]
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Function:
     """The type rule and the kernel of a function.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.types import DataType
+from penstock.types.frozen import frozen
 
 OnError = Literal["raise", "log", "ignore"]
 MaxErrors = int | float | Literal["auto"] | None
@@ -23,7 +23,7 @@ MAX_ASYNC_BATCHES = 8
 """The same for calls that hold a whole batch each."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """The code to call.
 
@@ -51,7 +51,7 @@ class Target:
         return self.method is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resources:
     """The resources of one worker of a function, and the number of workers. None lets the engine choose."""
 
@@ -64,7 +64,7 @@ class Resources:
     ray_options: tuple[tuple[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Policy:
     """The handling of failed calls."""
 
@@ -81,7 +81,7 @@ class Policy:
         return bool(self.max_retries or self.timeout_s or self.on_error != "raise")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchLimits:
     """The maximum weight of a batch, and the errors that mean a batch was too large.
 
@@ -96,7 +96,7 @@ class BatchLimits:
     split_on: tuple[type[BaseException], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Builtin:
     """Settings that only Penstock's own functions have."""
 
@@ -113,7 +113,7 @@ class Builtin:
     first and may know some results."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class UdfSpec:
     """A function over columns. Compared by object identity: a decorated function, or a method of a ``cls`` instance.
 
@@ -131,6 +131,9 @@ class UdfSpec:
     cache: bool = False  # store results in the ledger
     cache_key: bytes = b""  # set when a query starts, if ``cache``
     version: str | None = None
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __penstock_key__(self) -> Any:
         """Return what determines the results, independent of where the function runs."""
@@ -151,7 +154,7 @@ class UdfSpec:
         return self.resources.max_workers or (MAX_ASYNC_BATCHES if self.target.is_batch else MAX_ASYNC_ROWS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class BatchSpec:
     """A function over whole batches, groups or rows, as given to ``map_batches``, ``map_groups``, ``map`` and others.
 
@@ -175,6 +178,9 @@ class BatchSpec:
     keys: tuple[str, ...] = ()  # the columns that identify a group
     cache: bool = False  # as in UdfSpec
     cache_key: bytes = b""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __penstock_key__(self) -> Any:
         """Return what determines the results, independent of where the function runs and of the batch size."""

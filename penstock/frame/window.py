@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
 from penstock.errors import InvalidArgumentError
@@ -13,11 +13,12 @@ from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.relations import AddWindows, SortKey, WindowColumn
 from penstock.plan.substitution import named
+from penstock.types.frozen import frozen
 
 ColumnInput: TypeAlias = str | Expression
 
 
-@dataclass(frozen=True)
+@frozen
 class Window:
     """The partition of each row, the order in it, and the rows around each row that a function combines.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
@@ -18,16 +18,17 @@ from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.relations import Relation, check_same_columns
 from penstock.protocols import NamedSink, Sink, Source
 from penstock.types import DataType, Field, Schema, supertype
+from penstock.types.frozen import frozen
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """One node of a plan."""
 
-    schema: Schema | None = field(init=False, compare=False, repr=False)
-    line: str | None = field(default=None, compare=False, repr=False, kw_only=True)  # of the user, if it is needed
+    schema: Schema | None = field(init=False)
+    line: str | None = field(default=None, kw_only=True)  # of the user, if it is needed
     is_row_preserving: ClassVar[bool] = False  # row i of the output is made of row i of the input alone
 
     def __post_init__(self) -> None:
@@ -45,7 +46,7 @@ class Plan:
         return self
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unary(Plan):
     """A node over one child."""
 
@@ -86,7 +87,7 @@ def _rebuilt(plan: Plan, parts: list[tuple[type[Unary], dict[str, Any]]]) -> Pla
     return plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scan(Plan):
     """Rows of a source. The optimizer pushes ``columns``, ``predicate`` and ``limit`` down into it."""
 
@@ -100,12 +101,12 @@ class Scan(Plan):
         return full if self.columns is None else full.select(self.columns)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Project(Unary):
     """A select list. Stars and unnests are expanded when it is built, if the schema is known."""
 
     exprs: tuple[Expr, ...]
-    has_udf: bool = field(init=False, compare=False, repr=False)
+    has_udf: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "exprs", expand(self.exprs, self.child.schema))
@@ -131,7 +132,7 @@ class Project(Unary):
         return other
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filter(Unary):
     """The rows for which the predicate is true; false and null are dropped."""
 
@@ -148,7 +149,7 @@ class Filter(Unary):
         return self.child.schema
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UdfProject(Unary):
     """The columns in ``keep`` (None: all), and ``column`` from one UDF call. A generator repeats the others."""
 
@@ -169,7 +170,7 @@ class UdfProject(Unary):
         return not self.call.udf.target.is_generator
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MapBatches(Unary):
     """A Python function over batches or rows that may change columns and row count."""
 
@@ -179,7 +180,7 @@ class MapBatches(Unary):
         return self.child.schema if self.spec.verb == "filter" else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limit(Unary):
     """``num_rows`` rows (None: all the rest) after the first ``offset``, in input order."""
 
@@ -194,7 +195,7 @@ class Limit(Unary):
         Plan.__post_init__(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample(Unary):
     """Each row kept with probability ``fraction``; with a seed, the same rows every time."""
 
@@ -208,7 +209,7 @@ class Sample(Unary):
         Plan.__post_init__(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Explode(Unary):
     """A row for each element of the list ``columns``; null and empty lists give one row of null."""
 
@@ -226,7 +227,7 @@ class Explode(Unary):
         return Schema([Field(f.name, inner.get(f.name, f.dtype)) for f in self.child.schema])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unpivot(Unary):
     """A row for each of ``values``, with its name and its value, beside the ``ids``."""
 
@@ -254,7 +255,7 @@ class Unpivot(Unary):
         return Schema([*(schema[name] for name in self.ids), *added])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MonotonicId(Unary):
     """Every row with its number, from 0, in input order, as the first column."""
 
@@ -269,7 +270,7 @@ class MonotonicId(Unary):
         return Schema([Field(self.column, DataType.uint64()), *self.child.schema])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IntoBatches(Unary):
     """The same rows in batches of exactly ``size`` rows, but for the last."""
 
@@ -281,7 +282,7 @@ class IntoBatches(Unary):
         Plan.__post_init__(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Repartition(Unary):
     """The same rows in ``num_partitions`` batches of equal size. Holds all rows until the last one comes."""
 
@@ -293,7 +294,7 @@ class Repartition(Unary):
         Plan.__post_init__(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Concat(Plan):
     """The rows of the inputs, one after the other. Known schemas must be equal."""
 
@@ -315,7 +316,7 @@ class Concat(Plan):
         return first
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Relate(Plan):
     """A relation over all rows of its inputs."""
 
@@ -334,7 +335,7 @@ class Relate(Plan):
         return self.relation.schema(*known) if len(known) == len(self.inputs) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Write(Unary):
     """Rows into a sink. The output is a record for each piece written."""
 

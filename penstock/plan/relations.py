@@ -5,18 +5,18 @@ The planner computes keys and inputs as plain columns first, so a relation has c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.aggregates import WINDOW_FUNCTIONS
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.types import DataType, Field, Schema, supertype
+from penstock.types.frozen import frozen
 
 JoinKind = Literal["inner", "left", "right", "outer", "semi", "anti", "cross"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SortKey:
     """One key of an order; null counts as larger than every value unless ``is_nulls_first`` says otherwise."""
 
@@ -31,7 +31,7 @@ class SortKey:
         return f"{self.column}{' desc' if self.is_descending else ''}{nulls}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sort:
     """Rows in the order of the keys; with ``num_rows`` only the first ones."""
 
@@ -51,7 +51,7 @@ class Sort:
         return f"sort {', '.join(map(str, self.keys))}{top}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Distinct:
     """One row for each combination of values of ``columns``; null equals null, and NaN equals NaN."""
 
@@ -65,7 +65,7 @@ class Distinct:
         return f"distinct {', '.join(self.columns)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AggregateColumn:
     """A column of an aggregate: the function ``function`` of AGGREGATES over input columns."""
 
@@ -78,7 +78,7 @@ class AggregateColumn:
         return f"{self.function}({', '.join(self.inputs)}) as {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Aggregate:
     """A row for each combination of keys; without keys, one row."""
 
@@ -98,7 +98,7 @@ class Aggregate:
 GROUP = "rows"  # the column of GroupRows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupRows:
     """A row for each combination of keys: the list of its rows, in the order of the column ``number``, which it drops.
 
@@ -117,7 +117,7 @@ class GroupRows:
         return f"group rows by {', '.join(self.keys)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WindowColumn:
     """A column of a window: a function of WINDOW_FUNCTIONS over the rows of a partition, in an order."""
 
@@ -136,7 +136,7 @@ class WindowColumn:
         return f"{self.function}({', '.join(self.inputs)}) over ({(partition + order).strip()}) as {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddWindows:
     """The rows of the input with more columns, in no particular order."""
 
@@ -151,7 +151,7 @@ class AddWindows:
         return f"window {', '.join(map(str, self.columns))}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Join:
     """Pairs of rows with equal keys. Null and NaN equal nothing.
 
@@ -181,7 +181,7 @@ class Join:
         return f"{self.how} join{on and ' on '}{on}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetOperation:
     """The rows in either input, in both, or only in the left one; distinct unless ``is_all``. Null equals null."""
 
@@ -197,7 +197,7 @@ class SetOperation:
         return f"{self.verb}{' all' if self.is_all else ''}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SqlQuery:
     """A query over the tables ``names``, one for each input. Only the first input streams, if ``is_streamed``."""
 

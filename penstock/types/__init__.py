@@ -4,8 +4,8 @@
 ``to_batch`` convert what users pass in, ``default_numpy`` and ``Series`` convert it back. Importing this package
 registers the extension types with Arrow; it imports no pandas, torch or pydantic.
 
-Layers, each importing only from those before: ``extension``, ``normalize``, ``names``; ``datatype``; ``schema``,
-``supertype``, ``hints``, ``arrays``; ``encode``, ``cast``; ``convert``; ``series``.
+Layers, each importing only from those before: ``frozen``, ``extension``, ``normalize``, ``names``; ``datatype``;
+``schema``, ``supertype``, ``hints``, ``arrays``; ``encode``, ``cast``; ``convert``; ``series``.
 """
 
 from penstock.types.arrays import check_one_array, default_numpy, object_array

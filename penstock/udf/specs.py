@@ -6,13 +6,14 @@ import collections.abc
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args, get_origin
 
 from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import BatchSpec, BatchVerb, Resources, Target, UdfSpec
 from penstock.types import DataType
+from penstock.types.frozen import frozen
 from penstock.udf.formats import checked_format
 from penstock.udf.options import check_options, check_whole, make_limits, make_policy
 from penstock.udf.parameters import parameter_hints, pil_parameters
@@ -133,7 +134,7 @@ def _return_dtype(name: str, given: Any, hint: Any, is_batch: bool, is_generator
 # --- map_batches and its kind -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ActorPoolStrategy:
     """Workers that live for the whole query: ``size`` of them, or from ``min_size`` to ``max_size`` as needed."""
 
@@ -149,7 +150,7 @@ class ActorPoolStrategy:
             raise InvalidArgumentError("ActorPoolStrategy: max_size must not be less than min_size")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskPoolStrategy:
     """Stateless workers, at most ``size`` at once."""
 

@@ -18,6 +18,8 @@ def run_python(code: str) -> str:
 def test_import_loads_no_heavy_package() -> None:
     loaded = set(json.loads(run_python("import json, sys, penstock; print(json.dumps(sorted(sys.modules)))")))
     assert not loaded & {*HEAVY, "pyarrow.compute", "asyncio"}
+    later = ("functions", "frame.read.media", "frame.read.tables", "frame.sql", "io", "plan.lower", "plan.optimizer")
+    assert not loaded & {f"penstock.{module}" for module in later}
 
 
 def test_a_query_and_a_write_load_no_pandas(tmp_path: Path) -> None:
