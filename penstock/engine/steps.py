@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,18 @@ from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star
 from penstock.plan import nodes
 from penstock.plan.expression_cost import is_trivial
-from penstock.plan.stages import SIDE, ExplodeLists, MarkSide, Melt, NumberRows, Select, Step, TakeSample, Where
+from penstock.plan.stages import (
+    SAMPLED_ROWS,
+    SIDE,
+    ExplodeLists,
+    MarkSide,
+    Melt,
+    NumberRows,
+    Select,
+    Step,
+    TakeSample,
+    Where,
+)
 from penstock.types import Schema
 from penstock.types.frozen import frozen
 
@@ -56,8 +68,6 @@ def may_grow(step: Step) -> bool:
     match step:
         case Select(exprs):
             return not all(is_trivial(expr) or isinstance(expr, Star) for expr in exprs)
-        case TakeSample():
-            return step.is_with_replacement
         case _:
             return isinstance(step, ExplodeLists | Melt)
 
@@ -136,18 +146,34 @@ def _where(program: Program) -> Apply:
 
 
 def sample(batch: pa.RecordBatch, step: TakeSample, first_row: int) -> pa.RecordBatch:
-    """Keep rows by a random number that depends on the seed and the row's position, not on its batch."""
-    draws = _uniform(step.seed, first_row, batch.num_rows)
-    if not step.is_with_replacement:
-        return batch.filter(pa.array(draws < step.fraction))
-    # Each row is drawn a Poisson number of times, the limit of drawing n rows with replacement.
-    repeats = np.zeros(batch.num_rows, dtype=np.int64)
-    threshold = term = np.exp(-step.fraction)
-    for count in range(1, 32):
-        repeats += draws > threshold
-        term = term * step.fraction / count
-        threshold += term
-    return batch.take(pa.array(np.repeat(np.arange(batch.num_rows), repeats)))
+    """Draw the share of each block of SAMPLED_ROWS rows. A batch starts with a block."""
+    starts = range(0, batch.num_rows, SAMPLED_ROWS)
+    drawn = [_drawn(step, first_row + at, min(SAMPLED_ROWS, batch.num_rows - at)) + at for at in starts]
+    return batch.take(pa.array(np.concatenate([np.empty(0, np.int64), *drawn])))
+
+
+def _drawn(step: TakeSample, first_row: int, num_rows: int) -> np.ndarray[Any, Any]:
+    """Return the rows of a block to keep; its draws depend on the seed and the position only."""
+    num_wanted = num_sampled(step, first_row + num_rows) - num_sampled(step, first_row)
+    draws = _uniform(step.seed, first_row, num_rows)
+    if step.is_with_replacement:
+        return np.sort((draws[:num_wanted] * num_rows).astype(np.int64))
+    return np.sort(np.argsort(draws)[:num_wanted])
+
+
+def num_sampled(step: TakeSample, num_rows: int) -> int:
+    """Return the size of the sample of the first ``num_rows`` rows: their share, rounded up.
+
+    Past the first block it may be one less: it is rounded at a point that the seed chooses, because otherwise a small
+    sample would come from the same blocks for every seed.
+
+    >>> [num_sampled(TakeSample(0.25, 1, False), num_rows) for num_rows in (0, 1, 5, 4000)]
+    [0, 1, 2, 1000]
+    """
+    if num_rows <= SAMPLED_ROWS:
+        return math.ceil(step.fraction * num_rows)
+    shift = 0.5 if step.seed is None else float(np.random.default_rng(step.seed % 2**64).random())
+    return max(math.ceil(step.fraction * SAMPLED_ROWS), math.ceil(step.fraction * num_rows - shift))
 
 
 def _uniform(seed: int | None, first_row: int, num_rows: int) -> np.ndarray[Any, Any]:

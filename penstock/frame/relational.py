@@ -80,7 +80,7 @@ class RelationalVerbs(RowVerbs):
         left_keys, right_keys = _join_keys(on, left_on, right_on, how)
         left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
         right, right_names, right_extra = with_computed(plan_of(other), right_keys, "join")
-        left, right = _with_common_keys(left, left_names, right, right_names)
+        left, right = with_common_keys(left, left_names, right, right_names)
         columns = join_columns(
             [name for name in names_of(left, "left") if name not in left_extra],
             [name for name in names_of(right, "right") if name not in right_extra],
@@ -206,12 +206,14 @@ def _for_each(option: str, given: bool | list[bool], num_keys: int) -> list[bool
 
 
 def plan_of(other: LazyTable) -> Plan:
+    """Return the plan of the other side of a verb."""
     if not isinstance(other, LazyTable):
         raise InvalidArgumentError(f"The other side must be a DataFrame; got {type(other).__name__}")
     return other._plan
 
 
 def names_of(plan: Plan, side: str) -> list[str]:
+    """Return the columns of one side of a verb."""
     if plan.schema is None:
         raise InvalidArgumentError(
             f"The columns of the {side} side are not known before it runs; select them, or collect() it, first"
@@ -236,7 +238,7 @@ def _join_keys(
     return left, right
 
 
-def _with_common_keys(
+def with_common_keys(
     left: Plan, left_names: Sequence[str], right: Plan, right_names: Sequence[str]
 ) -> tuple[Plan, Plan]:
     """Return both plans with keys cast to their common type; types without one are refused by the relation."""

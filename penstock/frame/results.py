@@ -12,8 +12,8 @@ import pyarrow as pa
 from penstock.engine.async_reader import read_async
 from penstock.engine.cancellation import Cancellation
 from penstock.expr.udf import BatchFormat
-from penstock.frame.aggregate import AggregateVerbs
 from penstock.frame.columns import checked_count
+from penstock.frame.pairs import PairVerbs
 from penstock.plan import nodes
 from penstock.types import Schema, Series, unified
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
@@ -27,7 +27,7 @@ SHOWN_ROWS = 8
 ASYNC_ROWS = 1024  # the most rows of a loop between which other tasks of its event loop do not run
 
 
-class ResultVerbs(AggregateVerbs):
+class ResultVerbs(PairVerbs):
     def collect(self) -> Self:
         """Run the query and keep its rows in memory, so that later verbs do not run it again; returns itself.
 

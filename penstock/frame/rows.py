@@ -126,17 +126,6 @@ class RowVerbs(ColumnVerbs):
         """
         return self._with(nodes.Limit(self._plan, None, checked_count("offset", num)))
 
-    def sample(self, fraction: float, with_replacement: bool = False, seed: int | None = None) -> Self:
-        """Keep each row with a probability; with a seed, the same rows every time.
-
-        >>> ps.range(1000).sample(0.1, seed=1).count_rows() in range(60, 140)
-        True
-        """
-        given: tuple[Any, Any] = (fraction, seed)
-        if not isinstance(given[0], (int, float)) or not isinstance(given[1], (int, type(None))):
-            raise InvalidArgumentError(f"sample takes a fraction and a whole seed; got {fraction!r} and {seed!r}")
-        return self._with(nodes.Sample(self._plan, fraction, seed, with_replacement))
-
     def explode(self, *columns: ColumnInput) -> Self:
         """Turn each element of a list column into a row; several columns are exploded together.
 
@@ -178,19 +167,6 @@ class RowVerbs(ColumnVerbs):
         [2, 2, 1]
         """
         return self._with(nodes.IntoBatches(self._plan, batch_size))
-
-    @refusing_unknown("repartition")
-    def repartition(self, num: int) -> Self:
-        """Return the same rows in this many parts of equal size. Holds all rows in memory first.
-
-        >>> [len(part) for part in ps.range(6).repartition(3).iter_partitions()]
-        [2, 2, 2]
-        """
-        return self._with(nodes.Repartition(self._plan, num))
-
-    def into_partitions(self, num: int) -> Self:
-        """Return the same rows in this many parts; the same as ``repartition``."""
-        return self.repartition(num)
 
     def _chosen(self, columns: tuple[ColumnInput, ...]) -> list[Expr]:
         return [to_node(column) for column in columns] if columns else [ColumnRef(name) for name in self.columns]

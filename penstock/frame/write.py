@@ -12,7 +12,8 @@ from penstock.engine.runners import write
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.frame.lazy_table import progress_subscribers
-from penstock.frame.results import SHOWN_ROWS, ResultVerbs
+from penstock.frame.reshape import ReshapeVerbs
+from penstock.frame.results import SHOWN_ROWS
 from penstock.plan import nodes
 from penstock.plan.nodes import check_columns
 from penstock.protocols import Sink
@@ -25,7 +26,7 @@ WriteMode = Literal["create", "append", "overwrite"]
 JOB_OPTIONS = ("resume", "budget", "job_dir")
 
 
-class WriteVerbs(ResultVerbs):
+class WriteVerbs(ReshapeVerbs):
     """Verbs that write the rows.
 
     ``resume=True`` makes a write a job: killed at any instant and run again, it continues, and writes every row exactly

@@ -69,7 +69,8 @@ class _Stages:
             case nodes.MonotonicId(_, column):
                 return self._add(stages.Transform((stages.NumberRows(column),)), source)
             case nodes.Sample(_, fraction, seed, is_with_replacement):
-                return self._add(stages.Transform((stages.TakeSample(fraction, seed, is_with_replacement),)), source)
+                step = stages.TakeSample(fraction, seed, is_with_replacement)
+                return self._add(stages.Transform((step,)), source, inbox=stages.Exactly(stages.SAMPLED_ROWS))
             case nodes.UdfProject(_, call, column, keep):
                 return self._call(stages.CallUdf(call, column, keep), source)
             case nodes.MapBatches(_, spec):
@@ -190,7 +191,13 @@ def _is_cut_by_worker(spec: UdfSpec | BatchSpec) -> bool:
 
 
 def _is_into_batches(stage: stages.Stage) -> bool:
-    return isinstance(stage.inbox, stages.Exactly) and isinstance(stage.work, stages.Transform)
+    match stage.inbox, stage.work:
+        case (stages.Exactly(), stages.Transform((stages.TakeSample(), *_))):
+            return False
+        case (stages.Exactly(), stages.Transform()):
+            return True
+        case _:
+            return False
 
 
 def _async_rows(spec: UdfSpec) -> int:

@@ -197,7 +197,7 @@ class Limit(Unary):
 
 @frozen
 class Sample(Unary):
-    """Each row kept with probability ``fraction``; with a seed, the same rows every time."""
+    """A share of the rows, drawn from each SAMPLED_ROWS of them; with a seed, the same rows every time."""
 
     fraction: float
     seed: int | None = None
@@ -278,7 +278,7 @@ class IntoBatches(Unary):
     is_row_preserving: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_count("into_batches", self.size)
+        check_count("into_batches", self.size)
         Plan.__post_init__(self)
 
 
@@ -290,7 +290,7 @@ class Repartition(Unary):
     is_row_preserving: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_count("repartition", self.num_partitions)
+        check_count("repartition", self.num_partitions)
         Plan.__post_init__(self)
 
 
@@ -350,7 +350,8 @@ def sink_name(sink: Sink) -> str:
     return sink.name if isinstance(sink, NamedSink) else type(sink).__name__
 
 
-def _check_count(verb: str, value: Any) -> None:
+def check_count(verb: str, value: Any) -> None:
+    """Raise an error unless a value is a whole number of 1 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidArgumentError(f"{verb} needs a whole number of 1 or more; got {value!r}")
 

@@ -33,7 +33,7 @@ class SortKey:
 
 @frozen
 class Sort:
-    """Rows in the order of the keys; with ``num_rows`` only the first ones."""
+    """Rows in the order of the keys, without keys in a random order; with ``num_rows`` only the first ones."""
 
     keys: tuple[SortKey, ...]
     num_rows: int | None = None
@@ -48,7 +48,7 @@ class Sort:
 
     def __str__(self) -> str:
         top = "" if self.num_rows is None else f"; first {self.num_rows}"
-        return f"sort {', '.join(map(str, self.keys))}{top}"
+        return f"sort {', '.join(map(str, self.keys))}{top}" if self.keys else f"shuffle{top}"
 
 
 @frozen
@@ -199,19 +199,23 @@ class SetOperation:
 
 @frozen
 class SqlQuery:
-    """A query over the tables ``names``, one for each input. Only the first input streams, if ``is_streamed``."""
+    """A query over the tables ``names``, one for each input. Only the first input streams, if ``is_streamed``.
+
+    ``title`` stands for the text in plans and errors.
+    """
 
     text: str
     names: tuple[str, ...]
     output: Schema
     is_streamed: bool
+    title: str = ""
     needs_order: ClassVar[bool] = False
 
     def schema(self, *inputs: Schema) -> Schema:
         return self.output
 
     def __str__(self) -> str:
-        return f"sql {self.text}"
+        return self.title or f"sql {self.text}"
 
 
 TableRelation = Sort | Distinct | Aggregate | GroupRows | AddWindows | Join | SetOperation | SqlQuery  # run by DuckDB

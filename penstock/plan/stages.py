@@ -36,9 +36,12 @@ class Melt:
     value_name: str
 
 
+SAMPLED_ROWS = 1024
+
+
 @dataclass(frozen=True, slots=True)
 class TakeSample:
-    """Uses the position of the batch, so it must be the first step of its stage."""
+    """The share of each SAMPLED_ROWS rows, in batches of that size; the first step of its stage."""
 
     fraction: float
     seed: int | None

@@ -39,7 +39,7 @@ def to_sql(relation: TableRelation, *inputs: Schema) -> str:
             return text
         case Sort(keys, num_rows):
             top = "" if num_rows is None else f" limit {num_rows}"
-            return f"select * from input0 order by {_order(keys)}{top}"
+            return f"select * from input0 order by {_order(keys) or 'random()'}{top}"
         case Distinct(columns):
             if set(columns) == set(inputs[0].names):
                 return "select distinct * from input0"

@@ -43,25 +43,6 @@ def test_limit_stops_the_work_above_it() -> None:
     assert len(seen) < 5_000
 
 
-def test_sample_with_a_seed_gives_the_same_rows_however_they_are_batched() -> None:
-    whole = ps.range(1000).sample(0.3, seed=-7).to_pydict()
-    assert ps.range(1000).into_batches(13).sample(0.3, seed=-7).to_pydict() == whole
-    assert 230 < len(whole["id"]) < 370
-    assert ps.range(1000).sample(0.3, seed=8).to_pydict() != whole
-
-
-def test_sample_with_replacement_repeats_rows() -> None:
-    ids = ps.range(1000).sample(1.0, with_replacement=True, seed=1).to_pydict()["id"]
-    assert 850 < len(ids) < 1150
-    assert 550 < len(set(ids)) < 720  # 1 - 1/e of them
-    assert ids == sorted(ids)
-
-
-def test_sample_none_and_all() -> None:
-    assert ps.range(100).sample(0.0).count_rows() == 0
-    assert ps.range(100).sample(1.0).count_rows() == 100
-
-
 def test_explode_walks_columns_together_and_keeps_empty_lists_as_null() -> None:
     df = ps.from_pydict({"k": ["p", "q", "r"], "a": [[1, 2], [], None], "b": [["x", "y"], [], None]})
     assert df.explode("a", "b").to_pydict() == {

@@ -80,7 +80,7 @@ BRANCH_STAGES = """\
  3  read table          then select a, l
  4  into batches        from 3; batches of 10
  5  repartition 2       from 4; 2 equal batches
- 6  sample 0.5          from 5
+ 6  sample 0.5          from 5; batches of 1024
  7  udf _count_to       from 6; batches by time; _count_to(col(a)) as n; then select n, m
  8  unpivot             from 7
  9  number rows as id   from 8

@@ -137,16 +137,16 @@ def test_work_after_a_function_has_a_stage_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "step", "name"),
+    ("plan", "step", "name", "inbox"),
     [
-        (MonotonicId(select(scan(), a + 1), "id"), NumberRows("id"), "number rows as id"),
-        (Sample(select(scan(), a + 1), 0.5, seed=1), TakeSample(0.5, 1, False), "sample 0.5"),
+        (MonotonicId(select(scan(), a + 1), "id"), NumberRows("id"), "number rows as id", Whole()),
+        (Sample(select(scan(), a + 1), 0.5, seed=1), TakeSample(0.5, 1, False), "sample 0.5", Exactly(1024)),
     ],
 )
-def test_what_depends_on_the_position_begins_a_stage(plan: Plan, step: Any, name: str) -> None:
+def test_what_depends_on_the_position_begins_a_stage(plan: Plan, step: Any, name: str, inbox: Any) -> None:
     assert lowered(select(plan, a)) == (
         Stage("read table", Read(SOURCE, ReadRequest(), (Select(exprs(a + 1)),))),
-        Stage(f"{name}, select a", Transform((step, Select(exprs(a)))), (0,)),
+        Stage(f"{name}, select a", Transform((step, Select(exprs(a)))), (0,), inbox),
     )
 
 
