@@ -84,7 +84,7 @@ def calls(function: Callable[..., Expression]) -> Iterator[tuple[tuple[Any, ...]
     parameters = list(inspect.signature(function).parameters.values())
     is_required = [p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters]
     num_others = max(0, sum(is_required) - 1)
-    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):  # minhash
+    if not parameters or any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):  # rank, minhash
         return
     for column in VALUES:
         for other in (1, "x") if num_others else (None,):
