@@ -1,5 +1,6 @@
 """Blocking verbs on DuckDB: sort, distinct, aggregate, join, window and SQL, over Arrow streams that may exceed memory.
 
 ``sql`` writes a relation of the plan as SQL, ``database`` runs it with a share of the query's memory, ``stream`` feeds
-it batch by batch, and ``arrow`` converts the types that DuckDB lacks.
+it batch by batch, and ``arrow`` converts the types that DuckDB lacks. ``nearest``, ``near_duplicates`` and
+``similar_texts`` compare vectors and texts in NumPy instead.
 """

@@ -17,7 +17,6 @@ from penstock.relational.best_rows import BestRows, best_rows, block_rows
 from penstock.relational.vectors import matrix_of
 
 OUTPUT_NBYTES = 8 * 2**20
-SPARE_ROWS = 1024  # rows that are held before the first search for rows to drop
 
 
 class NearestHandler:
@@ -72,7 +71,10 @@ class NearestHandler:
             if self._is_cancelled():
                 raise QueryCancelledError("the query was stopped")
             self._best.add(vectors[start : start + step], positions[start : start + step])
-        self._held.add(batch, self._num_rows, self._best.positions)
+        needed = self._best.positions
+        self._held.add(batch, self._num_rows, needed)
+        if len(self._held) > 2 * needed.size or self._held.nbytes > self._memory_bytes // 2:
+            self._held.drop_others(needed)
         self._num_rows += batch.num_rows
         self._check_memory()
 
@@ -123,20 +125,25 @@ class _HeldRows:
         self._batches: list[pa.RecordBatch] = []
         self._positions = np.empty(0, np.int64)  # of the rows of the batches, ascending
 
+    def __len__(self) -> int:
+        return len(self._positions)
+
     @property
     def nbytes(self) -> int:
         return sum(batch.nbytes for batch in self._batches)
 
     def add(self, batch: pa.RecordBatch, first: int, needed: Numbers) -> None:
-        """Keep the ``needed`` rows of a batch that starts at position ``first``; drop old ones if they are many."""
+        """Keep the ``needed`` rows of a batch that starts at position ``first``."""
         new = np.unique(needed[needed >= first])
         if len(new) or not self._batches:
             self._batches.append(batch.take(pa.array(new - first)))
             self._positions = np.concatenate([self._positions, new])
-        if len(self._positions) > 2 * needed.size + SPARE_ROWS:
-            is_needed = np.isin(self._positions, needed)
-            self._batches = self.table().filter(pa.array(is_needed)).combine_chunks().to_batches()
-            self._positions = self._positions[is_needed]
+
+    def drop_others(self, needed: Numbers) -> None:
+        """Drop the rows that are no longer needed."""
+        is_needed = np.isin(self._positions, needed)
+        self._batches = self.table().filter(pa.array(is_needed)).combine_chunks().to_batches()
+        self._positions = self._positions[is_needed]
 
     def table(self) -> pa.Table:
         return pa.Table.from_batches(self._batches)

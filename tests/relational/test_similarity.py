@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, ComputeError, InvalidArgumentError, TypeMismatchError
-from penstock.functions import cosine_distance, dot_product, euclidean_distance
+from penstock.functions import cosine_distance, dot_product, euclidean_distance, to_list
 from penstock.plan.similarity import DropNear, Metric
 from penstock.relational import best_rows, near_duplicates, nearest
 from penstock.relational.best_rows import NumpyBestRows, TorchBestRows
@@ -27,7 +27,6 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(best_rows, "QUERY_ROWS", 3)
     monkeypatch.setattr(best_rows, "BLOCK_ROWS", 16)
     monkeypatch.setattr(nearest, "OUTPUT_NBYTES", 1000)
-    monkeypatch.setattr(nearest, "SPARE_ROWS", 5)
     monkeypatch.setattr(near_duplicates, "ROWS_AT_A_TIME", 16)
     monkeypatch.setattr(near_duplicates, "KEPT_BLOCK_ROWS", 8)
 
@@ -88,6 +87,7 @@ def test_torch_finds_the_same_rows_as_numpy(metric: Metric, dtype: Any) -> None:
         for start in range(0, 200, 64):
             best.add(vectors[start : start + 64], np.arange(start, min(start + 64, 200)))
     assert both[0].positions.tolist() == both[1].positions.tolist()
+    assert isinstance(best_rows.best_rows(queries, 7, metric, has_gpu=True), NumpyBestRows)  # torch sees no GPU
 
 
 def test_equally_near_rows_come_in_their_order_and_a_small_distance_far_from_the_origin_is_seen() -> None:
@@ -173,6 +173,15 @@ def test_queries_that_do_not_fit_are_refused() -> None:
     message = r"the queries and 10 rows for each, which take \d MiB; .* is 4 MiB"
     with ps.config(memory_limit=8 * 2**20), pytest.raises(ComputeError, match=message):
         queries.nearest(queries, on="v").collect()
+
+
+def test_rows_that_are_no_longer_among_the_nearest_are_dropped() -> None:
+    df = ps.range(2000).into_batches(5).with_column("v", to_list(ps.col("id"), ps.lit(1)))
+    df = df.with_column("payload", ps.lit("x" * 20_000))
+    queries = ps.from_pydict({"v": [[1e6, 1.0]]})
+    with ps.config(memory_limit=8 * 2**20):
+        found = df.nearest(queries, on="v", k=3, metric="euclidean").to_pydict()
+    assert found["id"] == [1999, 1998, 1997]
 
 
 # --- near duplicates ---
