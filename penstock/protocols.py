@@ -81,6 +81,10 @@ class SmallReadTask(Protocol):
 
     is_small: bool
 
+    def read_with(self, others: Sequence[Any]) -> Iterable[pa.RecordBatch]:
+        """Yield the rows of this task and then of ``others``, small tasks of the same request, in few batches."""
+        ...
+
 
 @runtime_checkable
 class Source(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import cast
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.protocols import ReadTask, SmallReadTask
 from penstock.types import joined
 
-MAX_TASKS = 64
+MAX_TASKS = 256
 MAX_NBYTES = 16 * 2**20
 
 
@@ -24,10 +24,16 @@ class ReadGroup:
     num_rows: int | None
     nbytes: int | None
 
-    def read(self) -> Iterator[pa.RecordBatch]:
+    def read(self) -> Iterable[pa.RecordBatch]:
+        """Return a list if there is one batch, which then is known to be the last."""
+        batches = self._joined()
+        first = list(islice(batches, 2))
+        return first if len(first) < 2 else chain(first, batches)
+
+    def _joined(self) -> Iterator[pa.RecordBatch]:
         held: list[pa.RecordBatch] = []
         nbytes = 0
-        for batch in chain.from_iterable(task.read() for task in self.tasks):
+        for batch in cast(SmallReadTask, self.tasks[0]).read_with(self.tasks[1:]):
             held.append(batch)
             nbytes += batch.nbytes
             if nbytes >= MAX_NBYTES:

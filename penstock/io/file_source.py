@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
+from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
+from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.conform import ColumnMismatchError, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
 from penstock.io.files import DataFile, Paths, file_versions, find_files, is_small_local
 from penstock.io.hive import partition_type, partition_values
 from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.protocols import ReadRequest
-from penstock.types import DataType, Schema
+from penstock.types import DataType, Schema, joined
 
 FOOTER_THREADS = 8  # read the columns of several files at once, since remote ones take round trips
 
@@ -62,11 +65,36 @@ class FileTask:
         return is_small_local(self.file)
 
     def read(self) -> Iterator[pa.RecordBatch]:
+        return self._selected(self._content())
+
+    def read_with(self, others: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all tasks. Batches that need no cast are joined first: to select rows takes longer."""
+        wanted = self.selection.schema
+
+        def can_join(content: tuple[FileTask, pa.RecordBatch]) -> bool:
+            task, batch = content
+            return task.selection is self.selection and batch.schema.equals(wanted)
+
+        contents = ((task, batch) for task in (self, *others) for batch in task._content())
+        for is_joined, run in groupby(contents, can_join):
+            if is_joined:
+                batches = (batch for _, batch in run)
+                for some in grouped(batches, methodcaller("get_total_buffer_size"), BATCH_NBYTES):
+                    yield from self._selected([joined(some)])
+            else:
+                for task, batch in run:
+                    yield from task._selected([batch])
+
+    def _selected(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.selection.apply(batches, repr(str(self.file)))
+
+    def _content(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of the part as they are in the file."""
         num_rows = 0
         try:
             batches = self.format.read(self.file, self.part, self.selection.schema)
             with closing(batches):  # type: ignore[type-var]
-                for batch in self.selection.apply(batches, repr(str(self.file))):
+                for batch in batches:
                     num_rows += batch.num_rows
                     yield batch
         except CorruptFileError as exc:

@@ -209,11 +209,11 @@ def _split_url(name: str, options: Mapping[str, Any]) -> tuple[Storage, str]:
 
 def _is_file(info: Any) -> bool:
     # A remote store may list entries of unknown type; those can at least be opened.
-    return bool(info.type.name in ("File", "Unknown"))
+    return info.size is not None or bool(info.type.name in ("File", "Unknown"))
 
 
 def _is_folder(info: Any) -> bool:
-    return bool(info.type.name == "Directory")
+    return info.size is None and bool(info.type.name == "Directory")  # to get the type takes as long as to list a file
 
 
 def _children(filesystem: Any, folder: str) -> list[Any]:

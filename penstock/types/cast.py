@@ -122,6 +122,8 @@ def unified(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Join batches. Types that differ, as after ``map_batches``, become their common type."""
+    if len(parts) == 1:
+        return parts[0]  # Arrow would copy it
     if not parts[0].num_columns:
         return pa.record_batch({"": pa.nulls(sum(part.num_rows for part in parts))}).select([])
     same = unified(parts)

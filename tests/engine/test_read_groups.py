@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,14 +24,17 @@ class Numbered:
     def read(self) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"x": [self.number]})
 
+    def read_with(self, others: Sequence[Numbered]) -> Iterator[pa.RecordBatch]:
+        yield from (batch for task in (self, *others) for batch in task.read())
+
 
 def test_groups_grow_and_keep_the_order() -> None:
-    groups = list(in_groups(Numbered(number) for number in range(200)))
+    groups = list(in_groups(Numbered(number) for number in range(800)))
     sizes = [len(group.tasks) if isinstance(group, ReadGroup) else 1 for group in groups]
-    assert sizes == [1, 2, 4, 8, 16, 32, MAX_TASKS, MAX_TASKS, 200 - 63 - 2 * MAX_TASKS]
+    assert sizes == [1, 2, 4, 8, 16, 32, 64, 128, MAX_TASKS, MAX_TASKS, 800 - 255 - 2 * MAX_TASKS]
     rows = [value for group in groups for batch in group.read() for value in batch["x"].to_pylist()]
-    assert rows == list(range(200))
-    assert sum(group.num_rows or 0 for group in groups) == 200
+    assert rows == list(range(800))
+    assert sum(group.num_rows or 0 for group in groups) == 800
 
 
 def test_large_tasks_stay_alone_and_bytes_end_a_group() -> None:
@@ -63,3 +66,29 @@ def test_many_small_files_are_read_in_few_batches(tmp_path: Path, kind: str) -> 
     assert df.where(ps.col("x") > 49).count_rows() == 50
     assert df.limit(3).to_pydict() == {"x": [0, None, 1]}
     assert len(list(df.iter_partitions())) == 7
+
+
+def test_files_of_a_group_may_differ(tmp_path: Path) -> None:
+    tables = [pa.table({"x": [number, None], "y": ["a", "b"]}) for number in range(8)]
+    tables[3] = tables[3].select(["y", "x"])
+    tables[4] = tables[4].select(["y"])
+    tables[5] = tables[5].cast(pa.schema([pa.field("x", pa.int32()), pa.field("y", pa.large_string(), nullable=True)]))
+    tables[6] = tables[6].append_column("z", pa.array([1, 2])).replace_schema_metadata({"k": "v"})
+    for number, table in enumerate(tables):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    df = ps.read_parquet(tmp_path, schema={"x": ps.DataType.int64(), "y": ps.DataType.string()}, infer_schema=False)
+    xs = [value for number in range(8) for value in ((None, None) if number == 4 else (number, None))]
+    assert df.to_pydict() == {"x": xs, "y": ["a", "b"] * 8}
+    assert df.where(ps.col("x") > 4).to_pydict() == {"x": [5, 6, 7], "y": ["a"] * 3}
+
+
+def test_an_error_in_a_group_names_its_file(tmp_path: Path) -> None:
+    for number in range(40):
+        values = ["not a number"] if number == 37 else [number]
+        pq.write_table(pa.table({"x": values}), tmp_path / f"{number:02d}.parquet")
+    with pytest.raises(ps.errors.ReadError, match=r"37\.parquet"):
+        ps.read_parquet(tmp_path).to_arrow()
+    (tmp_path / "37.parquet").write_bytes(b"")
+    with pytest.raises(ps.errors.CorruptFileError, match=r"37\.parquet.*is empty"):
+        ps.read_parquet(tmp_path).count_rows()
+    assert ps.read_parquet(tmp_path, ignore_corrupt_files=True).count_rows() == 39

@@ -34,8 +34,8 @@ class ParquetFormat(FileFormat):
     num_files_inferred: ClassVar[int] = 32  # a footer is small, and the types in it are certain
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
-        with _opened(file) as (parquet, _):
-            return parquet.schema_arrow
+        with _opened(file) as handle:
+            return _parquet_file(handle, file).schema_arrow
 
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
         is_small = file.size is not None and not file.storage.is_local and file.size < TASK_NBYTES // 4
@@ -43,32 +43,29 @@ class ParquetFormat(FileFormat):
             # The worker reads the footer of a file that is a single task: it takes a round trip, or half of the work.
             yield FilePart(nbytes=(file.size or 0) * 4)
             return
-        with _opened(file) as (parquet, _):
-            metadata = parquet.metadata
+        metadata = _metadata(file)
         every = range(metadata.num_row_groups)
         yield from _runs(metadata, every if predicate is None else _matching_groups(file, schema, predicate))
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with _opened(file) as (parquet, handle):
+        if not len(schema):
+            yield pa.RecordBatch.from_arrays([pa.nulls(_num_rows(file, part))], names=["rows"]).select([])
+            return
+        with _opened(file) as handle:
+            parquet = _parquet_file(handle, file)
             metadata = parquet.metadata
             groups = range(metadata.num_row_groups) if part.detail is None else part.detail
             sizes = [metadata.row_group(group) for group in groups]
             num_rows = sum(group.num_rows for group in sizes)
-            if not len(schema):
-                yield pa.RecordBatch.from_arrays([pa.nulls(num_rows)], names=["rows"]).select([])
-                return
             nbytes = sum(group.total_byte_size for group in sizes)
             batch_rows = rows_per_batch(num_rows, nbytes)
-            present = set(parquet.schema_arrow.names)
-            columns = [name for name in schema.names if name in present]
-            is_small = nbytes < _SMALL_NBYTES
             if isinstance(handle, RangeFile):
-                _prefetch(handle, metadata, groups, set(columns))
-            try:
-                if is_small:
-                    yield from parquet.read_row_groups(list(groups), columns, use_threads=False).to_batches()
+                _prefetch(handle, metadata, groups, set(schema.names))
+            try:  # Arrow skips columns that the file lacks
+                if nbytes < _SMALL_NBYTES:
+                    yield from parquet.read_row_groups(list(groups), schema.names, use_threads=False).to_batches()
                 else:
-                    yield from parquet.iter_batches(batch_rows, list(groups), columns)
+                    yield from parquet.iter_batches(batch_rows, list(groups), schema.names)
             except PenstockError:
                 raise
             except (OSError, pa.ArrowInvalid) as exc:
@@ -77,22 +74,43 @@ class ParquetFormat(FileFormat):
 
 
 @contextmanager
-def _opened(file: DataFile) -> Iterator[tuple[Any, Any]]:
-    """Open a Parquet file and its handle for streaming; Arrow's defaults buffer whole row groups."""
+def _opened(file: DataFile) -> Iterator[Any]:
+    """Open the handle of a Parquet file, and translate errors."""
+    with reading(file), file.open_ranges() if file.storage.is_native else file.open_file() as handle:
+        if _nbytes(handle) == 0:
+            raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty and has no Parquet footer.")
+        yield handle
+
+
+def _nbytes(handle: Any) -> int:
+    return int(handle.nbytes if isinstance(handle, RangeFile) else handle.size())
+
+
+def _metadata(file: DataFile) -> Any:
     import pyarrow.parquet as pq
 
-    with reading(file), file.open_ranges() if file.storage.is_native else file.open_file() as handle:
-        size = handle.nbytes if isinstance(handle, RangeFile) else handle.size()
-        if size == 0:
-            raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty and has no Parquet footer.")
-        if size <= _STREAM_NBYTES or file.storage.is_native:
-            yield pq.ParquetFile(handle, pre_buffer=not (file.storage.is_local or file.storage.is_native)), handle
-            return
-        metadata = pq.read_metadata(handle)
-        # Each column of a row group has its own buffer; together they stay small.
-        buffer_nbytes = max(_STREAM_NBYTES // max(metadata.num_columns, 1), 64 * 1024)
-        options = {"pre_buffer": not file.storage.is_local, "buffer_size": buffer_nbytes}
-        yield pq.ParquetFile(handle, metadata=metadata, **options), handle
+    with _opened(file) as handle:
+        return pq.read_metadata(handle)
+
+
+def _num_rows(file: DataFile, part: FilePart) -> int:
+    metadata = _metadata(file)
+    if part.detail is None:
+        return int(metadata.num_rows)
+    return sum(metadata.row_group(group).num_rows for group in part.detail)
+
+
+def _parquet_file(handle: Any, file: DataFile) -> Any:
+    """Return the Parquet file of a handle for streaming; Arrow's defaults buffer whole row groups."""
+    import pyarrow.parquet as pq
+
+    if file.storage.is_native or _nbytes(handle) <= _STREAM_NBYTES:
+        return pq.ParquetFile(handle, pre_buffer=not (file.storage.is_local or file.storage.is_native))
+    metadata = pq.read_metadata(handle)
+    # Each column of a row group has its own buffer; together they stay small.
+    buffer_nbytes = max(_STREAM_NBYTES // max(metadata.num_columns, 1), 64 * 1024)
+    options = {"pre_buffer": not file.storage.is_local, "buffer_size": buffer_nbytes}
+    return pq.ParquetFile(handle, metadata=metadata, **options)
 
 
 def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: set[str]) -> None:
@@ -160,9 +178,7 @@ class ParquetEncoding:
 
     def stored_batches(self, path: str) -> Iterator[pa.RecordBatch]:
         file = DataFile(Storage(), path, None)
-        with _opened(file) as (parquet, _):
-            schema = parquet.schema_arrow
-        return ParquetFormat().read(file, FilePart(), schema)
+        return ParquetFormat().read(file, FilePart(), ParquetFormat().infer_schema(file))
 
 
 class ParquetEncoder:
