@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.config import get_config
+from penstock.errors import ComputeError, PenstockError, WriteError
+from penstock.relational.sql import quoted
 
 VECTOR_ROWS = 2048  # DuckDB computes in vectors of this many rows
-MAX_BATCH_ROWS = 2**16
+BATCH_VECTORS = 32
 BATCH_NBYTES = 8 * 2**20
-MIN_MEMORY_BYTES = 64 * 2**20  # with less DuckDB cannot sort
+MIN_MEMORY_BYTES = 96 * 10**6  # with less DuckDB can neither sort nor join what does not fit
+THREAD_MEMORY_BYTES = 128 * 2**20  # each thread merges from all sorted runs at once
+BATCH = "penstock_batch"
 
 
 class TemporaryDatabase:
@@ -27,7 +33,7 @@ class TemporaryDatabase:
     def __init__(self, memory_bytes: int, num_threads: int) -> None:
         import duckdb
 
-        self._folder = tempfile.mkdtemp(prefix="penstock-", dir=get_config().temp_dir or None)
+        self._folder = _temporary_folder()
         self._cleaner = subprocess.Popen(
             ["/bin/sh", "-c", 'read -r line; rm -rf "$1"', "sh", self._folder],
             stdin=subprocess.PIPE,
@@ -35,9 +41,10 @@ class TemporaryDatabase:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        memory_bytes = max(memory_bytes, MIN_MEMORY_BYTES)
         settings: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{max(memory_bytes, MIN_MEMORY_BYTES)}B",
-            "threads": num_threads,
+            "memory_limit": f"{memory_bytes}B",
+            "threads": max(1, min(num_threads, memory_bytes // THREAD_MEMORY_BYTES)),
             "temp_directory": self._folder,
             "preserve_insertion_order": False,
             "autoinstall_known_extensions": False,
@@ -47,49 +54,67 @@ class TemporaryDatabase:
         self._connection.execute("set enable_external_access = false")
         # The right input of a join is complete before the left one starts, so it must be the side with the hash table.
         self._connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
-        self._num_rows = self._nbytes = 0
 
     def add_rows(self, table: str, batch: pa.RecordBatch) -> None:
         """Append rows to a table, which the first batch creates."""
-        self._note(batch)
-        self._connection.register("batch", batch)
-        self._connection.execute(f"create table if not exists {table} as select * from batch limit 0")
-        self._connection.execute(f"insert into {table} select * from batch")
-        self._connection.unregister("batch")
+        self._connection.register(BATCH, batch)
+        self._connection.execute(f"create table if not exists {quoted(table)} as select * from {BATCH} limit 0")
+        self._connection.execute(f"insert into {quoted(table)} select * from {BATCH}")
+        self._connection.unregister(BATCH)
 
-    def query(
-        self, sql: str, streamed: tuple[str, pa.Schema] | None, batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        """Run a query over the tables, and over ``batches`` by the name and schema of ``streamed``."""
-        if streamed is not None:
-            name, schema = streamed
-            first = next(batches, None)
-            if first is not None:
-                self._note(first)
-            self._connection.register("stream", pa.RecordBatchReader.from_batches(schema, _chained(first, batches)))
-            self._connection.execute(f"create temp view {name} as select * from stream")
-        yield from self._connection.sql(sql).to_arrow_reader(self._batch_rows)
+    def query(self, sql: str, streams: Mapping[str, pa.RecordBatchReader]) -> Iterator[pa.RecordBatch]:
+        """Run a query over the tables, and over streams by their names."""
+        for name, stream in streams.items():
+            self._connection.register(name, stream)
+        # A row may be wide, so a batch is first as small as DuckDB makes it.
+        vectors: list[pa.RecordBatch] = []
+        nbytes = 0
+        for vector in self._connection.sql(sql).to_arrow_reader(VECTOR_ROWS):
+            vectors.append(vector)
+            nbytes += vector.nbytes
+            if nbytes >= BATCH_NBYTES or len(vectors) == BATCH_VECTORS:
+                yield pa.concat_batches(vectors)
+                vectors.clear()
+                nbytes = 0
+        if vectors:
+            yield pa.concat_batches(vectors)
+
+    @contextmanager
+    def naming_errors(self, relation: str) -> Iterator[None]:
+        """Raise errors of DuckDB as ours. They come through Arrow, which leaves only their text."""
+        try:
+            yield
+        except PenstockError:
+            raise
+        except Exception as exc:
+            text = str(exc)
+            if self._folder in text or "max_temp_directory_size" in text:
+                reason = text.splitlines()[0].rpartition('": ')[2]
+                raise WriteError(
+                    f"{relation}: rows that do not fit in memory cannot be written to temp_dir "
+                    f"({os.path.dirname(self._folder)}): {reason}. Free space there, or set another temp_dir or a "
+                    "larger memory_limit."
+                ) from exc
+            if text.startswith("Out of Memory Error"):
+                reason = text.splitlines()[0]
+                raise ComputeError(
+                    f"{relation}: {reason}. Set a larger memory_limit or a smaller num_threads."
+                ) from exc
+            raise ComputeError(f"{relation}: {text}") from exc
 
     def interrupt(self) -> None:
         self._connection.interrupt()
 
     def close(self) -> None:
         self._connection.close()
+        del self._connection  # a traceback may keep this object, and DuckDB complains at exit about open connections
         shutil.rmtree(self._folder, ignore_errors=True)
         self._cleaner.communicate()
 
-    @property
-    def _batch_rows(self) -> int:
-        """Rows of an output batch, by the size of the input rows."""
-        fitting = BATCH_NBYTES * self._num_rows // max(self._nbytes, 1)
-        return max(VECTOR_ROWS, min(fitting, MAX_BATCH_ROWS) // VECTOR_ROWS * VECTOR_ROWS)
 
-    def _note(self, batch: pa.RecordBatch) -> None:
-        self._num_rows += batch.num_rows
-        self._nbytes += batch.nbytes
-
-
-def _chained(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if first is not None:
-        yield first
-        yield from rest
+def _temporary_folder() -> str:
+    parent = get_config().temp_dir or None
+    try:
+        return tempfile.mkdtemp(prefix="penstock-", dir=parent)
+    except OSError as exc:
+        raise WriteError(f"temp_dir {parent or tempfile.gettempdir()!r} cannot be used: {exc.strerror}") from exc

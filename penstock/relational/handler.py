@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.errors import ComputeError, PenstockError, TypeMismatchError
-from penstock.plan.relations import GroupRows, SqlQuery, TableRelation
+from penstock.errors import TypeMismatchError
+from penstock.plan.relations import GroupRows, Join, SqlQuery, TableRelation
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.protocols import EndOfInput
 from penstock.relational.arrow import duckdb_type, from_duckdb, to_duckdb
@@ -22,16 +22,17 @@ from penstock.types.cast import cast
 
 
 class RelationHandler:
-    """Runs one relation. All inputs but the first are stored before it streams through."""
+    """Runs one relation. DuckDB pulls the inputs of a join as they come; of others, all but the first are stored."""
 
     def __init__(self, relation: TableRelation, work: RunRelation) -> None:
         self._relation = relation
         self._schemas = list(work.schemas)
         self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count)
-        self._is_streamed = not isinstance(relation, SqlQuery) or relation.is_streamed
+        self._sides = self._streamed_sides()
         self._stored: set[int] = set()  # the inputs that have a table
         self._output: pa.Schema | None = None
         self._stream: QueryStream | None = None
+        self._is_interrupted = False
 
     def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
         if isinstance(item, EndOfInput):
@@ -41,15 +42,16 @@ class RelationHandler:
         if schema is None:
             schema = self._schemas[side] = Schema.from_arrow(item.schema)
         batch = to_duckdb(self._with_types(item, schema.to_arrow()))
-        if side or not self._is_streamed:
-            self._store(side, batch)
-            return iter(())
-        return self._outputs(self._started().push(batch))
+        if side in self._sides:
+            return self._outputs(self._started().push(side, batch))
+        self._store(side, batch)
+        return iter(())
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
 
     def interrupt(self, *, is_busy: bool) -> None:
+        self._is_interrupted = True
         if self._stream is not None:
             self._stream.stop()
         self._database.interrupt()
@@ -57,8 +59,8 @@ class RelationHandler:
     def close(self) -> None:
         if self._stream is not None:
             self._stream.stop()
-            self._database.interrupt()
-            self._stream.join()
+            while not self._stream.has_ended(within_s=0.05):
+                self._database.interrupt()  # an interrupt before the query starts has no effect
         self._database.close()
 
     def _with_types(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -74,20 +76,39 @@ class RelationHandler:
         arrays = [cast(batch.column(f.name), DataType(f.type), what=f"{what} {f.name!r}") for f in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def _streamed_sides(self) -> Sequence[int]:
+        """Return the inputs that DuckDB pulls, in the order in which they come."""
+        if isinstance(self._relation, SqlQuery) and not self._relation.is_streamed:
+            return ()
+        if isinstance(self._relation, Join) and None not in self._schemas:
+            return (1, 0)  # DuckDB takes all rows of the right side before it asks for the left one
+        return (0,)
+
     def _started(self) -> QueryStream:
         if self._stream is None:
             schemas = [schema for schema in self._schemas if schema is not None]
-            for side in range(1 if self._is_streamed else 0, len(schemas)):
-                if side not in self._stored:
-                    self._store(side, _empty(schemas[side]))
+            empty = [_empty(schema) for schema in schemas]
+            for side, rows in enumerate(empty):
+                if side not in self._sides and side not in self._stored:
+                    self._store(side, rows)
             self._output = self._relation.schema(*schemas).to_arrow()
             sql = to_sql(self._relation, *schemas)
-            streamed = (input_name(self._relation, 0), _empty(schemas[0]).schema) if self._is_streamed else None
-            self._stream = QueryStream(lambda batches: self._database.query(sql, streamed, batches))
+
+            def start(inputs: Mapping[int, Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+                readers = {
+                    input_name(self._relation, side): pa.RecordBatchReader.from_batches(empty[side].schema, batches)
+                    for side, batches in inputs.items()
+                }
+                return self._database.query(sql, readers)
+
+            self._stream = QueryStream(start, self._sides)
+            if self._is_interrupted:
+                self._stream.stop()
         return self._stream
 
     def _store(self, side: int, batch: pa.RecordBatch) -> None:
-        self._database.add_rows(input_name(self._relation, side), batch)
+        with self._database.naming_errors(str(self._relation)):
+            self._database.add_rows(input_name(self._relation, side), batch)
         self._stored.add(side)
 
     def _ended(self) -> Iterator[pa.RecordBatch]:
@@ -100,16 +121,12 @@ class RelationHandler:
 
     def _outputs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert self._output is not None
-        try:
+        with self._database.naming_errors(str(self._relation)):
             if isinstance(self._relation, GroupRows):
                 yield from whole_groups(batches, self._relation.keys, self._output)
                 return
             for batch in batches:
                 yield from_duckdb(batch, self._output)
-        except PenstockError:
-            raise
-        except Exception as exc:
-            raise ComputeError(f"{self._relation}: {exc}") from exc
 
 
 def _empty(schema: Schema) -> pa.RecordBatch:

@@ -25,7 +25,7 @@ WHOLE_PARTITION = "rows between unbounded preceding and unbounded following"
 
 def input_name(relation: TableRelation, number: int) -> str:
     """Return the name of an input in the SQL of a relation."""
-    return quoted(relation.names[number]) if isinstance(relation, SqlQuery) else f"input{number}"
+    return relation.names[number] if isinstance(relation, SqlQuery) else f"input{number}"
 
 
 def quoted(name: str) -> str:

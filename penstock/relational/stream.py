@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -14,14 +14,20 @@ QUEUE_NBYTES = 16 * 2**20  # of input, and of output, that wait; a single batch 
 
 
 class QueryStream:
-    """Runs ``start``, a function from an input stream to an output stream, on a thread of its own.
+    """Runs ``start``, a function from input streams to an output stream, on a thread of its own.
 
-    DuckDB pulls its input, while the engine pushes it. ``push`` gives outputs while DuckDB takes no input, because it
-    may wait for its outputs to be taken.
+    DuckDB pulls its inputs, while the engine pushes them. ``push`` gives outputs while DuckDB takes no input, because
+    it may wait for its outputs to be taken. ``sides`` are the inputs in the order in which they are pushed, one after
+    the other; DuckDB must pull them in that order too.
     """
 
-    def __init__(self, start: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> None:
+    def __init__(
+        self,
+        start: Callable[[Mapping[int, Iterator[pa.RecordBatch]]], Iterator[pa.RecordBatch]],
+        sides: Sequence[int],
+    ) -> None:
         self._changed = threading.Condition()
+        self._sides = sides
         self._inputs = _Queue()
         self._outputs = _Queue()
         self._is_ended = self._is_stopped = self._is_done = False
@@ -29,15 +35,15 @@ class QueryStream:
         self._thread = threading.Thread(target=self._run, args=(start,), name="penstock-duckdb", daemon=True)
         self._thread.start()
 
-    def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Add an input once there is room, and yield the outputs that come meanwhile."""
+    def push(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Add rows of an input once there is room, and yield the outputs that come meanwhile."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._outputs or not self._inputs.is_full or self._is_done)
+                self._changed.wait_for(lambda: self._outputs or not self._inputs.is_full or self._is_over)
                 output = self._taken()
                 if output is None:
                     if not self._is_done:  # else the query needs no more rows
-                        self._inputs.put(batch)
+                        self._inputs.put(batch, side)
                         self._changed.notify_all()
                     return
             yield output
@@ -49,7 +55,7 @@ class QueryStream:
             self._changed.notify_all()
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._outputs or self._is_done)
+                self._changed.wait_for(lambda: self._outputs or self._is_over)
                 output = self._taken()
             if output is None:
                 return
@@ -61,20 +67,29 @@ class QueryStream:
             self._is_stopped = True
             self._changed.notify_all()
 
-    def join(self) -> None:
-        self._thread.join()
+    def has_ended(self, within_s: float) -> bool:
+        """Wait a while for the thread to end."""
+        self._thread.join(within_s)
+        return not self._thread.is_alive()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_done or self._is_stopped
 
     def _taken(self) -> pa.RecordBatch | None:
+        if self._is_stopped:
+            raise QueryCancelledError("the query was stopped")
         if self._outputs:
             self._changed.notify_all()
             return self._outputs.take()
         if self._error is not None:
-            raise self._error
+            error, self._error = self._error, None  # its traceback refers to this object
+            raise error
         return None
 
-    def _run(self, start: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> None:
+    def _run(self, start: Callable[[Mapping[int, Iterator[pa.RecordBatch]]], Iterator[pa.RecordBatch]]) -> None:
         try:
-            for batch in start(self._pulled()):
+            for batch in start({side: self._pulled(side) for side in self._sides}):
                 with self._changed:
                     self._changed.wait_for(lambda: not self._outputs.is_full or self._is_stopped)
                     if self._is_stopped:
@@ -87,25 +102,27 @@ class QueryStream:
             self._is_done = True
             self._changed.notify_all()
 
-    def _pulled(self) -> Iterator[pa.RecordBatch]:
-        """Yield the inputs to DuckDB as it asks for them."""
+    def _pulled(self, side: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of an input to DuckDB as it asks for them."""
+        later = self._sides[self._sides.index(side) + 1 :]
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._inputs or self._is_ended or self._is_stopped)
                 if self._is_stopped:
                     raise QueryCancelledError("the query was stopped")
-                if not self._inputs:
+                if not self._inputs or self._inputs.side in later:
                     return
+                assert self._inputs.side == side, f"DuckDB asks for input {side} before it has all rows of another"
                 batch = self._inputs.take()
                 self._changed.notify_all()
             yield batch
 
 
 class _Queue:
-    """Batches in order, with the sum of their bytes."""
+    """Batches in order, each with the number of its input, and the sum of their bytes."""
 
     def __init__(self) -> None:
-        self._batches: deque[pa.RecordBatch] = deque()
+        self._batches: deque[tuple[pa.RecordBatch, int]] = deque()
         self._nbytes = 0
 
     def __len__(self) -> int:
@@ -115,11 +132,16 @@ class _Queue:
     def is_full(self) -> bool:
         return self._nbytes >= QUEUE_NBYTES
 
-    def put(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
+    @property
+    def side(self) -> int:
+        """The input of the next batch."""
+        return self._batches[0][1]
+
+    def put(self, batch: pa.RecordBatch, side: int = 0) -> None:
+        self._batches.append((batch, side))
         self._nbytes += batch.nbytes
 
     def take(self) -> pa.RecordBatch:
-        batch = self._batches.popleft()
+        batch, _ = self._batches.popleft()
         self._nbytes -= batch.nbytes
         return batch

@@ -1,0 +1,138 @@
+"""Relations over more rows than fit in memory keep to the budget, and leave nothing in ``temp_dir``."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.errors import WriteError
+from penstock.relational import stream
+from tests.faults.process_memory import PeakMemory
+from tests.faults.spilling import BATCH_ROWS, PIPELINES, ROW_NBYTES, RandomRows
+
+BUDGET = 200 * 10**6
+MOST = BUDGET * 5 // 4
+INTERPRETER = 120 * 10**6  # with its libraries, DuckDB among them; not in the budget, which is small here
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def running(pipeline: str, nbytes: int, temp_dir: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.faults.spilling", pipeline, str(BUDGET), str(nbytes), str(temp_dir)]
+    query = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield query
+    finally:
+        query.kill()
+        query.communicate()
+
+
+def wait_until(is_true: Callable[[], object], timeout_s: float = 60) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def has_spilled(folder: Path) -> bool:
+    return any(folder.glob("*/*"))
+
+
+def is_empty(folder: Path) -> bool:
+    return not any(folder.iterdir())
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_four_times_the_budget_stays_within_it(pipeline: str, tmp_path: Path) -> None:
+    with running(pipeline, 4 * BUDGET, tmp_path) as query, PeakMemory(query.pid, every_s=0.05) as peak:
+        wait_until(lambda: has_spilled(tmp_path))
+        printed, _ = query.communicate()
+    assert printed == f"{4 * BUDGET // (BATCH_ROWS * ROW_NBYTES) * BATCH_ROWS}\n"
+    assert peak.total <= MOST + INTERPRETER, f"{peak}"
+    assert is_empty(tmp_path)
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
+def test_a_sort_that_is_stopped_leaves_no_files(kill: signal.Signals, tmp_path: Path) -> None:
+    with running("sort", 50 * BUDGET, tmp_path) as query:
+        wait_until(lambda: has_spilled(tmp_path))
+        query.send_signal(kill)
+        query.wait(10)
+        wait_until(lambda: is_empty(tmp_path), 10)
+
+
+def duckdb_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "penstock-duckdb"]
+
+
+@pytest.mark.parametrize("pipeline", ["sort", "join"])
+def test_closing_the_iterator_ends_the_query(pipeline: str, tmp_path: Path) -> None:
+    with ps.config(memory_limit=BUDGET, temp_dir=tmp_path):
+        batches = PIPELINES[pipeline](ps.read_source(RandomRows(BUDGET))).iter_partitions()
+        next(batches)
+        assert has_spilled(tmp_path)
+        assert duckdb_threads()
+        closing_s = time.monotonic()
+        batches.close()
+        assert time.monotonic() - closing_s < 5
+    assert not duckdb_threads()
+    assert is_empty(tmp_path)
+
+
+def test_an_error_removes_what_was_spilled(tmp_path: Path) -> None:
+    def failing(batch: pa.Table) -> pa.Table:
+        if has_spilled(tmp_path):
+            raise KeyError("no more")
+        return batch
+
+    rows = ps.read_source(RandomRows(2 * BUDGET)).map_batches(failing, batch_format="pyarrow", use_process=False)
+    with ps.config(memory_limit=BUDGET, temp_dir=tmp_path), pytest.raises(KeyError, match="no more"):
+        rows.sort("id").collect()
+    assert is_empty(tmp_path)
+
+
+def test_a_full_temp_dir_is_one_clear_error(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10**7, before[1]))
+    try:
+        with ps.config(memory_limit=BUDGET, temp_dir=tmp_path), pytest.raises(WriteError) as caught:
+            ps.read_source(RandomRows(BUDGET)).sort("id").collect()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert f"cannot be written to temp_dir ({tmp_path}): File too large" in str(caught.value)
+    assert is_empty(tmp_path)
+
+
+def test_a_temp_dir_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with ps.config(temp_dir=tmp_path / "missing"), pytest.raises(WriteError, match=r"temp_dir .*missing"):
+        ps.range(2).sort("id").collect()
+
+
+@ps.func(use_process=False)
+def next_number(x: int) -> int:
+    return x + 1
+
+
+@pytest.mark.timeout(60)
+def test_relations_and_functions_in_a_row_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues hold one batch, and the budget is smaller than any batch."""
+    monkeypatch.setattr(stream, "QUEUE_NBYTES", 1)
+    n = 50_000
+    numbers = ps.range(n)
+    with ps.config(memory_limit=10**5, num_threads=2):
+        called = numbers.sort("id", desc=True).select(id=next_number(ps.col("id")))
+        pairs = called.join(numbers, on="id").join(called.distinct(), on="id", how="left")
+        both = pairs.select(k=next_number(ps.col("id")) % 2).groupby("k").agg(ps.col("k").count().alias("n"))
+        assert both.sort("k").to_pydict() == {"k": [0, 1], "n": [n // 2, n // 2 - 1]}
