@@ -72,7 +72,7 @@ class NumpyBestRows:
             chosen = is_better[rows, columns]
             rows, columns = rows[chosen], columns[chosen]
         else:
-            rows, columns = np.nonzero(is_better)
+            rows, columns = np.divmod(np.flatnonzero(is_better), scores.shape[1])  # nonzero is slow in two dimensions
         if not len(rows):
             return
         changed, rank_of_row = np.unique(rows, return_inverse=True)
