@@ -21,7 +21,7 @@ from penstock.frame.relational import (
 )
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
-from penstock.plan.relations import SqlQuery
+from penstock.plan.relations import Join, SqlQuery
 from penstock.relational.sql import quoted
 from penstock.types import Field, Schema
 
@@ -32,8 +32,8 @@ class PairVerbs(AggregateVerbs):
     def zip(self, other: LazyTable) -> Self:
         """Put the columns of another DataFrame beside these, row by row; both must have as many rows.
 
-        A column of the other side whose name exists gets the suffix ``_1``, or the next number. The rows of the other
-        side are held in memory or on disk.
+        A column of the other side whose name exists gets the suffix ``_1``, or the next number. All rows are
+        held in memory or on disk.
 
         >>> ps.range(2).zip(ps.from_pydict({"id": [5, 6], "x": ["a", "b"]})).to_pydict()
         {'id': [0, 1], 'id_1': [5, 6], 'x': ['a', 'b']}
@@ -44,16 +44,17 @@ class PairVerbs(AggregateVerbs):
         for name in others:
             candidates = [name, *(f"{name}_{number}" for number in range(1, len(taken) + 2))]
             taken.append(next(each for each in candidates if each not in taken))
-        renamed = zip(others, taken[len(names) :], strict=True)
-        columns = [*(f"l.{quoted(n)}" for n in names), *(f"r.{quoted(n)} as {quoted(new)}" for n, new in renamed)]
+        columns: list[tuple[Literal[0, 1, 2], str, str]] = [(0, name, name) for name in ("__left", *names)]
+        columns += [
+            (1, name, new) for name, new in zip(("__right", *others), ("__right", *taken[len(names) :]), strict=True)
+        ]
+        joined = nodes.Relate((left, right), Join("outer", ("__left",), ("__right",), tuple(columns)))
         text = (
-            f"select {', '.join(columns)} from l full join r on l.__left = r.__right where case when l.__left is null "
-            "or r.__right is null then error('the DataFrames have different numbers of rows') else true end "
-            "order by l.__left"
+            f"select {', '.join(map(quoted, taken))} from z where case when __left is null or __right is null then "
+            "error('the DataFrames have different numbers of rows') else true end order by __left"
         )
-        fields = [*_schema(self._plan), *_schema(plan_of(other))]
-        output = Schema([Field(name, field.dtype) for name, field in zip(taken, fields, strict=True)])
-        return self._with(nodes.Relate((left, right), SqlQuery(text, ("l", "r"), output, True, "zip")))
+        output = Schema([_schema(joined)[name] for name in taken])
+        return self._with(nodes.Relate((joined,), SqlQuery(text, ("z",), output, True, "zip")))
 
     def join_asof(
         self,

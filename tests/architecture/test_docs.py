@@ -78,3 +78,21 @@ def test_the_example_of_the_page_on_finished_work_runs(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "computing one\ncomputing three\nb'4'\n"
+
+
+def test_the_examples_of_the_page_on_relations_run(tmp_path: Path) -> None:
+    page, _, _ = (ROOT / "docs" / "RELATIONAL.md").read_text().partition("## Similar rows")
+    script = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-2:] == [
+        "{'item': [1, 2], 'spread': [2, 0]}",
+        "{'text': ['bright'], 'stars': [5]}",
+    ]
