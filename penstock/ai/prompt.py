@@ -47,7 +47,10 @@ class AsyncPrompts:
         """Return the value of a row."""
         parts, own = self._settings.split(values)
         message = await read_message(parts)
-        return None if message is None else await self._ask(self._settings.request(message, options or own))
+        if message is None:
+            return None
+        request = self._settings.request(message, options or own)
+        return await self._value(request, await self._model.generate(request))
 
     def close(self) -> Any:
         return self._model.close()
@@ -98,7 +101,8 @@ class AsyncPrompts:
             return None
         if isinstance(found, list):
             return await self._continue(self._settings.request(message, options, unfinished.row_id), found[0])
-        return await self._ask(self._settings.request(message, options, unfinished.row_id, found))
+        request = self._settings.request(message, options, unfinished.row_id, found)
+        return await self._value(request, await self._model.generate(request))
 
     def _finished(self, found: Found, row_id: bytes | None) -> Any:
         """Return the value of a cached answer, ``Unfinished`` without one or if the conversation continues."""
@@ -120,8 +124,8 @@ class AsyncPrompts:
 
     # --- requests ---
 
-    async def _ask(self, request: Request) -> Any:
-        answers: Sequence[Generation] = await self._model.generate(request)
+    async def _value(self, request: Request, answers: Sequence[Generation]) -> Any:
+        """Return the value of a row, given the first answers to its request."""
         if not self._is_own:
             answers = checked_answers(answers, request.num_answers, self._model)
         if self._settings.num_answers is None:

@@ -35,7 +35,7 @@ def usage_in(body: Any) -> Usage | None:
         return None
     usage = body.get("usage")
     if type(usage) is dict:
-        if (given := _count(usage, "prompt_tokens")) is not None:
+        if "prompt_tokens" in usage and (given := _count(usage, "prompt_tokens")) is not None:
             return Usage(given, _count(usage, "completion_tokens") or 0, _cached(usage, "prompt_tokens_details"))
         given = _count(usage, "input_tokens")
         return None if given is None else _of_input_tokens(usage, given)

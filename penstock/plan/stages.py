@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from penstock.expr.nodes import Expr, UdfCall
 from penstock.expr.udf import BatchSpec, Resources, UdfSpec
 from penstock.plan.relations import Relation
 from penstock.protocols import ReadRequest, Sink, Source
 from penstock.types import Schema
+from penstock.types.frozen import frozen
 
 # --- steps on a batch, without user code ---
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Select:
     exprs: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Where:
     predicate: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExplodeLists:
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Melt:
     ids: tuple[str, ...]
     values: tuple[str, ...]
@@ -39,7 +40,7 @@ class Melt:
 SAMPLED_ROWS = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TakeSample:
     """The share of each SAMPLED_ROWS rows, in batches of that size; the first step of its stage."""
 
@@ -48,7 +49,7 @@ class TakeSample:
     is_with_replacement: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NumberRows:
     """Uses the position of the batch, so it must be the first step of its stage."""
 
@@ -58,7 +59,7 @@ class NumberRows:
 SIDE = "penstock.side"  # in the metadata of a batch: the number of the input of a relation
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MarkSide:
     """Notes on each batch that it belongs to the input ``side`` of a relation."""
 
@@ -70,22 +71,22 @@ Step = Select | Where | ExplodeLists | Melt | TakeSample | NumberRows | MarkSide
 # --- work of a stage's workers ---
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Read:
     """Read tasks of a source, whose batches must match ``schema``, then ``steps``."""
 
     source: Source
     request: ReadRequest
     steps: tuple[Step, ...] = ()
-    schema: Schema | None = field(default=None, compare=False)
+    schema: Schema | None = field(default=None, kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transform:
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallUdf:
     """One UDF call on each batch, then ``steps``."""
 
@@ -99,7 +100,7 @@ class CallUdf:
         return self.call.udf
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallBatch:
     """One ``map_batches`` function on each batch, then ``steps``."""
 
@@ -107,7 +108,7 @@ class CallBatch:
     steps: tuple[Step, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunRelation:
     """A relation, with the columns of its inputs if they are known, and the memory that it may use."""
 
@@ -116,7 +117,7 @@ class RunRelation:
     memory_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteOut:
     """Rows into a sink. With ``is_in_parts`` each task writes a complete part that can be committed."""
 
@@ -129,12 +130,12 @@ Work = Read | Transform | CallUdf | CallBatch | RunRelation | WriteOut
 # --- inbox policies: they cut and join bundles into tasks by row counts ---
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Whole:
     """Each bundle is a task."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exactly:
     """Tasks of exactly ``num_rows`` rows; the last may be smaller.
 
@@ -146,7 +147,7 @@ class Exactly:
     is_cut_by_worker: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AtMost:
     """Bundles cut to at most ``num_rows``, never joined; to fewer rows if the output would exceed ``nbytes``.
 
@@ -158,7 +159,7 @@ class AtMost:
     quick_rows: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Paced:
     """Bundles cut so that a task takes about 0.1 s, by measurement; never joined.
 
@@ -167,7 +168,7 @@ class Paced:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured:
     """Tasks of the size with the most rows per second, found by measurement, up to ``max_rows``.
 
@@ -178,7 +179,7 @@ class Measured:
     max_rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gathered:
     """Bundles joined until they hold ``nbytes`` or no more come; never cut. With ``seconds`` they wait at most so long.
 
@@ -189,7 +190,7 @@ class Gathered:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """``num_rows`` rows after ``offset``. Once they have come, everything upstream is cancelled."""
 
@@ -197,7 +198,7 @@ class Cut:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evenly:
     """All rows, held until the last one comes, in ``num_parts`` tasks of equal size."""
 
@@ -207,7 +208,7 @@ class Evenly:
 Inbox = Whole | Exactly | AtMost | Paced | Measured | Gathered | Cut | Evenly
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """A stage of a query. Without ``work``, bundles only pass through the inbox policy.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ Read = Callable[[Any], Answer]
 class Calls(Protocol):
     """Makes calls. A client, a batch queue, and wrappers around them that bill calls or cache their answers."""
 
-    async def ask(self, call: ApiCall, read: Read[Any]) -> tuple[Any, float | None]:
+    def ask(self, call: ApiCall, read: Read[Any]) -> Awaitable[tuple[Any, float | None]]:
         """Return ``read(body)`` for the body of the answer, and the latency in seconds, None for a cached answer."""
         ...
 
@@ -40,7 +40,7 @@ class BilledCalls:
         self._client, self._billing = client, billing
         self.close = client.close
 
-    async def ask(self, call: ApiCall, read: Read[Answer]) -> tuple[Answer, float]:
+    def ask(self, call: ApiCall, read: Read[Answer]) -> Coroutine[Any, Any, tuple[Answer, float]]:
         async def attempt() -> tuple[Answer, float]:
             charge = await self._billing.reserve(call.body, call.tokens, call.inputs)
             try:
@@ -52,7 +52,7 @@ class BilledCalls:
                     charge.max_at_once = self._client.max_at_once
                 self._billing.settle(charge)
 
-        return await self._client.retry(attempt)
+        return self._client.retry(attempt)
 
 
 class BilledBatchCalls:

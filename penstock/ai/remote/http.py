@@ -6,7 +6,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import orjson
@@ -81,9 +82,11 @@ class ApiClient:
         self.name = f"{endpoint.provider} ({model})"
         self._limiter: Limiter | None = None
         self._session: _Session | None = None
+        self._deadline: Deadline | None = None
         self._headers: Mapping[str, str] = {}
         self._proxy: str | None = None
         self._urls: dict[str, Any] = {}
+        self._max_nbytes = 0
         self._silence = Silence(f"{self.name} at {shown(endpoint.base_url)}")
         self._has_answered = False
 
@@ -101,12 +104,16 @@ class ApiClient:
         # The type that aiohttp would otherwise convert them to for every request.
         self._headers = multidict.CIMultiDictProxy(multidict.CIMultiDict(headers))
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self.settings.caps)
+        self._deadline = Deadline(self.settings.timeout_s)
+        self._max_nbytes = get_config().max_response_bytes
         self._session = _Session.shared()  # last: an error above leaves nothing to close
         self._session.silences.add(self._silence)
 
     async def close(self) -> None:
         session, self._session, self._limiter = self._session, None, None
         if session is not None:
+            assert self._deadline is not None
+            self._deadline.close()
             session.silences.discard(self._silence)
             await session.release()
 
@@ -115,13 +122,16 @@ class ApiClient:
         """The number of concurrent requests that the limiter allows now."""
         return None if self._limiter is None else self._limiter.state().limit
 
-    async def ask(self, call: ApiCall, read: Callable[[Any], Answer]) -> tuple[Answer, float]:
-        """Send a call until it is answered. Return ``read(body)`` and the latency in seconds."""
-        return await self.retry(lambda: self.ask_once(call, read))
+    # The functions below are called for each row. Those that only call a coroutine function return its coroutine,
+    # because each coroutine around another is resumed whenever the inner one is.
 
-    async def ask_once(
+    def ask(self, call: ApiCall, read: Callable[[Any], Answer]) -> Coroutine[Any, Any, tuple[Answer, float]]:
+        """Send a call until it is answered. Return ``read(body)`` and the latency in seconds."""
+        return self.retry(partial(self.ask_once, call, read))
+
+    def ask_once(
         self, call: ApiCall, read: Callable[[Any], Answer], observer: AttemptObserver = NO_OBSERVER
-    ) -> tuple[Answer, float]:
+    ) -> Coroutine[Any, Any, tuple[Answer, float]]:
         """Send a call once."""
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
         url = self._urls.get(call.path)
@@ -138,7 +148,7 @@ class ApiClient:
             usage = usage_in(body) if counts_tokens else None
             return self.understood(body, read), None if usage is None else usage.input + usage.output
 
-        return await self._exchange("POST", url, data, take, tokens=call.tokens, observer=observer)
+        return self._exchange("POST", url, data, take, tokens=call.tokens, observer=observer)
 
     async def retry(self, attempt: Callable[[], Awaitable[Answer]], is_safe: bool = True) -> Answer:
         """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
@@ -206,6 +216,7 @@ class ApiClient:
             self.open()
         assert self._limiter is not None
         assert self._session is not None
+        assert self._deadline is not None
         permit = await self._limiter.admit(tokens)
         outcome: Outcome = "other"
         received: Mapping[str, str] | None = None
@@ -213,7 +224,7 @@ class ApiClient:
         started = time.perf_counter()
         observer.sent()
         try:
-            with self._session.deadlines.within(self.settings.timeout_s):
+            with self._deadline:
                 response = await self._session.client.request(
                     method,
                     url,
@@ -256,7 +267,7 @@ class ApiClient:
 
     async def content(self, response: aiohttp.ClientResponse) -> bytes:
         """Return the body of an answer, decompressed. Stop reading at ``max_response_bytes``."""
-        limit, length = get_config().max_response_bytes, response.content_length
+        limit, length = self._max_nbytes, response.content_length
         if length is not None and length <= limit and "Content-Encoding" not in response.headers:
             return await response.read()
         content = await _start_of(response, limit)
@@ -266,7 +277,7 @@ class ApiClient:
 
     def too_large(self) -> AnswerTooLargeError:
         return AnswerTooLargeError(
-            f"{self.name} answered with more than max_response_bytes={get_config().max_response_bytes:,} bytes. If the "
+            f"{self.name} answered with more than max_response_bytes={self._max_nbytes:,} bytes. If the "
             "answer is what you asked for, raise the limit: ps.set_config(max_response_bytes='1GB')."
         )
 
@@ -349,7 +360,6 @@ class _Session:
 
         self._loop = loop
         self._num_users = 0
-        self.deadlines = Deadlines()
         self.silences: set[Silence] = set()
         self._check = loop.call_later(CHECK_EVERY_S, self._log_silences)
         self.client = aiohttp.ClientSession(
@@ -372,7 +382,6 @@ class _Session:
         self._num_users -= 1
         if not self._num_users:
             del self._by_loop[self._loop]
-            self.deadlines.close()
             self._check.cancel()
             await self.client.close()
 
@@ -383,39 +392,36 @@ class _Session:
         self._check = self._loop.call_later(CHECK_EVERY_S, self._log_silences)
 
 
-class Deadlines:
-    """Timeouts of the requests of one event loop. A late request is cancelled and raises TimeoutError.
+class Deadline:
+    """The time limit of the requests of one client. A late request is cancelled and raises TimeoutError.
 
-    Thousands of requests share one timer: a timer for each costs a tenth of a request.
+    ``with deadline:`` limits its body; it must not be nested in a task. Thousands of requests share one timer: a timer
+    for each costs a tenth of a request.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._tick_s = min(limit_s / TICKS_A_LIMIT, MAX_TICK_S)
         self._loop = asyncio.get_running_loop()
         self._until: dict[asyncio.Task[object], float] = {}
         self._late: set[asyncio.Task[object]] = set()
-        self._tick_s = MAX_TICK_S
         self._timer: asyncio.TimerHandle | None = None
 
-    def within(self, seconds: float) -> _Deadline:
-        """Raise TimeoutError in the body of ``with`` after some seconds. Must not be nested in a task."""
-        return _Deadline(self, seconds)
-
-    def begin(self, seconds: float) -> asyncio.Task[object]:
-        """Start the time limit of the current task."""
+    def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._until[task] = self._loop.time() + seconds
-        if self._timer is None or seconds / TICKS_A_LIMIT < self._tick_s:
-            self._start(min(seconds / TICKS_A_LIMIT, MAX_TICK_S))
-        return task
+        self._until[task] = self._loop.time() + self._limit_s
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._tick_s, self._check)
 
-    def end(self, task: asyncio.Task[object], is_cancelled: bool) -> None:
-        """End the time limit of a task."""
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         del self._until[task]
         if task in self._late:
             self._late.discard(task)
             # If something else cancelled the task too, it stays cancelled.
-            if is_cancelled and not task.uncancel():
+            if kind is asyncio.CancelledError and not task.uncancel():
                 raise TimeoutError from None
 
     def close(self) -> None:
@@ -423,37 +429,13 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
-    def _start(self, tick_s: float) -> None:
-        self.close()
-        self._tick_s = tick_s
-        self._timer = self._loop.call_later(tick_s, self._check)
-
     def _check(self) -> None:
-        self._timer = None
         now = self._loop.time()
         for task, until in self._until.items():
             if until <= now and task not in self._late:
                 self._late.add(task)
                 task.cancel()
-        if self._until:
-            self._start(self._tick_s)
-        else:
-            self._tick_s = MAX_TICK_S
-
-
-class _Deadline:
-    """The time limit of one request; ``contextmanager`` takes several times as long."""
-
-    __slots__ = ("_deadlines", "_seconds", "_task")
-
-    def __init__(self, deadlines: Deadlines, seconds: float) -> None:
-        self._deadlines, self._seconds = deadlines, seconds
-
-    def __enter__(self) -> None:
-        self._task = self._deadlines.begin(self._seconds)
-
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        self._deadlines.end(self._task, kind is asyncio.CancelledError)
+        self._timer = self._loop.call_later(self._tick_s, self._check) if self._until else None
 
 
 def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:

@@ -7,7 +7,7 @@ pydantic model, reads the same answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +68,15 @@ class ApiPrompter(RemoteModel, Prompter):
             await self._calls.close()
 
     async def generate(self, request: Request) -> list[Generation]:
-        answers = await self._ask(request)
+        answers = _timed(await self._ask(request))
         while len(answers) < request.num_answers:  # most APIs give one answer to a call
             missing, again = request.num_answers - len(answers), replace(request, key=None)
             for more in await asyncio.gather(*(self._ask(again) for _ in range(missing))):
-                answers += more
-        return answers[: request.num_answers]
+                answers += _timed(more)
+        return answers if len(answers) == request.num_answers else answers[: request.num_answers]
 
-    async def _ask(self, request: Request) -> list[Generation]:
+    def _ask(self, request: Request) -> Awaitable[tuple[list[Generation], float | None]]:
+        """Make a call. Return its answers and their latency."""
         assert self._calls is not None, "load() was not called"
         call = self._wire.call(request)
         call.tokens = request_tokens(request)
@@ -83,11 +84,7 @@ class ApiPrompter(RemoteModel, Prompter):
             call.is_looked_up = request.key is not None
             call.key = request.key or self.cached.next_key(request)
         may_continue = request.output is not None or bool(request.tools)
-        answers: list[Generation]
-        answers, latency_s = await self._calls.ask(call, self._read if may_continue else self._read_last)
-        for answer in answers:
-            answer.latency_s = latency_s
-        return answers
+        return self._calls.ask(call, self._read if may_continue else self._read_last)
 
     def _read(self, body: Mapping[str, Any]) -> list[Generation]:
         answers = self._wire.read(body)
@@ -101,6 +98,13 @@ class ApiPrompter(RemoteModel, Prompter):
         for answer in answers:
             answer.raw = None
         return answers
+
+
+def _timed(answered: tuple[list[Generation], float | None]) -> list[Generation]:
+    answers, latency_s = answered
+    for answer in answers:
+        answer.latency_s = latency_s
+    return answers
 
 
 def request_tokens(request: Request) -> int:

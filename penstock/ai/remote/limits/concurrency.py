@@ -26,10 +26,6 @@ class Concurrency:
         self._round_at: float | None = None
         self._round_limit = self.limit
 
-    @property
-    def _step(self) -> float:
-        return STEP if self.limit < LATER else LATER_STEP
-
     def hold(self, until: float) -> None:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)
@@ -42,16 +38,17 @@ class Concurrency:
         """
         if self.is_refused or self.limit >= self.ceiling:
             return math.inf
-        if self._round_at is None or self.limit >= (1 + self._step) * self._round_limit:
+        growth = 1 + (STEP if self.limit < LATER else LATER_STEP)
+        if self._round_at is None or self.limit >= growth * self._round_limit:
             self._round_at, self._round_limit = now, self.limit
         ready_at = max(self._round_at + ROUND_S, self._hold_until)
         if now < ready_at:
             return ready_at
-        self.limit = min((1 + self._step) * self._round_limit, self.ceiling)
+        self.limit = min(growth * self._round_limit, self.ceiling)
         self._round_at, self._round_limit = now, self.limit
         return now
 
     def accept(self, now: float, level: int) -> None:
         """Take an answer to a request that was the ``level``-th concurrent one when it was sent."""
         if 2 * level >= self.limit and now >= self._hold_until:
-            self.limit = min(self.limit + self._step, self.ceiling)
+            self.limit = min(self.limit + (STEP if self.limit < LATER else LATER_STEP), self.ceiling)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import resource
 import threading
 import time
@@ -136,21 +137,13 @@ class Limiter:
 
         Raises ``WaitTooLongError`` if the server asks to wait longer than ``MAX_WAIT_S``.
         """
-        return self._try_admit(tokens) or await self._wait(tokens)
-
-    def _try_admit(self, tokens: int) -> Permit | None:
-        """Return a permit if a request may be sent now and none waits."""
         with self._lock:
-            if self._waiting:
-                return None
-            sent = self._pace.try_send(self._clock(), tokens)
-            return Permit(self, sent) if isinstance(sent, Sent) else None
-
-    async def _wait(self, tokens: int) -> Permit:
-        request = _QueuedRequest(asyncio.get_running_loop(), tokens, self._clock())
-        with self._lock:
+            now = self._clock()
+            if not self._waiting and isinstance(sent := self._pace.try_send(now, tokens), Sent):
+                return Permit(self, sent)
+            request = _QueuedRequest(asyncio.get_running_loop(), tokens, now)
             self._waiting[request] = None
-            self._pump()
+            self._pump(now)
         try:
             await request.future
         except BaseException:  # cancelled, or destroyed with its loop
@@ -165,7 +158,7 @@ class Limiter:
             permit = request.permit
             if permit is None:
                 self._waiting.pop(request, None)
-                self._pump()
+                self._pump(self._clock())
         if permit is not None:
             permit.settle("other")
 
@@ -182,7 +175,7 @@ class Limiter:
             if self._waiting:
                 if outcome in ("refused", "unavailable"):
                     self._fail_waiting(now, hints.wait_s(outcome) or 0.0)
-                self._pump()
+                self._pump(now)
 
     def _fail_waiting(self, now: float, wait_s: float) -> None:
         """Fail the requests that would wait too long, given the wait that the server asks for."""
@@ -193,25 +186,25 @@ class Limiter:
             del self._waiting[request]
             _call_on(request.loop, _settle_future, request.future, wait_too_long(self._name, wait_s))
 
-    def _pump(self) -> None:
+    def _pump(self, now: float) -> None:
         """Give permits to waiting requests until the limits are reached; set a timer if time will make room."""
+        running = asyncio._get_running_loop()
         while self._waiting:
             request = next(iter(self._waiting))
-            now = self._clock()
             sent = self._pace.try_send(now, request.tokens)
             if not isinstance(sent, Sent):
-                if sent != float("inf"):
+                if sent != math.inf and not (self._timer and self._timer[0] is request.loop and self._timer[1] <= sent):
                     self._call_at(request.loop, sent, now)
                 return
             del self._waiting[request]
             request.permit = Permit(self, sent)
-            if not _call_on(request.loop, _settle_future, request.future):
+            if request.loop is running:
+                _settle_future(request.future)
+            elif not _call_on(request.loop, _settle_future, request.future):
                 self._pace.settle(now, sent, "other")  # its loop is closed
 
     def _call_at(self, loop: asyncio.AbstractEventLoop, moment: float, now: float) -> None:
-        """Set a timer on the loop of the first request, unless an earlier one is set."""
-        if self._timer is not None and self._timer[0] is loop and self._timer[1] <= moment:
-            return
+        """Set a timer on the loop of the first request."""
         timer = self._timer = (loop, moment)
         if not _call_on(loop, loop.call_later, moment - now, self._on_timer, timer):
             self._timer = None
@@ -220,7 +213,7 @@ class Limiter:
         with self._lock:
             if self._timer is timer:
                 self._timer = None
-            self._pump()
+            self._pump(self._clock())
 
     def state(self) -> LimiterState:
         with self._lock:

@@ -96,7 +96,8 @@ class Pace:
         self._rate.send(now, self._seq)
         sent = Sent(now, self._seq, level, tokens, reserved, self._reserved_total)
         self._reserved_total += reserved
-        self._spend(now, reserved)
+        if self._meters or self._quotas:
+            self._spend(now, reserved)
         return sent
 
     def _ready_at(self, now: float, reserved: int) -> float:
@@ -133,11 +134,10 @@ class Pace:
         elif outcome == "unavailable":
             self._concurrency.hold(now + PAUSE_AFTER_5XX_S)
             self._rate.hold(now + PAUSE_AFTER_5XX_S)
-        self._settle_tokens(sent, 0 if outcome == "refused" else used_tokens, is_actual=outcome == "ok")
+        if outcome == "refused" or used_tokens is not None:
+            self._settle_tokens(sent, 0 if outcome == "refused" else used_tokens or 0, is_actual=outcome == "ok")
 
-    def _settle_tokens(self, sent: Sent, used: int | None, *, is_actual: bool) -> None:
-        if used is None:
-            return
+    def _settle_tokens(self, sent: Sent, used: int, *, is_actual: bool) -> None:
         if is_actual:
             self._estimate.learn(sent.tokens, used)
         if "tokens" in self._meters:

@@ -21,6 +21,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|d|h|m|s)")
 _ANTHROPIC_TOKENS = ("tokens", "input-tokens", "output-tokens")
 _OPENAI_REMAINING = ("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens")
 _ANTHROPIC_REMAINING = tuple(f"anthropic-ratelimit-{kind}-remaining" for kind in ("requests", *_ANTHROPIC_TOKENS))
+_NAMES = ("retry-after-ms", "retry-after", *_OPENAI_REMAINING, *_ANTHROPIC_REMAINING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ NO_HINTS = Hints()
 
 def read_hints(headers: Mapping[str, str] | None, wall_time: float) -> Hints:
     """Read the headers of an answer; their names are in lower case. ``wall_time`` is now, in seconds since 1970."""
-    if not headers:
+    if not headers or headers.keys().isdisjoint(_NAMES):
         return NO_HINTS
     retry_after_s = _retry_after(headers, wall_time)
     if any(map(headers.__contains__, _OPENAI_REMAINING)):

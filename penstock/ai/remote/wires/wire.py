@@ -267,7 +267,7 @@ def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], 
     penstock.errors.InvalidAnswerError: the answer has no 'choices' of type list; it has: id
     """
     fields: Any = body  # a server may send anything
-    value = field_or_none(fields, name)
+    value = fields.get(name) if type(fields) is dict else field_or_none(fields, name)
     if type(value) is kind or isinstance(value, kind):
         return value
     kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
