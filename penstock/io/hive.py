@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote, unquote
@@ -32,6 +33,7 @@ def partition_values(path: str) -> dict[str, str | None]:
     }
 
 
+@functools.lru_cache(maxsize=2**14)  # each batch has the same values
 def partition_folder(key: str, value: str | None) -> str:
     """Return the folder name for one value; the inverse of ``partition_values``.
 

@@ -30,7 +30,6 @@ FILE_NBYTES = 512 * 2**20  # maximum data of a file, in memory; on disk it is sm
 HELD_NBYTES = 64 * 2**20  # maximum data that the files of one writer hold back together
 BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # of the rows that a file writes at once, such as a row group
 MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
-STORE_THREADS = 32  # for the files of many partitions
 REWRITE_THREADS = 4  # for files that need wider types before the commit
 
 
@@ -238,20 +237,26 @@ class FileSink:
         folder, _, _ = file["path"].rpartition("/")
         name = os.path.join(folder, f"{self.run_id}-cut-{secrets.token_hex(4)}{self.encoding.suffix}")
         output, schema = self.output.files, pa.ipc.read_schema(pa.py_buffer(file["schema"]))
-        source = str(output.read_back(file["path"]))
+        source = output.read_back(file["path"])
         if isinstance(self.encoding, TypedEncoding):
             return self._staged(name, schema, rows_within(self.encoding.stored_batches(source), ranges))
         assert isinstance(self.encoding, RecordEncoding)
-        self.encoding.copy_rows(source, str(output.path_for(name)), ranges)
+        self.encoding.copy_rows(source, output.path_for(name), ranges)
         num_rows = sum(stop - start for start, stop in ranges)
-        return {"path": name, "rows": num_rows, "nbytes": output.store(name), "schema": file["schema"]}
+        return {"path": name, "rows": num_rows, "nbytes": output.store([name])[0], "schema": file["schema"]}
+
+    def stored(self, files: Sequence[StagedFile]) -> list[dict[str, Any]]:
+        """Close some files, store them durably, and return their records."""
+        _for_each(StagedFile.close, files)
+        sizes = self.output.files.store([file.name for file in files])
+        return [file.record(nbytes) for file, nbytes in zip(files, sizes, strict=True)]
 
     def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Cast a staged file to ``schema`` and return its new record."""
         output = self.output.files
         if not isinstance(self.encoding, TypedEncoding):
             return file
-        batches = self.encoding.stored_batches(str(output.read_back(file["path"])))
+        batches = self.encoding.stored_batches(output.read_back(file["path"]))
         record = self._staged(f"{file['path']}.wide", schema, batches)
         output.replace(file["path"], record["path"])
         return record | {"path": file["path"]}
@@ -262,8 +267,7 @@ class FileSink:
         try:
             for batch in batches:
                 file.write(conform_rows(batch, schema, self.root))
-            file.close()
-            return file.store()
+            return self.stored([file])[0]
         except BaseException:
             file.discard()
             raise
@@ -291,7 +295,7 @@ class StagedFile:
         self._held: list[pa.RecordBatch] = []
         self._schema = schema
         self._encoding, self._staged = sink.encoding, sink.output.files
-        self._path: Path | None = None
+        self._path: str | None = None
         self._encoder: FileEncoder | None = None
 
     @property
@@ -326,7 +330,7 @@ class StagedFile:
     def _open(self) -> FileEncoder:
         if self._encoder is None:
             self._path = self._staged.path_for(self.name)
-            self._encoder = self._encoding.open(str(self._path), self._schema)
+            self._encoder = self._encoding.open(self._path, self._schema)
         return self._encoder
 
     def close(self) -> None:
@@ -334,11 +338,10 @@ class StagedFile:
         self.flush()
         self._open().close()
 
-    def store(self) -> dict[str, Any]:
-        """Store the closed file durably and return its record."""
-        size = self._staged.store(self.name)
+    def record(self, nbytes: int) -> dict[str, Any]:
+        """Return the record of the stored file."""
         schema = self._schema.serialize().to_pybytes()
-        return {"path": self.name, "rows": self.num_rows, "nbytes": size, "schema": schema}
+        return {"path": self.name, "rows": self.num_rows, "nbytes": nbytes, "schema": schema}
 
     def discard(self) -> None:
         """Remove an unfinished file."""
@@ -346,7 +349,7 @@ class StagedFile:
             if self._encoder is not None:
                 self._encoder.close()
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            Path(self._path).unlink(missing_ok=True)
 
 
 class FileWriter:
@@ -417,17 +420,14 @@ class FileWriter:
         return StagedFile(self._sink, os.path.join(folder, name), self._content_schema)
 
     def _finish_files(self) -> list[dict[str, Any]]:
-        """Finish all files. Those closed before the first is stored are written to disk together."""
-        files = list(self._files.values())
-        for file in files:
-            file.close()
-        records = _for_each(StagedFile.store, files, STORE_THREADS)
+        records = self._sink.stored(list(self._files.values()))
         self._files.clear()
         return records
 
     def _finish_file(self, folder: str) -> dict[str, Any]:
-        self._files[folder].close()
-        return self._files.pop(folder).store()
+        (record,) = self._sink.stored([self._files[folder]])
+        del self._files[folder]
+        return record
 
     def _release(self) -> Iterator[dict[str, Any]]:
         """Limit the data that all files hold back: write that of the largest, and finish files if too many are open."""
@@ -436,7 +436,7 @@ class FileWriter:
         while held > HELD_NBYTES // 2:
             largest = [by_size.pop() for _ in range(min(MAX_OPEN_FILES, len(by_size)))]
             held -= sum(file.nbytes_held for file in largest)
-            _for_each(StagedFile.flush, largest, os.cpu_count() or 1)
+            _for_each(StagedFile.flush, largest)
             yield from self._close_oldest()
         if len(self._files) > 1:
             for file in self._files.values():
@@ -449,11 +449,19 @@ class FileWriter:
             yield self._finish_file(folder)
 
 
-def _for_each(action: Callable[[StagedFile], Any], files: Sequence[StagedFile], num_threads: int) -> list[Any]:
-    if len(files) < 2:
-        return [action(file) for file in files]
+def _for_each(action: Callable[[StagedFile], None], files: Sequence[StagedFile]) -> None:
+    """Apply ``action`` to all files, on as many threads as there are cores."""
+    num_threads = max(1, min(os.cpu_count() or 1, len(files)))
+
+    def act(number: int) -> None:
+        for file in files[number::num_threads]:
+            action(file)
+
+    if num_threads < 2:
+        act(0)
+        return
     with ThreadPoolExecutor(num_threads) as threads:
-        return list(threads.map(action, files))
+        list(threads.map(act, range(num_threads)))
 
 
 def file_sink(

@@ -14,7 +14,7 @@ from penstock.plan.filters import to_arrow_filter, to_condition
 from penstock.plan.nodes import Plan, fold_plan, sink_name
 from penstock.plan.relations import Relation
 from penstock.plan.substitution import conjuncts
-from penstock.protocols import Condition, ReadRequest
+from penstock.protocols import Condition, OneWriterSink, ReadRequest
 
 ASYNC_CALLS_PER_TASK = 8
 """Rows of a task per concurrent call. A task then lasts about as long as eight calls: results come soon, and the
@@ -26,6 +26,7 @@ CACHED_BATCH_ROWS = 256
 MAX_BATCH_ROWS = 2**20
 PREPARED_ROWS = 1024  # of a task whose results are all cached: it is quick, and no slow row delays the others
 WRITTEN_NBYTES = 2**20  # for a writer at once: a small result becomes one file, in input order
+SPLIT_NBYTES = 16 * 2**20  # for a writer that splits rows among many files
 
 _WHOLE = stages.Whole()
 _DEFAULT = Resources()
@@ -86,7 +87,8 @@ class _Stages:
             case nodes.Relate(inputs, relation):
                 return self._relate(inputs, relation, sources)
             case nodes.Write(_, sink):
-                gathered = self._parts or stages.Gathered(WRITTEN_NBYTES)
+                is_split = isinstance(sink, OneWriterSink) and sink.needs_one_writer
+                gathered = self._parts or stages.Gathered(SPLIT_NBYTES if is_split else WRITTEN_NBYTES)
                 return self._add(stages.WriteOut(sink, self._parts is not None), source, inbox=gathered)
         raise AssertionError(f"no stage for {type(plan).__name__}")
 

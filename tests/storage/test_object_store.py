@@ -237,8 +237,8 @@ def living_run(bucket: Bucket) -> Iterator[Output]:
     """Begin a run that has stored one file, and end it without a commit."""
     run = Output(f"{bucket.url}/out", StorageOptions(bucket.options), "20240101T000000-aaaaaaaa")
     run.begin()
-    run.files.path_for("new.parquet").write_bytes(parquet_bytes({"a": [7]}))
-    run.files.store("new.parquet")
+    Path(run.files.path_for("new.parquet")).write_bytes(parquet_bytes({"a": [7]}))
+    run.files.store(["new.parquet"])
     yield run
     run._end()
 

@@ -126,7 +126,7 @@ class Output:
         with pq.ParquetWriter(self.files.path_for(name), errors.schema) as file:
             for batch in errors:
                 file.write_batch(batch)
-        self.files.store(name)
+        self.files.store([name])
         self.moves.append(name)
 
     def error_files(self) -> Iterator[str]:

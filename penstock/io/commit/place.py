@@ -13,14 +13,16 @@ import contextlib
 import hashlib
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from penstock.errors import PathNotFoundError
 from penstock.io.files import is_hidden
-from penstock.storage.durable import replace_file, sync_folders
+from penstock.storage.durable import replace_file, sync_all
 from penstock.storage.loop import wait_for
 from penstock.storage.objects import ObjectStore
 from penstock.storage.options import StorageOptions, endpoint_of
@@ -94,17 +96,36 @@ class LocalPlace:
                     yield os.path.relpath(file, self.root), os.stat(file).st_size
 
     def move(self, names: Sequence[str], folder: str) -> list[str]:
-        missing, folders = [], [os.path.join(self.root, each) for each in sorted(_folders_of(names))]
-        for each in folders:
-            os.makedirs(each, exist_ok=True)
+        missing, changed, files = [], _folders_of(names), defaultdict[str, list[str]](list)
         for name in names:
-            target = os.path.join(self.root, name)
-            try:
-                os.rename(os.path.join(self.root, folder, name), target)
-            except FileNotFoundError:  # it was moved before a crash
-                missing += [] if os.path.exists(target) else [name]
-        sync_folders(folders)
+            below, _, file = name.rpartition("/")
+            files[below].append(file)
+        for parent in {below.rpartition("/")[0] for below in files}:
+            os.makedirs(os.path.join(self.root, parent), exist_ok=True)
+        for below, each in files.items():
+            source, target = os.path.join(self.root, folder, below), os.path.join(self.root, below)
+            if below and _is_folder_moved(source, target, each):
+                changed.discard(below)  # its names are durable
+                continue
+            os.makedirs(target, exist_ok=True)
+            for name in each:
+                try:
+                    os.rename(os.path.join(source, name), os.path.join(target, name))
+                except FileNotFoundError:  # it was moved before a crash
+                    missing += [] if os.path.exists(os.path.join(target, name)) else [os.path.join(below, name)]
+        sync_all([os.path.join(self.root, each) for each in sorted(changed)])
         return missing
+
+
+def _is_folder_moved(source: str, target: str, names: Sequence[str]) -> bool:
+    """Move a folder as a whole, if it contains only ``names`` and there is no such folder with files yet."""
+    try:
+        if set(os.listdir(source)) != set(names):
+            return False
+        os.rename(source, target)
+    except OSError:  # the target has files, or the folder was moved before a crash
+        return False
+    return True
 
 
 def _folders_of(names: Iterable[str]) -> set[str]:
@@ -195,16 +216,16 @@ class StorePlace:
 class StagedFiles(Protocol):
     """The staged files of one run. Picklable: workers make and store them. Names are relative to the target."""
 
-    def path_for(self, name: str) -> Path:
+    def path_for(self, name: str) -> str:
         """Return the local path where a worker makes a file; its folder exists."""
 
-    def store(self, name: str) -> int:
-        """Store a finished file, and return its size. Its content is durable then."""
+    def store(self, names: Sequence[str]) -> list[int]:
+        """Store finished files, and return their sizes. Their content is durable then."""
 
     def sync(self, names: Iterable[str]) -> None:
         """Make the names of stored files durable. Called by the driver."""
 
-    def read_back(self, name: str) -> Path:
+    def read_back(self, name: str) -> str:
         """Return a local path with the content of a stored file, or of a committed one."""
 
     def replace(self, name: str, newer: str) -> None:
@@ -218,29 +239,33 @@ class LocalFiles:
     place: LocalPlace
     folder: str
 
-    def _path(self, name: str) -> Path:
-        return self.place.path(self.folder, name)
+    def _path(self, name: str) -> str:
+        return os.path.join(self.place.root, self.folder, name)
 
-    def path_for(self, name: str) -> Path:
+    def path_for(self, name: str) -> str:
         path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            try:
+                os.mkdir(os.path.dirname(path))
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
 
-    def store(self, name: str) -> int:
-        with self._path(name).open("rb") as file:
-            os.fsync(file.fileno())
-            return os.fstat(file.fileno()).st_size
+    def store(self, names: Sequence[str]) -> list[int]:
+        paths = [self._path(name) for name in names]
+        sync_all(paths)
+        return [os.stat(path).st_size for path in paths]
 
     def sync(self, names: Iterable[str]) -> None:
         folders = _folders_of(os.path.join(self.folder, name) for name in names) - {""}
-        sync_folders(os.path.join(self.place.root, folder) for folder in folders)
+        sync_all([os.path.join(self.place.root, folder) for folder in folders])
 
-    def read_back(self, name: str) -> Path:
+    def read_back(self, name: str) -> str:
         staged = self._path(name)
-        return staged if staged.exists() else self.place.path(name)
+        return staged if os.path.exists(staged) else os.path.join(self.place.root, name)
 
     def replace(self, name: str, newer: str) -> None:
-        self._path(newer).replace(self._path(name))
+        os.replace(self._path(newer), self._path(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +279,16 @@ class StoreFiles:
     def _key(self, name: str) -> str:
         return self.place.key(self.folder, name)
 
-    def path_for(self, name: str) -> Path:
+    def path_for(self, name: str) -> str:
         path = self.scratch / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+        return str(path)
 
-    def store(self, name: str) -> int:
+    def store(self, names: Sequence[str]) -> list[int]:
+        with ThreadPoolExecutor(min(MAX_CONCURRENT_COPIES, len(names) or 1)) as threads:
+            return list(threads.map(self._upload, names))
+
+    def _upload(self, name: str) -> int:
         path = self.scratch / name
         with path.open("rb") as file:
             self.place.client.put(self._key(name), file)
@@ -270,10 +299,10 @@ class StoreFiles:
     def sync(self, names: Iterable[str]) -> None:
         """Do nothing: uploaded files are durable."""
 
-    def read_back(self, name: str) -> Path:
+    def read_back(self, name: str) -> str:
         path = self.path_for(f"{name}.stored")
         staged = self.place.read(f"{self.folder}/{name}")
-        path.write_bytes(self.place.client.read(self.place.key(name)) if staged is None else staged)
+        Path(path).write_bytes(self.place.client.read(self.place.key(name)) if staged is None else staged)
         return path
 
     def replace(self, name: str, newer: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -189,7 +190,7 @@ class ParquetEncoder:
 
         self._file = pa.OSFile(path, "wb")
         self._writer = pq.ParquetWriter(
-            self._file, schema, compression=compression or "none", use_dictionary=list(_repeating_columns(schema))
+            self._file, schema, compression=compression or "none", use_dictionary=_repeating_columns(schema)
         )
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -200,13 +201,14 @@ class ParquetEncoder:
         self._file.close()
 
 
-def _repeating_columns(schema: pa.Schema) -> Iterator[str]:
-    """Yield the leaf columns that a dictionary may compress.
+@functools.lru_cache(maxsize=64)  # the files of many partitions have one schema
+def _repeating_columns(schema: pa.Schema) -> list[str]:
+    """Return the leaf columns that a dictionary may compress.
 
     Floating-point values rarely repeat, and trying a dictionary on them takes as long as writing them.
     """
-    for field in schema:
-        yield from (path for path, dtype in _leaves(field.name, field.type) if not pa.types.is_floating(dtype))
+    leaves = (leaf for field in schema for leaf in _leaves(field.name, field.type))
+    return [path for path, dtype in leaves if not pa.types.is_floating(dtype)]
 
 
 def _leaves(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
