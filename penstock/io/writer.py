@@ -24,7 +24,7 @@ from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
 from penstock.types.plain import arrow_array
-from penstock.types.row_ranges import rows_within
+from penstock.types.row_ranges import Piece, rows_of_pieces
 
 FILE_NBYTES = 512 * 2**20  # maximum data of a file, in memory; on disk it is smaller
 HELD_NBYTES = 64 * 2**20  # maximum data that the files of one writer hold back together
@@ -71,8 +71,8 @@ class TypedEncoding(Protocol):
 class RecordEncoding(Protocol):
     """An encoding whose files are sequences of records without types."""
 
-    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Copy some rows of a finished file to a new one."""
+    def copy_rows(self, target: str, pieces: Sequence[Piece]) -> None:
+        """Copy ranges of rows of finished files to a new one."""
 
 
 @dataclass(frozen=True)
@@ -232,18 +232,20 @@ class FileSink:
                 ) from exc
         return common
 
-    def cut_file(self, file: dict[str, Any], ranges: Sequence[tuple[int, int]]) -> dict[str, Any]:
-        """Stage a file with the rows of ``file`` that are within ``ranges``, and return its record."""
-        folder, _, _ = file["path"].rpartition("/")
-        name = os.path.join(folder, f"{self.run_id}-cut-{secrets.token_hex(4)}{self.encoding.suffix}")
-        output, schema = self.output.files, pa.ipc.read_schema(pa.py_buffer(file["schema"]))
-        source = output.read_back(file["path"])
+    def assembled(self, stem: str, pieces: Sequence[tuple[dict[str, Any], int, int]]) -> dict[str, Any]:
+        """Stage a file with ranges of rows of other files, one after another, and return its record."""
+        output, name = self.output.files, f"{stem}{self.encoding.suffix}"
+        sources = {path: output.read_back(path) for path in {file["path"] for file, _, _ in pieces}}
+        rows = [(sources[file["path"]], start, stop) for file, start, stop in pieces]
+        packed = dict.fromkeys(file["schema"] for file, _, _ in pieces)
+        schema = self._common_schema([pa.ipc.read_schema(pa.py_buffer(each)) for each in packed])
         if isinstance(self.encoding, TypedEncoding):
-            return self._staged(name, schema, rows_within(self.encoding.stored_batches(source), ranges))
+            return self._staged(name, schema, rows_of_pieces(self.encoding.stored_batches, rows))
         assert isinstance(self.encoding, RecordEncoding)
-        self.encoding.copy_rows(source, output.path_for(name), ranges)
-        num_rows = sum(stop - start for start, stop in ranges)
-        return {"path": name, "rows": num_rows, "nbytes": output.store([name])[0], "schema": file["schema"]}
+        self.encoding.copy_rows(output.path_for(name), rows)
+        num_rows = sum(stop - start for _, start, stop in rows)
+        (nbytes,) = output.store([name])
+        return {"path": name, "rows": num_rows, "nbytes": nbytes, "schema": schema.serialize().to_pybytes()}
 
     def stored(self, files: Sequence[StagedFile]) -> list[dict[str, Any]]:
         """Close some files, store them durably, and return their records."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -29,6 +30,7 @@ from penstock.io.commit.output import writing
 from penstock.io.writer import FileSink, file_table
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder
+from penstock.jobs.order import in_input_order
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
 from penstock.observe.errors import SCHEMA, ErrorLog
@@ -220,7 +222,8 @@ class Job:
             say(f"Resuming the job in {self._sink.root!r}: {self._state.num_rows:,} rows of it are written.")
 
     def _cut(self, file: CutFile) -> dict[str, Any]:
-        return self._sink.cut_file(file.file, [(start, stop) for start, stop in file.keep if stop is not None])
+        pieces = [(file.file, start, stop) for start, stop in file.keep if stop is not None]
+        return self._sink.assembled(f"{self._output.run_id}-cut-{secrets.token_hex(4)}", pieces)
 
     # --- write parts ---
 
@@ -249,6 +252,26 @@ class Job:
                 self._folder.journal.append(self._state.add(lineage.take_update(), part))
         if update := lineage.take_update():
             self._folder.journal.append(self._state.add(update))
+        if query.is_written_in_order(self._plan) and not self._sink.partition_cols:
+            self._put_in_order(selection.positions)
+
+    def _put_in_order(self, positions: Mapping[int, tuple[int, int]]) -> None:
+        """Merge rows that were computed again with those that stayed, so that all are in input order."""
+        old = self._state.files
+        max_rows = self._sink.rows_per_file or max((file["rows"] for file in old), default=1)
+        files = in_input_order(self._state, positions, self._output.run_id, max_rows)
+        if all(each.file is not None for each in files):
+            return
+        with writing(self._sink.root):
+            self._state.parts = [
+                JobPart((each.file or self._sink.assembled(each.name, each.pieces),), tuple(each.origins))
+                for each in files
+            ]
+            names = {file["path"] for file in self._state.files}
+            self._output.files.sync(names)
+            self._state.retired += [file["path"] for file in old if file["path"] not in names]
+            self._folder.rewrite_journal(self._state.entry())
+            self._output.keep_only(names)
 
     def _write_whole(self, runner: query.Runner, subscribers: Sequence[Subscriber], errors: ErrorLog) -> None:
         """Run a plan whose rows depend on each other: from the start, with the answers of calls from the ledger."""

@@ -114,7 +114,7 @@ class _Reconciliation:
     def _lost_origins(self, part: JobPart) -> Iterable[Origin]:
         """Return the origins of a part whose rows are lost: with missing files, or with a part that cannot be cut."""
         if self._can_cut:
-            lost = (origins for file, origins in _by_file(part) if not self._exists[file["path"]])
+            lost = (origins for file, origins in rows_by_file(part) if not self._exists[file["path"]])
             return itertools.chain.from_iterable(lost)
         return part.origins if self._is_invalid(part) else ()
 
@@ -144,7 +144,7 @@ class _Reconciliation:
             return list(part.files), list(part.origins)
         files: list[File | CutFile] = []
         kept: list[Origin] = []
-        for file, origins in _by_file(part):
+        for file, origins in rows_by_file(part):
             keep, left = self._rows_to_keep(origins) if self._exists[file["path"]] else ([], [])
             if keep == [RowRange(0, file["rows"])] or (not file["rows"] and self._exists[file["path"]]):
                 files.append(file)
@@ -201,7 +201,7 @@ def _overlaps(origin: Origin, ranges: Sequence[RowRange]) -> Iterator[tuple[int,
             yield first, last
 
 
-def _by_file(part: JobPart) -> Iterator[tuple[File, tuple[Origin, ...]]]:
+def rows_by_file(part: JobPart) -> Iterator[tuple[File, tuple[Origin, ...]]]:
     """Yield the files of a part with the origins of their rows, which follow each other."""
     position = 0
     for file in part.files:

@@ -117,6 +117,7 @@ class UnfinishedRows:
 
     state: JobState
     done: Mapping[int, Sequence[RowRange]]
+    positions: dict[int, tuple[int, int]] = field(default_factory=dict)  # by read, its source and its place there
 
     def register(self, scan: int, number: int, task: ReadTask) -> tuple[int, Sequence[RowRange]]:
         key = read_key(scan, number, task)
@@ -127,6 +128,7 @@ class UnfinishedRows:
             if read in (used := self.state.reads.values()):
                 read = max(used) + 1
             self.state.reads[key] = read
+        self.positions[read] = scan, number
         return read, complement(self.done.get(read, ()), self.state.ends.get(read))
 
 

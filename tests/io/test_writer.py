@@ -16,6 +16,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, TypeMismatchError, WriteError
 from penstock.io import writer
+from penstock.io.commit.place import LocalPlace
 from penstock.io.file_source import FileSource
 from penstock.io.formats.csv import CsvEncoding, CsvFormat
 from penstock.io.formats.json import JsonEncoding, JsonFormat
@@ -283,6 +284,19 @@ def test_many_partitions_make_one_file_each(tmp_path: Path) -> None:
     batches = [batch_of(a=[i] * num_partitions, k=list(range(num_partitions))) for i in range(6)]
     ps.from_arrow(pa.Table.from_batches(batches)).write_parquet(str(tmp_path / "out"), partition_cols=["k"])
     assert len(visible_files(tmp_path / "out")) == num_partitions
+
+
+def test_folders_are_moved_as_a_whole_only_if_nothing_else_is_in_them(tmp_path: Path) -> None:
+    staged = ["k=1/new", "k=2/new", "k=2/unfinished", "k=3/j=1/new", "new"]
+    for name in ["k=1/old", *(f"staging/{name}" for name in staged)]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    place = LocalPlace(str(tmp_path))
+    names = [name for name in staged if name != "k=2/unfinished"]
+    for _ in range(2):  # again, as after a crash
+        assert place.move([*names, "k=4/lost"], "staging") == ["k=4/lost"]
+        assert sorted(visible_files(tmp_path)) == sorted(["k=1/old", *names, "staging/k=2/unfinished"])
+    assert (tmp_path / "k=1" / "new").read_text() == "staging/k=1/new"
 
 
 def test_rows_held_back_keep_no_batch_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

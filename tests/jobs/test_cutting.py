@@ -32,7 +32,7 @@ def cut(tmp_path: Path, sink: Any, batch: pa.RecordBatch) -> tuple[str, dict[str
     assert isinstance(sink, FileSink)
     job = FileSink(**{name: getattr(sink, name) for name in ("root", "encoding", "schema")}, output=output)
     (record,) = write_records(job, [batch])
-    left = job.cut_file(record, RANGES)
+    left = job.assembled("run-cut", [(record, *each) for each in RANGES])
     assert left["path"] != record["path"]
     return output.files.read_back(left["path"]), left
 
@@ -70,7 +70,7 @@ def test_records_of_csv_files_stay_whole(records: list[str]) -> None:
 
 def test_no_range_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1\n2\n3\n")
-    copy_records(str(tmp_path / "a"), str(tmp_path / "b"), [(1, 1), (2, 9)], None)
+    copy_records(str(tmp_path / "b"), [(str(tmp_path / "a"), 1, 1), (str(tmp_path / "a"), 2, 9)], None)
     assert (tmp_path / "b").read_bytes() == b"3\n"
-    copy_records(str(tmp_path / "a"), str(tmp_path / "b"), [], None)
+    copy_records(str(tmp_path / "b"), [], None)
     assert (tmp_path / "b").read_bytes() == b""

@@ -8,7 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock import DataType, col
+from penstock.engine import lineage
 from penstock.errors import (
     InvalidArgumentError,
     JobChangedError,
@@ -616,6 +617,47 @@ def test_lots_that_failed_are_tried_again(out: Path, tmp_path: Path, calls: Call
     assert errors(out) == []
     times = 2 if verb == "flat_map" else 1
     assert column(out, "b") == sorted([a * 10 for a in range(19 if verb == "limit" else 20)] * times)
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"),
+    [("with_column", "parquet"), ("with_column", "csv"), ("with_column", "json"), ("flat_map", "parquet")],
+)
+def test_rows_that_are_redone_take_their_places(
+    out: Path, tmp_path: Path, broken: Path, verb: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage, "MAX_LOT_ROWS", 64)  # several lots
+    source = write_numbers(tmp_path / "in", range(300), range(300, 400))
+    path = str(broken)
+
+    def ten_times(a: int) -> int:
+        if os.path.exists(path) and (a % 100 == 17 or a in (0, 399)):
+            raise ValueError(f"no luck with {a}")
+        return a * 10
+
+    def write(resume: Any) -> list[int]:
+        frame = ps.read_parquet(str(source))
+        if verb == "with_column":
+            function = ps.func(return_dtype=INT, on_error="log")(ten_times)
+            frame = frame.with_column("b", function(col("a")))
+        else:
+            frame = frame.flat_map(
+                lambda row: [{"a": row["a"], "b": ten_times(row["a"])}] * (row["a"] % 3), on_error="log"
+            )
+        getattr(frame, f"write_{kind}")(str(out), resume=resume, rows_per_file=50)
+        assert max(getattr(ps, f"read_{kind}")(str(out / name)).count_rows() for name in visible_files(out)) <= 50
+        return cast(list[int], getattr(ps, f"read_{kind}")(str(out)).to_pydict()["b"])
+
+    assert len(write(True)) < 400 or verb == "with_column"
+    write("errors")  # they fail again
+    (out / visible_files(out)[3]).unlink()
+    write(True)
+    broken.unlink()
+    times = [1] * 3 if verb == "with_column" else range(3)
+    assert write("errors") == [a * 10 for a in range(400) for _ in range(times[a % 3])]
+    assert errors(out) == []
+    (out / visible_files(out)[0]).unlink()
+    assert write(True) == [a * 10 for a in range(400) for _ in range(times[a % 3])]
 
 
 def test_errors_of_all_runs_are_kept(out: Path, tmp_path: Path, calls: Calls, broken: Path) -> None:

@@ -20,6 +20,7 @@ from penstock.io.files import DataFile
 from penstock.io.formats.lines import COMPRESSIONS, check_compression, copy_records, exceeds_int64, with_compressed
 from penstock.io.writer import FileSink, file_sink
 from penstock.types import DataType
+from penstock.types.row_ranges import Piece
 
 _EVEN_ROWS = 1024  # made of equal length at once
 _CONVERSION_ERROR = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV (.*)", re.DOTALL)
@@ -229,9 +230,8 @@ class CsvEncoding:
     def open(self, path: str, schema: pa.Schema) -> CsvEncoder:
         return CsvEncoder(path, schema, self.compression)
 
-    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        after_header = [(start + 1, stop + 1) for start, stop in ranges]
-        copy_records(source, target, [(0, 1), *after_header], self.compression, is_csv=True)
+    def copy_rows(self, target: str, pieces: Sequence[Piece]) -> None:
+        copy_records(target, pieces, self.compression, is_csv=True)
 
 
 class CsvEncoder:

@@ -26,6 +26,7 @@ from penstock.io.formats.lines import (
     with_compressed,
 )
 from penstock.io.writer import FileSink, file_sink
+from penstock.types.row_ranges import Piece
 
 _ARRAY_ROWS = 16 * 1024  # elements of an array in one block
 _WRITE_ROWS = 1024  # rows converted to Python objects at once; few enough for the processor's cache, which is 5x faster
@@ -268,8 +269,8 @@ class JsonEncoding:
     def open(self, path: str, schema: pa.Schema) -> JsonEncoder:
         return JsonEncoder(path, self.compression)
 
-    def copy_rows(self, source: str, target: str, ranges: Sequence[tuple[int, int]]) -> None:
-        copy_records(source, target, ranges, self.compression)
+    def copy_rows(self, target: str, pieces: Sequence[Piece]) -> None:
+        copy_records(target, pieces, self.compression)
 
 
 class JsonEncoder:

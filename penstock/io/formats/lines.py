@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError
 from penstock.io.files import DataFile
+from penstock.types.row_ranges import Piece
 
 BLOCK_NBYTES = 4 * 2**20
 COMPRESSIONS = {None: "", "gzip": ".gz", "bz2": ".bz2", "zstd": ".zst", "lz4": ".lz4"}
@@ -87,27 +91,21 @@ def shortened(text: str | bytes) -> str:
     return repr(shown if len(shown) <= 80 else shown[:77] + "...")
 
 
-def copy_records(
-    source: str,
-    target: str,
-    ranges: Sequence[tuple[int, int]],
-    compression: str | None,
-    *,
-    is_csv: bool = False,
-) -> None:
-    """Copy the bytes of the records within ``ranges``, which are sorted; a record is a line, or a row of CSV."""
-    left = [(start, stop) for start, stop in ranges if start < stop]
-    with (
-        io.BufferedReader(pa.input_stream(source, compression=compression)) as lines,
-        pa.output_stream(target, compression=compression) as out,
-    ):
-        for number, record in enumerate(csv_records(lines) if is_csv else lines):
-            while left and left[0][1] <= number:
-                left.pop(0)
-            if not left:
-                return
-            if left[0][0] <= number:
+def copy_records(target: str, pieces: Sequence[Piece], compression: str | None, *, is_csv: bool = False) -> None:
+    """Copy the bytes of ranges of records; a record is a line, or a row of CSV, which has a header before the first."""
+    readers: dict[str, tuple[Iterator[bytes], int]] = {}  # by path, the records behind a position
+    with ExitStack() as files:
+        out = files.enter_context(pa.output_stream(target, compression=compression))
+        for path, start, stop in pieces:
+            records, position = readers.get(path, (iter(()), sys.maxsize))
+            if position > start:
+                lines = files.enter_context(io.BufferedReader(pa.input_stream(path, compression=compression)))
+                records, position = csv_records(lines) if is_csv else iter(lines), 0
+                header = next(records) if is_csv else b""
+                out.write(b"" if readers else header)
+            for record in itertools.islice(records, start - position, stop - position):
                 out.write(record)
+            readers[path] = records, stop
 
 
 def csv_records(lines: Iterable[bytes]) -> Iterator[bytes]:
