@@ -6,7 +6,7 @@ from typing import Any, Self, get_args
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression
-from penstock.frame.columns import ColumnInput, checked_count, to_node
+from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.lazy_table import LazyTable
 from penstock.frame.relational import join_columns, names_of, plan_of, with_computed, without
 from penstock.plan import nodes
@@ -42,8 +42,7 @@ class SimilarityVerbs(LazyTable):
         """
         if metric not in get_args(Metric):
             raise InvalidArgumentError(f"nearest takes metric={', '.join(get_args(Metric))}; got {metric!r}")
-        if checked_count("nearest: k", k) < 1:
-            raise InvalidArgumentError("nearest needs a k of 1 or more; got 0")
+        _check_neighbours(k)
         left, (left_on,), left_extra = with_computed(self._plan, [to_node(on)], "nearest")
         query_key = to_node(on if query_on is None else query_on)
         right, (right_on,), right_extra = with_computed(plan_of(queries), [query_key], "nearest")
@@ -98,6 +97,11 @@ class SimilarityVerbs(LazyTable):
         signature = minhash(text, num_hashes=num_hashes, ngram_size=ngram_size, seed=seed)
         plan, (name,), extra = with_computed(self._plan, [to_node(signature)], "dedup_minhash")
         return self._with(without(nodes.Relate((plan,), DropSimilar(name, float(threshold))), extra))
+
+
+def _check_neighbours(k: Any) -> None:
+    if isinstance(k, bool) or not hasattr(k, "__index__") or k < 1:
+        raise InvalidArgumentError(f"nearest needs k as a whole number of 1 or more; got {k!r}")
 
 
 def _check_threshold(verb: str, threshold: Any) -> None:

@@ -140,7 +140,7 @@ V2, V3 = pa.list_(pa.float32(), 2), pa.list_(pa.float32(), 3)
         (lambda df: df.nearest(df, on="v", query_on="x"), ColumnNotFoundError, "'x' not found"),
         (lambda df: df.nearest(df, on="id"), TypeMismatchError, "column 'id': expected an embedding"),
         (lambda df: df.nearest(df, on="v", query_on="id"), TypeMismatchError, "the queries: column 'id': expected"),
-        (lambda df: df.nearest(df, on="v", k=0), InvalidArgumentError, "k of 1 or more; got 0"),
+        (lambda df: df.nearest(df, on="v", k=0), InvalidArgumentError, "whole number of 1 or more; got 0"),
         (lambda df: df.nearest(df, on="v", k=True), InvalidArgumentError, "got True"),
         (lambda df: df.nearest(df, on="v", metric="l2"), InvalidArgumentError, "cosine, dot, euclidean; got 'l2'"),
         (lambda df: df.nearest([[1, 2]], on="v"), InvalidArgumentError, "must be a DataFrame; got list"),
