@@ -22,8 +22,8 @@ _POLICIES: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "
 
 TRANSFER_NBYTES = 64 * 2**20
 """Target size of what one task transfers: it stays in memory until the whole task is done."""
-TRANSFERS_PER_CONNECTION = 2
-"""Files of one task. Eight tasks are in flight, and more files in them would only hold memory."""
+TRANSFERS_PER_CONNECTION = 1.25
+"""Files of one task. Eight tasks are in flight, so ten files per connection; more would only hold memory."""
 
 
 def error_policy(name: str, on_error: str) -> OnError:
@@ -99,6 +99,6 @@ def transfer_call(
         return_dtype=dtype,
         resources=Resources(max_workers=max_connections),
         policy=Policy(on_error=error_policy(name, on_error), timeout_s=timeout_s),
-        builtin=Builtin(task_nbytes=TRANSFER_NBYTES, task_rows=TRANSFERS_PER_CONNECTION * max_connections),
+        builtin=Builtin(task_nbytes=TRANSFER_NBYTES, task_rows=int(TRANSFERS_PER_CONNECTION * max_connections) + 1),
     )
     return Expression(UdfCall(spec, tuple(map(to_expr, args))))

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageArray, ImageType, TensorType
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_numbers, numpy_values
 
 NDArray = np.ndarray[Any, Any]
 
@@ -38,10 +38,7 @@ def default_numpy(array: pa.Array) -> NDArray:
         return stacked
     if _needs_python(arrow_type):
         return object_array(python_values(array))
-    if not array.null_count and (pt.is_integer(arrow_type) or pt.is_floating(arrow_type)):
-        return _view(array)
-    values: NDArray = array.to_numpy(zero_copy_only=False)
-    return values
+    return numpy_values(array)
 
 
 def check_one_array(array: pa.Array, what: str, remedy: str = "") -> None:
@@ -60,16 +57,6 @@ def check_one_array(array: pa.Array, what: str, remedy: str = "") -> None:
         f"array of shape {shape}: {storage_type.value_type} has no value for a null. Remove such rows first with "
         f"df.drop_null(...){remedy}."
     )
-
-
-def _view(array: pa.Array) -> NDArray:
-    """Return a view of numbers without nulls; the method of pyarrow imports pandas (see ``plain``)."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
-    if not len(array):
-        return np.empty(0, dtype)
-    view = np.frombuffer(array.buffers()[1], dtype, count=len(array), offset=array.offset * dtype.itemsize)
-    view.flags.writeable = False  # columns share memory
-    return view
 
 
 class _Memory:

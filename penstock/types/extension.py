@@ -20,17 +20,12 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.storage.file import FILE_CLASSES, File
+from penstock.types.plain import numpy_values
 
 IMAGE_CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 """The channels of each image mode; every mode has 8 bits a channel."""
 
 IMAGE_MODES = {channels: mode for mode, channels in IMAGE_CHANNELS.items()}
-
-
-def _ndarray(values: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the numbers of one row, without a copy unless there are booleans or nulls."""
-    array: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
-    return array
 
 
 class TensorScalar(pa.ExtensionScalar):  # type: ignore[misc]
@@ -40,8 +35,8 @@ class TensorScalar(pa.ExtensionScalar):  # type: ignore[misc]
         if self.value is None:
             return None
         if self.type.shape is not None:
-            return _ndarray(self.value.values).reshape(self.type.shape)
-        return _ndarray(self.value["data"].values).reshape(self.value["shape"].as_py())
+            return numpy_values(self.value.values).reshape(self.type.shape)
+        return numpy_values(self.value["data"].values).reshape(self.value["shape"].as_py())
 
 
 class ImageScalar(pa.ExtensionScalar):  # type: ignore[misc]
@@ -51,7 +46,7 @@ class ImageScalar(pa.ExtensionScalar):  # type: ignore[misc]
         if self.value is None:
             return None
         if self.type.shape is not None:
-            return _ndarray(self.value.values).reshape(self.type.shape)
+            return numpy_values(self.value.values).reshape(self.type.shape)
         shape = [self.value[name].as_py() for name in ("height", "width", "channels")]
         return np.frombuffer(self.value["data"].as_buffer(), np.uint8).reshape(shape)
 
@@ -79,7 +74,7 @@ class FixedShapeArray(pa.ExtensionArray):  # type: ignore[misc]
 
     def to_pylist(self, **_: Any) -> list[np.ndarray[Any, Any] | None]:
         # One view of the column is many times faster than a scalar for each row.
-        column = _ndarray(self.storage.flatten()).reshape(-1, *self.type.shape)
+        column = numpy_values(self.storage.flatten()).reshape(-1, *self.type.shape)
         rows = (column[row, ...] for row in range(len(column)))
         return [next(rows) if is_valid else None for is_valid in self.is_valid().to_pylist()]
 

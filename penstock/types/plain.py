@@ -1,8 +1,8 @@
-"""Convert plain Python values to Arrow without importing pandas.
+"""Convert plain Python values to Arrow, and numbers to NumPy, without importing pandas.
 
-``pyarrow.array`` imports pandas, if it is installed, to recognize pandas objects: that takes a third of a second on the
-first call, most of the time of a small query. Until pandas is imported no value can be a pandas object, so this module
-builds plain lists from their buffers.
+``pyarrow.array`` and ``to_numpy`` import pandas, if it is installed, to recognize its objects: that takes a third of a
+second on the first call, most of the time of a small query, and 25 MB. Until pandas is imported no value can be one of
+its objects, so this module builds plain lists from their buffers.
 """
 
 from __future__ import annotations
@@ -52,6 +52,19 @@ def arrow_flags(values: np.ndarray[Any, Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
 
 
+def numpy_values(array: pa.Array) -> np.ndarray[Any, Any]:
+    """Return a column as an ndarray: a read-only view of numbers without nulls, else a copy by pyarrow."""
+    if array.null_count or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        copy: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)
+        return copy
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    if not len(array):
+        return np.empty(0, dtype)
+    view = np.frombuffer(array.buffers()[1], dtype, count=len(array), offset=array.offset * dtype.itemsize)
+    view.flags.writeable = False  # columns share memory
+    return view
+
+
 def _build(values: Sequence[Any]) -> pa.Array | None:
     kinds = set(map(type, values))
     has_null = NoneType in kinds
@@ -66,6 +79,8 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
     if kind is bytes and not has_null:
         offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
         return pa.Array.from_buffers(pa.binary(), len(values), [None, *map(pa.py_buffer, (offsets, b"".join(values)))])
+    if kind is np.ndarray and not has_null:
+        return _build_lists(values)
     if kind not in _NUMBERS:
         return None
     is_null = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_null else None
@@ -74,3 +89,14 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
         return arrow_numbers(np.array(filled, _NUMBERS[kind]), is_null)
     except OverflowError:  # an int beyond int64
         return None
+
+
+def _build_lists(rows: Sequence[np.ndarray[Any, Any]]) -> pa.Array | None:
+    """Return one-dimensional arrays of one native numeric type as a column of lists; None for other arrays."""
+    kind = rows[0].dtype
+    if kind.kind not in "iuf" or not kind.isnative or any(row.ndim != 1 or row.dtype != kind for row in rows):
+        return None
+    offsets = np.cumsum([0, *map(len, rows)])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        return None
+    return pa.ListArray.from_arrays(arrow_numbers(offsets.astype(np.int32)), arrow_numbers(np.concatenate(rows)))

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
+import numpy as np
+
 from tests.architecture.test_layers import HEAVY
 
 
@@ -28,6 +31,22 @@ def test_a_query_and_a_write_load_no_pandas(tmp_path: Path) -> None:
 import sys, penstock as ps
 add = ps.func(lambda number: number + 1, return_dtype=ps.DataType.int64())
 ps.from_pydict({{"a": [1, 2], "t": ["x", "y"]}}).with_column("b", add(ps.col("a"))).write_parquet({str(tmp_path)!r})
+print("pandas" in sys.modules)
+"""
+    assert run_python(code).strip() == "False"
+
+
+def test_images_to_embeddings_load_no_pandas(tmp_path: Path) -> None:
+    """pandas would take a third of the memory of such a query."""
+    cv2.imwrite(str(tmp_path / "a.jpg"), np.zeros((8, 8, 3), np.uint8))
+    code = f"""
+import sys, numpy as np, penstock as ps
+@ps.func.batch(return_dtype=ps.DataType.list(ps.DataType.float32()))
+def embed(images):
+    return [np.float32(image).ravel()[:2] for image in images.to_pylist()]
+image = ps.col("path").download().decode_image(mode="RGB").resize(4, 4)
+df = ps.from_glob_path({str(tmp_path / "*.jpg")!r}).select(embed(image).alias("e"))
+df.write_parquet({str(tmp_path / "out")!r})
 print("pandas" in sys.modules)
 """
     assert run_python(code).strip() == "False"

@@ -357,4 +357,4 @@ def test_files_of_a_task_are_few() -> None:
     """Those of eight tasks are in memory at once."""
     plan = ps.from_pydict({"p": ["a"]}).select(ps.col("p").download(max_connections=4))._plan
     inboxes = [stage.inbox for stage in lower(optimize(plan), is_ordered=True)]
-    assert [inbox.num_rows for inbox in inboxes if isinstance(inbox, AtMost)] == [8]
+    assert [inbox.num_rows for inbox in inboxes if isinstance(inbox, AtMost)] == [6]

@@ -13,6 +13,7 @@ from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.memory import from_table
 from penstock.plan.nodes import Scan
 from penstock.types import DataType, to_arrow_array
+from penstock.types.plain import arrow_array
 from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
@@ -218,8 +219,8 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
     """
     files = _listed(path, storage_options)
     columns = [
-        pa.array([file.url for file in files], pa.string()),
-        pa.array([file.size for file in files], pa.int64()),
+        arrow_array([file.url for file in files], pa.string()),
+        arrow_array([file.size for file in files], pa.int64()),
         pa.nulls(len(files), pa.int64()),
     ]
     return from_table(pa.table(columns, names=["path", "size", "num_rows"]), "from_glob_path", files)
