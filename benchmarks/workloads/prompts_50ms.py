@@ -14,7 +14,7 @@ from benchmarks.model_server import (
     serving_models,
 )
 
-TARGETS = [("work_s", 1 / 15, "daft"), ("work_s", 1.3, "plain")]
+TARGETS = [("work_s", 1 / 15, "daft"), ("work_s", 1.15, "plain")]
 DATASET = "prompts"
 NUM_ROWS = 10_000
 ONCE = ("daft",)

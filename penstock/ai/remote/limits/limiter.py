@@ -143,7 +143,8 @@ class Limiter:
                 return Permit(self, sent)
             request = _QueuedRequest(asyncio.get_running_loop(), tokens, now)
             self._waiting[request] = None
-            self._pump(now)
+            if len(self._waiting) == 1 or not self._pace.is_full:  # else a settled request calls _pump
+                self._pump(now)
         try:
             await request.future
         except BaseException:  # cancelled, or destroyed with its loop
