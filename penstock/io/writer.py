@@ -204,7 +204,8 @@ class FileSink:
 
     def _with_one_schema(self, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the records of the files after those with other types were rewritten to have the same types."""
-        schemas = {packed: pa.ipc.read_schema(pa.py_buffer(packed)) for packed in (file["schema"] for file in files)}
+        distinct = dict.fromkeys(file["schema"] for file in files)
+        schemas = {packed: pa.ipc.read_schema(pa.py_buffer(packed)) for packed in distinct}
         if len(schemas) < 2:
             return files
         common = self._common_schema(list(schemas.values()))
@@ -419,7 +420,7 @@ class FileWriter:
     def _open_file(self, folder: str) -> StagedFile:
         name = f"{self._sink.run_id}-{self._part}-{self._num_files:05d}{self._sink.encoding.suffix}"
         self._num_files += 1
-        return StagedFile(self._sink, os.path.join(folder, name), self._content_schema)
+        return StagedFile(self._sink, f"{folder}/{name}" if folder else name, self._content_schema)
 
     def _finish_files(self) -> list[dict[str, Any]]:
         records = self._sink.stored(list(self._files.values()))

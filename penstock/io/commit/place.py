@@ -103,7 +103,7 @@ class LocalPlace:
         for parent in {below.rpartition("/")[0] for below in files}:
             os.makedirs(os.path.join(self.root, parent), exist_ok=True)
         for below, each in files.items():
-            source, target = os.path.join(self.root, folder, below), os.path.join(self.root, below)
+            source, target = f"{self.root}/{folder}/{below}", f"{self.root}/{below}"
             if below and _is_folder_moved(source, target, each):
                 changed.discard(below)  # its names are durable
                 continue
@@ -132,7 +132,7 @@ def _folders_of(names: Iterable[str]) -> set[str]:
     """Return the folders of some files relative to the root, and all folders above them."""
     found = {""}
     for name in names:
-        while (name := os.path.dirname(name)) not in found:
+        while (name := name.rpartition("/")[0]) not in found:
             found.add(name)
     return found
 
@@ -240,15 +240,17 @@ class LocalFiles:
     folder: str
 
     def _path(self, name: str) -> str:
-        return os.path.join(self.place.root, self.folder, name)
+        return f"{self.place.root}/{self.folder}/{name}"
 
     def path_for(self, name: str) -> str:
         path = self._path(name)
-        with contextlib.suppress(FileExistsError):
-            try:
-                os.mkdir(os.path.dirname(path))
-            except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+        folder = path.rpartition("/")[0]
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
         return path
 
     def store(self, names: Sequence[str]) -> list[int]:
@@ -257,8 +259,8 @@ class LocalFiles:
         return [os.stat(path).st_size for path in paths]
 
     def sync(self, names: Iterable[str]) -> None:
-        folders = _folders_of(os.path.join(self.folder, name) for name in names) - {""}
-        sync_all([os.path.join(self.place.root, folder) for folder in folders])
+        folders = _folders_of(f"{self.folder}/{name}" for name in names) - {""}
+        sync_all([f"{self.place.root}/{folder}" for folder in folders])
 
     def read_back(self, name: str) -> str:
         staged = self._path(name)
