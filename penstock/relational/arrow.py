@@ -36,10 +36,7 @@ def duckdb_type(dtype: pa.DataType) -> pa.DataType:
     is_fine = not pt.is_date(dtype) and getattr(dtype, "unit", None) == "ns"
     if pt.is_duration(dtype) or (is_fine and (pt.is_time(dtype) or (pt.is_timestamp(dtype) and dtype.tz))):
         return pa.int64()
-    if pt.is_fixed_size_list(dtype):
-        inner = duckdb_type(dtype.value_type)
-        return pa.list_(inner, dtype.list_size) if dtype.list_size else pa.list_(inner)
-    if pt.is_list(dtype):
+    if pt.is_list(dtype) or pt.is_fixed_size_list(dtype):  # DuckDB fails on arrays of fixed size with nulls in a join
         return pa.list_(duckdb_type(dtype.value_type))
     if pt.is_map(dtype):
         return pa.map_(duckdb_type(dtype.key_type), duckdb_type(dtype.item_type))

@@ -18,7 +18,7 @@ from penstock.relational.sql import quoted
 
 VECTOR_ROWS = 2048  # DuckDB computes in vectors of this many rows
 BATCH_VECTORS = 32
-BATCH_NBYTES = 8 * 2**20
+BATCH_NBYTES = 4 * 2**20
 MIN_MEMORY_BYTES = 96 * 10**6  # with less DuckDB can neither sort nor join what does not fit
 THREAD_MEMORY_BYTES = 128 * 2**20  # each thread merges from all sorted runs at once
 BATCH = "penstock_batch"

@@ -130,5 +130,6 @@ class RelationHandler:
 
 
 def _empty(schema: Schema) -> pa.RecordBatch:
-    fields = [(field.name, duckdb_type(field.type)) for field in schema.to_arrow()]
-    return pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
+    types = {field.name: duckdb_type(field.type) for field in schema.to_arrow()}
+    # nulls() rather than from_pylist(), which imports pandas
+    return pa.RecordBatch.from_arrays([pa.nulls(0, dtype) for dtype in types.values()], names=list(types))

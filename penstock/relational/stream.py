@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import QueryCancelledError
 
-QUEUE_NBYTES = 16 * 2**20  # of input, and of output, that wait; a single batch may be larger
+QUEUE_NBYTES = 4 * 2**20  # of input, and of output, that wait; a single batch may be larger
 
 
 class QueryStream:

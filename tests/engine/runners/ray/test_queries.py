@@ -95,6 +95,19 @@ def test_write_leaves_the_rows_of_all_workers(on_ray: None, numbers: str, tmp_pa
     assert table["z"].to_pylist() == [2 * x + 1 for x in range(3 * ROWS_PER_FILE)]
 
 
+def test_relations_run_in_actors_and_leave_no_files(on_ray: None, numbers: str, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with ps.config(temp_dir=temporary):
+        rows = ps.read_parquet(numbers).with_column("k", ps.col("x") % 3)
+        names = ps.from_pydict({"k": [0, 1], "name": ["zero", "one"]})
+        named = rows.join(names, on="k").with_column("x", doubled(ps.col("x")))
+        result = named.groupby("name").agg(ps.col("x").max(), ps.col("x").count().alias("n")).sort("name")
+        assert result.to_pydict() == {"name": ["one", "zero"], "x": [2 * 2998, 2 * 2997], "n": [1000, 1000]}
+        assert rows.sort("x", desc=True).select("x").limit(3).to_pydict() == {"x": [2999, 2998, 2997]}
+    assert not any(temporary.iterdir())
+
+
 def test_async_functions_wait_together(on_ray: None) -> None:
     @ps.cls
     class Meeting:
