@@ -1,6 +1,6 @@
 """Join: 10M rows with 1M rows on a whole number, Parquet to Parquet.
 
-Both sides come from one dataset: the right one has the rows whose id is below a tenth of the number of rows.
+Both sides come from one dataset: the right one has the rows whose id is below a million.
 """
 
 TARGETS = [("work_s", 1.0, "daft"), ("peak_mb", 1.0, "daft")]
