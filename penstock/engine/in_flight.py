@@ -26,6 +26,7 @@ class InFlight:
         self.has_reader = False  # that may stop early, so that it matters how many rows are settled
         self.num_rows_out = 0
         self.num_running = 0
+        self.num_rows_running = 0  # input rows of running tasks
         self.nbytes = 0  # inputs, with the copies that workers make of them, outputs held back, and expected outputs
         self.nbytes_expected = 0  # next outputs of running tasks
 
@@ -51,6 +52,7 @@ class InFlight:
             self.nbytes += task.nbytes * self._num_copies
         self._running[task] = nbytes_expected
         self.num_running += 1
+        self.num_rows_running += task.num_rows
         self.nbytes += nbytes_expected
         self.nbytes_expected += nbytes_expected
         return task
@@ -59,6 +61,7 @@ class InFlight:
         """Record that a task reported: it rests or is done. Return the outputs that may go on now."""
         nbytes_expected = self._running.pop(task)
         self.num_running -= 1
+        self.num_rows_running -= task.num_rows
         self.nbytes -= nbytes_expected
         self.nbytes_expected -= nbytes_expected
         if output is not None:
@@ -81,7 +84,7 @@ class InFlight:
         self._submitted.clear()
         self._running.clear()
         self._resting.clear()
-        self.num_running = self.nbytes = self.nbytes_expected = 0
+        self.num_running = self.num_rows_running = self.nbytes = self.nbytes_expected = 0
 
     def _release(self, tasks: Iterable[Task]) -> Sequence[Bundle]:
         """Return the outputs of the first of ``tasks``, and those of the next once it is done."""

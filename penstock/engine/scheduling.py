@@ -22,13 +22,14 @@ from penstock.plan.stages import (
 )
 
 
-def is_queue_short(num_tasks: int, num_takers: int, num_feeders: int) -> bool:
+def is_queue_short(num_tasks: int, num_takers: int, num_feeders: int, num_coming: int = 0) -> bool:
     """Decide whether to feed a queue, by the workers that take from it and those that feed it.
 
     Two tasks per taker hide the latency of a hand-over. One per feeder covers the time until the feeders' next
-    outputs; more would only hold memory.
+    outputs; more would only hold memory. ``num_coming`` tasks, which running feeders will bring, count once the takers
+    have enough: 40 downloads are several tasks of a decoder.
     """
-    return num_tasks < 2 * num_takers + num_feeders
+    return num_tasks < 2 * num_takers or num_tasks + num_coming < 2 * num_takers + num_feeders
 
 
 @dataclass(frozen=True, slots=True)

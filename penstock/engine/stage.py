@@ -138,7 +138,11 @@ class StageState:
         taker = self.downstream
         while taker is not None and taker._pool is None:
             taker = taker.downstream
-        return taker is None or is_queue_short(taker.inbox.num_tasks, taker._capacity, self._capacity)
+        if taker is None:
+            return True
+        num_tasks = taker.inbox.num_tasks
+        num_coming = self._in_flight.num_rows_running * num_tasks // max(taker.inbox.num_rows, 1)
+        return is_queue_short(num_tasks, taker._capacity, self._capacity, num_coming)
 
     @property
     def nbytes_ahead(self) -> int:

@@ -91,6 +91,12 @@ def test_is_queue_short(num_tasks: int, num_takers: int, num_feeders: int, is_sh
     assert is_queue_short(num_tasks, num_takers, num_feeders) is is_short
 
 
+def test_tasks_that_come_count_once_the_takers_have_enough() -> None:
+    assert is_queue_short(3, 2, 8, num_coming=100)
+    assert is_queue_short(4, 2, 8, num_coming=7)
+    assert not is_queue_short(4, 2, 8, num_coming=8)
+
+
 def estimate(total_in: int, total_out: int) -> GrowthEstimate:
     growth = GrowthEstimate()
     if total_in:
