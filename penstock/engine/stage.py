@@ -274,11 +274,11 @@ class StageState:
         output = report.output if lineage is None else lineage.note(self._kind, task, report)
         if output is not None:
             self._growth.add_output(task.nbytes, output.nbytes)
-            self.inbox.max_task_nbytes = self._growth.most_input(self._resources.task_nbytes)
             self.inbox.note_output(output.num_rows, output.nbytes)
         if report.is_done and task.num_rows:
             self._growth.add_task(task.nbytes)
             self.inbox.note_task(task.num_rows, task.busy_s, task.nbytes, self._growth.output_of(task.nbytes))
+        self.inbox.max_task_nbytes = self._growth.most_input(self._resources.task_nbytes)
         released = self._in_flight.stop(task, output, is_done=report.is_done)
         return released if lineage is None or self._kind != "read" else lineage.in_lots(released)
 

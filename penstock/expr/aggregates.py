@@ -55,9 +55,10 @@ def _product_sql(dtype: DataType, **_: Any) -> str:
     return f"case when count({{0}}){{over}} > 0 then list_reduce({values}, lambda a, b: a * b) end"
 
 
-_SKEW = (
-    "case when count({0}){over} = 0 then null when count({0}){over} < 2 or var_pop({0}){over} = 0 then 'nan'::double "
-    "when count({0}){over} = 2 then 0 else skewness({0}){over} * (count({0}){over} - 2) "
+_SKEW = (  # skewness() fails for NaN and infinities, so it gets only the other values
+    "case when count({0}){over} = 0 then null when count({0}){over} < 2 or var_pop({0}){over} = 0 "
+    "or not isfinite(var_pop({0}){over}) then 'nan'::double when count({0}){over} = 2 then 0 "
+    "else skewness({0}) filter (isfinite({0}::double)){over} * (count({0}){over} - 2) "
     "/ sqrt(count({0}){over} * (count({0}){over} - 1)::double) end"
 )
 

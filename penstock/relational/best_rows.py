@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,15 @@ from penstock.plan.similarity import Metric
 
 Numbers = np.ndarray[Any, Any]
 
-QUERY_ROWS = 1024  # scores of so many queries and so many rows are computed at a time
-BLOCK_ROWS = 8192
-BLOCK_NBYTES = 32 * 2**20
+QUERY_ROWS = 1024  # scores of so many queries and a block of rows are computed at a time
+BLOCK_ROWS, GPU_BLOCK_ROWS = 8192, 65_536
+BLOCK_ROW_NBYTES = 4096  # a block of wider rows has fewer
 
 
-def block_rows(vectors: Numbers) -> int:
-    """Return the number of rows of a block: as many as fit, and at most BLOCK_ROWS."""
+def block_rows(vectors: Numbers, max_rows: int) -> int:
+    """Return the number of rows of a block: at most ``max_rows``, fewer if they are wide."""
     row_nbytes: int = max(vectors.shape[1] * vectors.itemsize, 1)
-    return max(1, min(BLOCK_ROWS, BLOCK_NBYTES // row_nbytes))
+    return max(1, min(max_rows, max_rows * BLOCK_ROW_NBYTES // row_nbytes))
 
 
 class NumpyBestRows:
@@ -27,6 +28,8 @@ class NumpyBestRows:
     The score orders rows like the metric: a cosine, a dot product, or minus half the squared distance plus a constant
     of the query. A row with a score of NaN is never among the best.
     """
+
+    max_block_rows = BLOCK_ROWS
 
     def __init__(self, queries: Numbers, k: int, metric: Metric) -> None:
         self._metric = metric
@@ -88,13 +91,14 @@ class NumpyBestRows:
 class TorchBestRows:
     """The same with torch on a device, where the queries and the best scores stay."""
 
+    max_block_rows = GPU_BLOCK_ROWS
+
     def __init__(self, queries: Numbers, k: int, metric: Metric, device: str) -> None:
         import torch
 
         self._torch: Any = torch
         self._metric = metric
         self._device = device
-        self._buffer: Any = None
         given = self._moved(queries)
         self._centre = given.mean(dim=0) if metric == "euclidean" and len(queries) else 0
         self._queries = self._scaled(given)
@@ -124,14 +128,10 @@ class TorchBestRows:
             self._positions[part] = torch.cat([self._positions[part], found], dim=1).gather(1, kept)
 
     def _moved(self, vectors: Numbers) -> Any:
-        """Return a copy on the device, through pinned memory, which a GPU reads faster than Arrow's."""
-        if self._buffer is None or self._buffer.shape[0] < len(vectors):
-            dtype = self._torch.from_numpy(np.empty(0, vectors.dtype)).dtype
-            is_pinned = self._device.startswith("cuda")
-            self._buffer = self._torch.empty(vectors.shape, dtype=dtype, pin_memory=is_pinned)
-        used = self._buffer[: len(vectors)]
-        used.numpy()[...] = vectors
-        return used.to(self._device, copy=True)
+        """Return a copy on the device. On an H200, copying to pinned memory first took longer than it saved."""
+        with warnings.catch_warnings():  # torch warns that memory of Arrow is read-only
+            warnings.simplefilter("ignore", UserWarning)
+            return self._torch.from_numpy(np.ascontiguousarray(vectors)).to(self._device)
 
     def _scaled(self, vectors: Any) -> Any:
         match self._metric:

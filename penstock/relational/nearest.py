@@ -31,6 +31,7 @@ class NearestHandler:
         self._has_gpu = has_gpu
         self._is_cancelled = is_cancelled
         self._query_batches: list[pa.RecordBatch] = []
+        self._query_nbytes = 0
         self._query_vectors: Numbers | None = None
         self._query_rows: Numbers  # those with a vector
         self._best: BestRows | None = None
@@ -42,6 +43,7 @@ class NearestHandler:
             return self._results()
         if int(item.schema.metadata[SIDE.encode()]):
             self._query_batches.append(item)
+            self._query_nbytes += item.nbytes
             self._check_memory()
         elif self._query_batches:
             self._add(item)
@@ -66,7 +68,7 @@ class NearestHandler:
         if self._best is None:
             queries = self._query_vectors.astype(vectors.dtype, copy=False)
             self._best = best_rows(queries, relation.k, relation.metric, has_gpu=self._has_gpu)
-        positions, step = rows + self._num_rows, block_rows(vectors)
+        positions, step = rows + self._num_rows, block_rows(vectors, self._best.max_block_rows)
         for start in range(0, len(rows), step):
             if self._is_cancelled():
                 raise QueryCancelledError("the query was stopped")
@@ -79,7 +81,7 @@ class NearestHandler:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        nbytes = sum(batch.nbytes for batch in self._query_batches) + self._held.nbytes
+        nbytes = self._query_nbytes + self._held.nbytes
         if nbytes > self._memory_bytes:
             raise ComputeError(
                 f"nearest holds the queries and {self._relation.k} rows for each, which take {nbytes / 2**20:.0f} MiB; "
@@ -124,19 +126,17 @@ class _HeldRows:
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
         self._positions = np.empty(0, np.int64)  # of the rows of the batches, ascending
+        self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self._positions)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(batch.nbytes for batch in self._batches)
 
     def add(self, batch: pa.RecordBatch, first: int, needed: Numbers) -> None:
         """Keep the ``needed`` rows of a batch that starts at position ``first``."""
         new = np.unique(needed[needed >= first])
         if len(new) or not self._batches:
             self._batches.append(batch.take(pa.array(new - first)))
+            self.nbytes += self._batches[-1].nbytes
             self._positions = np.concatenate([self._positions, new])
 
     def drop_others(self, needed: Numbers) -> None:
@@ -144,6 +144,7 @@ class _HeldRows:
         is_needed = np.isin(self._positions, needed)
         self._batches = self.table().filter(pa.array(is_needed)).combine_chunks().to_batches()
         self._positions = self._positions[is_needed]
+        self.nbytes = sum(batch.nbytes for batch in self._batches)
 
     def table(self) -> pa.Table:
         return pa.Table.from_batches(self._batches)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +110,8 @@ def _open(work: Work, driver: DriverState, context: WorkerContext) -> Handler:
 
 
 def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext) -> Handler:
+    # A share of the memory of a cluster may exceed that of this machine.
+    work = replace(work, memory_bytes=min(work.memory_bytes, get_config().memory_bytes))
     match relation:
         case Nearest():
             from penstock.relational.nearest import NearestHandler
