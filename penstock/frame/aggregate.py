@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
@@ -24,8 +25,9 @@ Aggregates = Expression | Iterable[Expression]
 class AggregateShortcuts:
     """One method for each aggregate of whole columns; without columns, of all that are not keys."""
 
+    @abstractmethod
     def _aggregate(self, function: str, columns: tuple[ColumnInput, ...], **options: Any) -> Any:
-        raise NotImplementedError
+        """Aggregate each of ``columns`` with the function of this name."""
 
     def sum(self, *columns: ColumnInput) -> Any:
         """Add the values of these columns.

@@ -323,7 +323,7 @@ class StagedFile:
             self._open().write(block)
 
     def copy_held(self) -> None:
-        """Copy the rows that are held back, so that they keep no batch alive of which they are a part."""
+        """Copy the rows that are held back; as slices they would keep their whole batches in memory."""
         if self._held:
             self._held = [self._joined().take(pa.array(np.arange(self._num_rows_held)))]
 

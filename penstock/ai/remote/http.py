@@ -15,6 +15,7 @@ import orjson
 from penstock.ai.lenient_json import parse_json
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
+from penstock.ai.remote.deadline import Deadline
 from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, duration, limiter_for, wait_too_long
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
@@ -47,8 +48,6 @@ MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 MAX_FIRST_TRIES = 3  # at an address that has never answered
 MAX_REFUSAL_NBYTES = 64 * 2**10  # read of the body of an error
-MAX_TICK_S = 1.0
-TICKS_A_LIMIT = 10  # a request is cancelled at most a tenth of its limit too late
 
 _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
 
@@ -390,52 +389,6 @@ class _Session:
             if message := silence.message(time.monotonic()):
                 log.warning("%s", message)
         self._check = self._loop.call_later(CHECK_EVERY_S, self._log_silences)
-
-
-class Deadline:
-    """The time limit of the requests of one client. A late request is cancelled and raises TimeoutError.
-
-    ``with deadline:`` limits its body; it must not be nested in a task. Thousands of requests share one timer: a timer
-    for each costs a tenth of a request.
-    """
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._tick_s = min(limit_s / TICKS_A_LIMIT, MAX_TICK_S)
-        self._loop = asyncio.get_running_loop()
-        self._until: dict[asyncio.Task[object], float] = {}
-        self._late: set[asyncio.Task[object]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._until[task] = self._loop.time() + self._limit_s
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._tick_s, self._check)
-
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        del self._until[task]
-        if task in self._late:
-            self._late.discard(task)
-            # If something else cancelled the task too, it stays cancelled.
-            if kind is asyncio.CancelledError and not task.uncancel():
-                raise TimeoutError from None
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _check(self) -> None:
-        now = self._loop.time()
-        for task, until in self._until.items():
-            if until <= now and task not in self._late:
-                self._late.add(task)
-                task.cancel()
-        self._timer = self._loop.call_later(self._tick_s, self._check) if self._until else None
 
 
 def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:
