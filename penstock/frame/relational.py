@@ -15,11 +15,13 @@ from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.relations import Distinct, Join, JoinKind, SetOperation, Sort, SortKey
 from penstock.types import supertype
+from penstock.udf.options import refusing_unknown
 
 Columns = ColumnInput | Sequence[ColumnInput]
 
 
 class RelationalVerbs(RowVerbs):
+    @refusing_unknown("sort")
     def sort(self, by: Columns, desc: bool | list[bool] = False, nulls_first: bool | list[bool] | None = None) -> Self:
         """Order the rows by one or more keys. Rows with equal keys come in no particular order.
 
@@ -54,6 +56,7 @@ class RelationalVerbs(RowVerbs):
         """Keep one row for each combination of values; the same as ``distinct``."""
         return self.distinct(*subset)
 
+    @refusing_unknown("join")
     def join(
         self,
         other: LazyTable,

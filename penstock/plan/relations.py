@@ -238,4 +238,7 @@ def check_same_columns(verb: str, left: Schema, right: Schema) -> None:
 def aggregate_field(column: AggregateColumn | WindowColumn, schema: Schema) -> Field:
     """Return the name and the type of a column of an aggregate or a window."""
     dtypes: list[DataType] = [schema[name].dtype for name in column.inputs]
-    return Field(column.name, WINDOW_FUNCTIONS[column.function].resolve(*dtypes, **dict(column.options)))
+    try:
+        return Field(column.name, WINDOW_FUNCTIONS[column.function].resolve(*dtypes, **dict(column.options)))
+    except TypeMismatchError as exc:
+        raise TypeMismatchError(f"{column.function}({', '.join(column.inputs)}): {exc}") from None
