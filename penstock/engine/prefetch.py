@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Generator
-from queue import Queue
+from queue import SimpleQueue
 from typing import TypeVar
 
 from penstock.engine.cancellation import Cancellation
@@ -22,33 +22,38 @@ def prefetched(
     The thread sees the reader's context, such as its settings. Closing the generator requests the cancellation, closes
     the items on their thread and waits for it.
     """
-    ready: Queue[object] = Queue(maxsize=num_ahead)
+    ready: SimpleQueue[object] = SimpleQueue()
+    room: SimpleQueue[None] = SimpleQueue()  # one entry for each item that may still be drawn ahead
+    for _ in range(num_ahead):
+        room.put(None)
     cancellation = cancellation or Cancellation()
     failure: list[BaseException] = []
 
     def draw() -> None:
         try:
-            items = start(cancellation)
-            for item in items:
-                ready.put(item)
-                if cancellation.is_requested:
-                    break
-            items.close()
+            if not cancellation.is_requested:
+                items = start(cancellation)
+                for item in items:
+                    room.get()
+                    ready.put(item)
+                    if cancellation.is_requested:
+                        break
+                items.close()
         except BaseException as exc:
             failure.append(exc)
         ready.put(_END)
 
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(draw,), name="penstock-prefetch", daemon=True)
-    thread.start()
     try:
+        thread.start()  # a Ctrl-C may arrive here: a thread that begins after it finds the request and ends
         while (item := ready.get()) is not _END:
+            room.put(None)
             yield item  # type: ignore[misc]
         if failure:
             raise failure[0]
     finally:
         cancellation.request()
-        while thread.is_alive():
-            while not ready.empty():
-                ready.get()
-            thread.join(0.01)
+        room.put(None)
+        if thread.is_alive():
+            thread.join()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
+import time
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -121,3 +124,18 @@ def test_a_wish_to_cancel_may_come_before_anyone_listens() -> None:
     cancellation.on_request(lambda: heard.append("after"))
     cancellation.request()
     assert heard == ["before", "after"]
+
+
+def test_an_interrupt_while_the_thread_starts_leaves_no_thread() -> None:
+    def interrupting(cancellation: Cancellation) -> Generator[int, None, None]:
+        os.kill(os.getpid(), signal.SIGINT)  # the reader may still be in Thread.start
+        return until_cancelled(cancellation)
+
+    def until_cancelled(cancellation: Cancellation) -> Generator[int, None, None]:
+        while not cancellation.is_requested:
+            time.sleep(0.001)
+        yield 1
+
+    for _ in range(20):
+        with pytest.raises(KeyboardInterrupt):
+            list(prefetched(interrupting, 2))
