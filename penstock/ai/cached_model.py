@@ -21,7 +21,8 @@ class CachedModel(Generic[AnyModel]):
     The model is loaded for the first input that is not cached: a run whose results are all cached loads no weights.
     """
 
-    def __init__(self, model: AnyModel, codec: Codec) -> None:
+    def __init__(self, model: AnyModel, codec: Codec, method: str = "") -> None:
+        """``method`` tells the results of several methods of a model apart."""
         self.model = copy.deepcopy(model)  # several queries may use the model of the plan at the same time
         self._is_loaded = False
         self._memo = Memo.open(codec, model.cache, has_ordinals=True)
@@ -31,7 +32,7 @@ class CachedModel(Generic[AnyModel]):
             except BaseException:
                 self._close_memo()
                 raise
-            self._prefix = canonical(identity) + b"\0"
+            self._prefix = canonical(identity) + method.encode() + b"\0"
             if identity is None:
                 self._close_memo()
         if self._memo is None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from penstock.ai.cached_model import CachedModel
-from penstock.ai.provider import Classifier
+from penstock.ai.cached_model import VECTORS, CachedModel
+from penstock.ai.provider import Classifier, ScoringClassifier
 from penstock.cache.memo import Codec
 from penstock.errors import InvalidAnswerError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
@@ -55,6 +56,45 @@ class BatchLabels:
 
     def close(self) -> Any:
         return self._model.close()
+
+
+class BatchScores:
+    """The best label and the scores of all labels, by a classifier that takes batches."""
+
+    def __init__(self, model: ScoringClassifier) -> None:
+        self._model = CachedModel(model, VECTORS, "scores")
+        self._labels = model.labels
+
+    def classify(self, column: Series) -> pa.Array:
+        values = column.to_pylist()
+        rows = [row for row, value in enumerate(values) if value is not None]
+        table = np.zeros((len(values), len(self._labels)))
+        if rows:
+            table[rows] = list(self._model.results([values[row] for row in rows], self._scores))
+        best, is_null = table.argmax(1), pa.array([value is None for value in values])
+        columns = [pa.array(each) for each in table.T]
+        parts = {
+            "label": pa.array(np.array(self._labels, object)[best]),
+            "score": pa.array(table.max(1)),
+            "scores": pa.StructArray.from_arrays(columns, names=self._labels),
+        }
+        return pa.StructArray.from_arrays(list(parts.values()), names=list(parts), mask=is_null)
+
+    def _scores(self, values: Sequence[Any]) -> Any:
+        return self._model.loaded().scores(values)
+
+    def close(self) -> Any:
+        return self._model.close()
+
+
+def scored_label(labels: Sequence[str]) -> DataType:
+    """Return the type of a label with its scores.
+
+    >>> scored_label(["cat"])
+    struct[label: string, score: float64, scores: struct[cat: float64]]
+    """
+    scores = DataType.struct(dict.fromkeys(labels, DataType.float64()))
+    return DataType.struct({"label": DataType.string(), "score": DataType.float64(), "scores": scores})
 
 
 def instructions(labels: Sequence[str], what: str) -> str:

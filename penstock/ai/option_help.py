@@ -14,6 +14,7 @@ PARAMETERS = {
     "text": "the column of texts",
     "image": "the column of images",
     "labels": "the labels to choose from",
+    "scores": "True gives a struct of the label, its score, and the scores of all labels (models on this machine)",
     "return_format": "a pydantic model, a JSON schema or a type that answers must match; the column has its type",
     "system_message": "instructions for the model; a text, or an expression with one for each row",
     "provider": "the name of a provider, or a ps.Provider; the default is that of ps.set_provider",

@@ -124,7 +124,7 @@ class ImageEmbedding(ModelTask):
 @dataclass(frozen=True)
 class TextClassification(ModelTask):
     function: ClassVar[str] = "classify_text"
-    parameters: ClassVar[tuple[str, ...]] = ("text", "labels")
+    parameters: ClassVar[tuple[str, ...]] = ("text", "labels", "scores")
     labels: tuple[str, ...] = ()
 
 
@@ -219,6 +219,19 @@ class Classifier(Model, ABC):
         """
 
 
+class ScoringClassifier(Classifier, ABC):
+    """Scores every label of the task for each input; the label with the highest score is the label of the input."""
+
+    labels: tuple[str, ...]
+
+    @abstractmethod
+    def scores(self, inputs: Sequence[Any]) -> NDArray:
+        """Return an array of shape ``(len(inputs), len(labels))``, with the labels in the order of the task."""
+
+    def classify(self, inputs: Sequence[Any]) -> list[str]:
+        return [self.labels[best] for best in self.scores(inputs).argmax(1)] if inputs else []
+
+
 class Provider:
     """A source of models. Picklable; its keys are ``Secret``."""
 
@@ -271,5 +284,6 @@ __all__ = [
     "Prompter",
     "Provider",
     "Request",
+    "ScoringClassifier",
     "check_options",
 ]

@@ -152,6 +152,7 @@ class Expression:
         self,
         labels: Sequence[str] | str,
         *,
+        scores: bool = False,
         provider: str | Provider | None = None,
         model: str | None = None,
         **options: Any,

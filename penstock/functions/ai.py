@@ -21,6 +21,7 @@ from penstock.ai.provider import (
     Prompter,
     Prompting,
     Provider,
+    ScoringClassifier,
     TextClassification,
     TextEmbedding,
 )
@@ -201,6 +202,7 @@ def classify_text(
     text: Expression,
     labels: Sequence[str] | str,
     *,
+    scores: bool = False,
     provider: str | Provider | None = None,
     model: str | None = None,
     **options: Any,
@@ -216,8 +218,9 @@ def classify_text(
     >>> df.to_pydict()["t"][0] in ("good", "bad")
     True
     """
-    call = _resolve(TextClassification, model, provider, options, {"labels": check_labels("classify_text", labels)})
-    return _label_column(call, text, TEXT, "text")
+    fields = {"labels": check_labels("classify_text", labels)}
+    call = _resolve(TextClassification, model, provider, options, fields, {"scores": scores or None})
+    return _scored_label_column(call, text) if scores else _label_column(call, text, TEXT, "text")
 
 
 @method
@@ -378,6 +381,18 @@ def _label_column(call: _AiCall, column: Any, kind: Kind, what: str) -> Expressi
         raise InvalidArgumentError(f"{call.name} needs a model that picks labels; got {type(call.model).__name__}.")
     target = Target(BatchLabels, "classify", (call.model, labels), is_batch=True)
     return call.column(target, DataType.string(), kind.check, column)
+
+
+def _scored_label_column(call: _AiCall, column: Any) -> Expression:
+    from penstock.ai.classify import BatchScores, scored_label
+
+    if not isinstance(call.model, ScoringClassifier):
+        raise InvalidArgumentError(
+            f"{call.name}: scores=True needs a classifier, such as those of provider 'transformers'; provider "
+            f"{call.provider!r} gives labels alone. Leave it out, or use prompt with logprobs=True."
+        )
+    target = Target(BatchScores, "classify", (call.model,), is_batch=True)
+    return call.column(target, scored_label(call.model.labels), TEXT.check, column)
 
 
 def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:

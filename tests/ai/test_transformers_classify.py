@@ -6,8 +6,10 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.ai.local.text_classifier import Entailment, NearestLabel, OwnLabels
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Classifier, TextClassification
@@ -53,16 +55,21 @@ def test_entailment_is_what_the_pipeline_says(template: str | None, tmp_path: Pa
     options = {} if template is None else {"hypothesis_template": template}
     folder = save_entailment(tmp_path)
     pipe = pipeline("zero-shot-classification", model=folder, device="cpu")
-    expected = [answer["labels"][0] for answer in pipe(texts, labels, **options)]
+    answers = pipe(texts, labels, **options)
+    expected = [answer["labels"][0] for answer in answers]
     model = classifier(labels, folder, **options)
     assert isinstance(model, Entailment)
     model.load()
     assert model.classify(texts) == expected
     assert len(set(expected)) > 1
+    scores = [[dict(zip(a["labels"], a["scores"], strict=True))[label] for label in labels] for a in answers]
+    np.testing.assert_allclose(model.scores(texts), scores, atol=1e-5)
     assert model.classify(["the kettle " * 100]) in (["boiling"], ["joy"], ["late"])  # the text is cut, not the label
 
 
 def test_a_classifier_with_the_labels_uses_its_own(tmp_path: Path) -> None:
+    from transformers import pipeline
+
     save_sentiment_classifier(tmp_path)
     model = classifier(["Positive", "negative"], str(tmp_path))
     assert isinstance(model, OwnLabels)
@@ -71,6 +78,36 @@ def test_a_classifier_with_the_labels_uses_its_own(tmp_path: Path) -> None:
     only = classifier(["positive"], str(tmp_path))
     only.load()
     assert only.classify(list(REVIEWS)) == ["positive"] * 3
+    found = pipeline("text-classification", model=str(tmp_path), device="cpu")(list(REVIEWS), top_k=None)
+    expected = [{each["label"]: each["score"] for each in row} for row in found]
+    np.testing.assert_allclose(model.scores(list(REVIEWS)), [[r["POSITIVE"], r["NEGATIVE"]] for r in expected], 1e-4)
+
+
+def test_scores_are_fields_of_their_labels(tmp_path: Path) -> None:
+    """With a cache, labels and scores of one model do not get in each other's way."""
+    save_sentiment_classifier(tmp_path / "model")
+    texts = [None, *REVIEWS]
+    df, labels = ps.from_pydict({"t": texts}), ["positive", "negative"]
+    with ps.config(cache_dir=str(tmp_path / "cache")):
+        for _ in range(2):
+            for scores in (False, True):
+                r = ps.functions.classify_text(ps.col("t"), labels, model=str(tmp_path / "model"), scores=scores)
+                found = df.select(r.alias("r")).to_pydict()["r"]
+                assert found[0] is None
+                if not scores:
+                    expected = found
+                    continue
+                assert [row and row["label"] for row in found] == expected
+                for row in found[1:]:
+                    assert list(row["scores"]) == labels
+                    assert row["score"] == row["scores"][row["label"]] == max(row["scores"].values())
+                    assert sum(row["scores"].values()) == pytest.approx(1)
+
+
+def test_a_model_that_answers_prompts_gives_no_scores(model_server: Any) -> None:
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="test")
+    with pytest.raises(InvalidArgumentError, match="scores=True needs a classifier"):
+        ps.functions.classify_text(ps.col("t"), ["a", "b"], scores=True, provider="openai")
 
 
 def test_labels_that_the_model_lacks(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from penstock.ai.local.length_batches import batches_by_length
 from penstock.ai.local.local_model import LocalModel
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder, max_input_tokens
-from penstock.ai.provider import Classifier, ImageClassification, NDArray, TextClassification
+from penstock.ai.provider import Classifier, ImageClassification, NDArray, ScoringClassifier, TextClassification
 from penstock.errors import InvalidArgumentError
 
 HYPOTHESIS = "This example is {}."
@@ -39,16 +39,14 @@ def text_classifier(checkpoint: Checkpoint, task: TextClassification) -> Classif
     raise labels_error(checkpoint, task, names)
 
 
-class NearestLabel(LocalModel[tuple[TextEncoder, NDArray]], Classifier):
-    """Compare the vector of a text with those of the labels, each in a template."""
+class NearestLabel(LocalModel[tuple[TextEncoder, NDArray]], ScoringClassifier):
+    """Compare the vector of a text with those of the labels, each in a template. Scores are cosine similarities."""
 
     def __init__(self, checkpoint: Checkpoint, task: TextClassification) -> None:
-        self._labels, self._hypotheses = task.labels, hypotheses(task, default="{}")
+        self.labels, self._hypotheses = task.labels, hypotheses(task, default="{}")
         self._max_length = task.options.get("max_length")
         self._modules = read_modules(checkpoint)
-        super().__init__(
-            checkpoint, task, labels=self._labels, hypotheses=self._hypotheses, max_length=self._max_length
-        )
+        super().__init__(checkpoint, task, labels=self.labels, hypotheses=self._hypotheses, max_length=self._max_length)
 
     def _build(self) -> tuple[TextEncoder, NDArray]:
         encoder = TextEncoder(
@@ -61,9 +59,10 @@ class NearestLabel(LocalModel[tuple[TextEncoder, NDArray]], Classifier):
         )
         return encoder, encoder.encode(self._hypotheses)
 
-    def classify(self, inputs: Sequence[str]) -> list[str]:
+    def scores(self, inputs: Sequence[str]) -> NDArray:
         encoder, label_vectors = self.runtime
-        return [self._labels[i] for i in (encoder.encode(inputs) @ label_vectors.T).argmax(1)]
+        similarities: NDArray = encoder.encode(inputs) @ label_vectors.T
+        return similarities
 
 
 class SequenceModel:
@@ -95,46 +94,52 @@ class SequenceModel:
         return out
 
 
-class SequenceClassifier(LocalModel[SequenceModel], Classifier):
+class SequenceClassifier(LocalModel[SequenceModel], ScoringClassifier):
     """The base of classifiers that score token sequences."""
 
     def __init__(self, checkpoint: Checkpoint, task: TextClassification, **options: Any) -> None:
-        self._labels, self._max_length = task.labels, task.options.get("max_length")
-        super().__init__(checkpoint, task, labels=self._labels, max_length=self._max_length, **options)
+        self.labels, self._max_length = task.labels, task.options.get("max_length")
+        super().__init__(checkpoint, task, labels=self.labels, max_length=self._max_length, **options)
 
     def _build(self) -> SequenceModel:
         return SequenceModel(self._checkpoint, self._max_length)
 
 
 class OwnLabels(SequenceClassifier):
-    """A classifier that was trained on the wanted labels, and perhaps more."""
+    """A classifier that was trained on the wanted labels, and perhaps more. Scores are probabilities among all."""
 
     def __init__(self, checkpoint: Checkpoint, task: TextClassification, columns: list[int]) -> None:
         super().__init__(checkpoint, task)
         self._columns = columns
 
-    def classify(self, inputs: Sequence[str]) -> list[str]:
-        if not inputs:
-            return []
-        best = self.runtime.logits(list(inputs))[:, self._columns].argmax(1)
-        return [self._labels[i] for i in best]
+    def scores(self, inputs: Sequence[str]) -> NDArray:
+        logits = self.runtime.logits(list(inputs))
+        is_multi_label = self.runtime.model.config.problem_type == "multi_label_classification"
+        probabilities: NDArray = 1 / (1 + np.exp(-logits)) if is_multi_label else softmax(logits)
+        return probabilities[:, self._columns]
 
 
 class Entailment(SequenceClassifier):
-    """A model of natural language inference: pick the label whose hypothesis follows most from the text."""
+    """A model of natural language inference: pick the label whose hypothesis follows most from the text.
+
+    Scores are probabilities among the labels.
+    """
 
     def __init__(self, checkpoint: Checkpoint, task: TextClassification, entailment: int) -> None:
         self._hypotheses = hypotheses(task, default=HYPOTHESIS)
         self._entailment = entailment
         super().__init__(checkpoint, task, hypotheses=self._hypotheses)
 
-    def classify(self, inputs: Sequence[str]) -> list[str]:
-        if not inputs:
-            return []
+    def scores(self, inputs: Sequence[str]) -> NDArray:
         texts = [text for text in inputs for _ in self._hypotheses]
         logits = self.runtime.logits(texts, self._hypotheses * len(inputs))[:, self._entailment]
-        best = logits.reshape(len(inputs), len(self._hypotheses)).argmax(1)
-        return [self._labels[i] for i in best]
+        return softmax(logits.reshape(len(inputs), len(self._hypotheses)))
+
+
+def softmax(logits: NDArray) -> NDArray:
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    shares: NDArray = powers / powers.sum(1, keepdims=True)
+    return shares
 
 
 def hypotheses(task: TextClassification | ImageClassification, default: str) -> list[str]:
