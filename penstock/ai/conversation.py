@@ -124,7 +124,11 @@ class Request:
 
 @dataclass(slots=True)
 class Generation:
-    """One answer of a model. ``raw`` goes into ``ModelTurn.raw``; ``refusal`` is the reason if there is no answer."""
+    """One answer of a model. ``raw`` goes into ``ModelTurn.raw``; ``refusal`` is the reason if there is no answer.
+
+    ``logprobs`` has a dict for each token, if the option ``logprobs`` asks for them: ``token``, ``logprob``, and
+    ``top_logprobs``, a list of dicts with ``token`` and ``logprob``.
+    """
 
     text: str
     model: str | None = None
@@ -137,6 +141,7 @@ class Generation:
     refusal: str | None = None
     latency_s: float | None = None
     raw: Any = None
+    logprobs: list[dict[str, Any]] | None = None
 
 
 # --- in the ledger ----------------------------------------------------------------------------------------------------
@@ -156,17 +161,17 @@ def _fields(a: Generation) -> tuple[Any, ...]:
     plain = (
         *(a.text, a.model, a.input_tokens, a.output_tokens, a.cached_tokens, a.finish_reason, a.reasoning, a.refusal),
     )
-    if a.raw is None and not a.tool_calls:
+    if a.raw is None and not a.tool_calls and a.logprobs is None:
         return plain
-    return (*plain, [(call.id, call.name, call.arguments) for call in a.tool_calls], a.raw)
+    return (*plain, [(call.id, call.name, call.arguments) for call in a.tool_calls], a.raw, a.logprobs)
 
 
 def _generation(
     text: str, model: Any, given: Any, made: Any, cached: Any, reason: Any, reasoning: Any, refusal: Any,
-    calls: Sequence[Any] = (), raw: Any = None,
+    calls: Sequence[Any] = (), raw: Any = None, logprobs: Any = None,
 ) -> Generation:  # fmt: skip
     tool_calls = tuple(ToolCall(*call) for call in calls) if calls else ()
-    return Generation(text, model, given, made, cached, reason, tool_calls, reasoning, refusal, None, raw)
+    return Generation(text, model, given, made, cached, reason, tool_calls, reasoning, refusal, None, raw, logprobs)
 
 
 GENERATIONS = Codec(_encode, lambda raw: [_generation(*fields) for fields in orjson.loads(raw)])

@@ -27,6 +27,8 @@ USAGE = {
     "tool_calls": DataType.list(DataType.struct({"name": str, "arguments": str, "result": str})),
     "reasoning": DataType.string(),
 }
+_TOKEN = {"token": DataType.string(), "logprob": DataType.float64()}
+LOGPROBS = DataType.list(DataType.struct({**_TOKEN, "top_logprobs": DataType.list(DataType.struct(_TOKEN))}))
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,21 @@ class PromptSettings:
     price: Mapping[str, float] | None = None  # set by the user
     is_batch: bool = False  # calls go through the provider's batch API, at its price
     row_options: tuple[str, ...] = ()  # names of the options that are columns, whose values follow those of the message
+    has_logprobs: bool = False
 
     @property
     def dtype(self) -> DataType:
         """The type of the column."""
         value = DataType.string() if self.output is None else self.output.dtype
-        if self.has_usage:
-            value = DataType.struct({"value": value, **USAGE})
+        if not self.has_bare_value:
+            usage = USAGE if self.has_usage else {}
+            value = DataType.struct({"value": value, **usage, **({"logprobs": LOGPROBS} if self.has_logprobs else {})})
         return value if self.num_answers is None else DataType.list(value)
+
+    @property
+    def has_bare_value(self) -> bool:
+        """True if the result of a row is its value, not a struct that holds it."""
+        return not (self.has_usage or self.has_logprobs)
 
     def request(
         self,
@@ -135,17 +144,20 @@ class Exchange:
         self._continue(ToolTurn(tuple(results)))
 
     def result(self) -> Any:
-        """Return the value, in a struct with its usage if the user asked for that."""
-        if not self._settings.has_usage:
+        """Return the value, in a struct with its usage and log-probabilities if the user asked for them."""
+        settings, last = self._settings, self._answers[-1]
+        if settings.has_bare_value:
             return self.value
-        last = self._answers[-1]
+        found = {"value": self.value, "logprobs": last.logprobs} if settings.has_logprobs else {"value": self.value}
+        return {**found, **self._usage(last)} if settings.has_usage else found
+
+    def _usage(self, last: Generation) -> dict[str, Any]:
         tokens = {name: self._sum(name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
         calls = [
             {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
         ]
         settings = self._settings
         return {
-            "value": self.value,
             "model": last.model,
             **tokens,
             "latency_s": self._sum("latency_s"),

@@ -37,7 +37,7 @@ class AsyncPrompts:
         self._cached = self._model.cached if isinstance(self._model, ApiPrompter) else None
         self._settings = settings
         self._empty_request = settings.request(Message(()))
-        self._is_plain = settings.output is None and not settings.has_usage
+        self._is_plain = settings.output is None and settings.has_bare_value
 
     @property
     def takes_options(self) -> bool:

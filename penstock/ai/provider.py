@@ -102,7 +102,7 @@ class Prompting(ModelTask):
     function: ClassVar[str] = "prompt"
     parameters: ClassVar[tuple[str, ...]] = (
         *("messages", "return_format", "system_message", "tool_functions"),
-        *("usage", "n", "max_reasks", "max_tool_rounds"),
+        *("usage", "logprobs", "n", "max_reasks", "max_tool_rounds"),
     )
 
 
@@ -259,7 +259,7 @@ def check_options(task: ModelTask, provider: str, known: Sequence[str], of_rows:
     """
     for name in (*task.options, *task.row_options):
         if name not in known:
-            own = ("provider", "model", *task.parameters, *CALL_OPTIONS)
+            own = [each for each in ("provider", "model", *task.parameters, *CALL_OPTIONS) if each != name]
             hint = peer_hint(name, [*known, *own]) or did_you_mean(name, [*known, *own])
             raise InvalidArgumentError(
                 f"{task.function} with provider {provider!r} does not take {name!r}.{hint} "

@@ -454,6 +454,7 @@ class Expression:
         model: Expression | str | None = None,
         tool_functions: Sequence[Callable[..., Any]] = ...,
         usage: bool = False,
+        logprobs: bool = False,
         n: int | None = None,
         max_reasks: int = 1,
         max_tool_rounds: int = 10,

@@ -65,8 +65,9 @@ def _is_image(dtype: DataType) -> bool:
 IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
 LONG_INPUTS = ("truncate", "average")
 
-
 LOCAL_MODEL = tuple(name for name in LOCAL if name not in ("normalize", "prompt", "prompt_name", "hypothesis_template"))
+
+CLASSIFYING = tuple(name for name in MODEL if name != "top_logprobs")
 
 
 @method
@@ -80,6 +81,7 @@ def prompt(
     model: Expression | str | None = None,
     tool_functions: Sequence[Callable[..., Any]] = (),
     usage: bool = False,
+    logprobs: bool = False,
     n: int | None = None,
     max_reasks: int = 1,
     max_tool_rounds: int = 10,
@@ -104,6 +106,7 @@ def prompt(
         check_whole("prompt", "n", n, 1)
     check_whole("prompt", "max_reasks", max_reasks, 0)
     check_whole("prompt", "max_tool_rounds", max_tool_rounds, 1)
+    options = {**options, **_logprob_options(logprobs, options)}
     given = {"model": model, "system_message": system_message, **options}
     of_rows = {name: value for name, value in given.items() if isinstance(value, Expression)}
     model, system_message = (None if name in of_rows else given[name] for name in ("model", "system_message"))
@@ -137,6 +140,7 @@ def prompt(
         call.options.settings.price,
         is_batch=call.options.settings.batch is not None,
         row_options=tuple(of_rows),
+        has_logprobs=logprobs,
     )
     check = functools.partial(_check_messages, row_options=tuple(of_rows))
     return _prompt_column(call, settings, (*_parts(messages), *of_rows.values()), check)
@@ -197,7 +201,7 @@ def embed_image(
 
 
 @method
-@documented(TextClassification, *LOCAL_MODEL, "hypothesis_template", *MODEL)
+@documented(TextClassification, *LOCAL_MODEL, "hypothesis_template", *CLASSIFYING)
 def classify_text(
     text: Expression,
     labels: Sequence[str] | str,
@@ -224,7 +228,7 @@ def classify_text(
 
 
 @method
-@documented(ImageClassification, *LOCAL_MODEL, "hypothesis_template", *MODEL)
+@documented(ImageClassification, *LOCAL_MODEL, "hypothesis_template", *CLASSIFYING)
 def classify_image(
     image: Expression,
     labels: Sequence[str] | str,
@@ -304,6 +308,19 @@ def _model_of_row(provider: Provider, task: ModelTask) -> Model:
             "this machine."
         )
     return ModelOfRow(provider, task, example)
+
+
+def _logprob_options(logprobs: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the option of the model for log-probabilities, if the user asks for them."""
+    if not isinstance(logprobs, bool):
+        raise InvalidArgumentError(
+            f"prompt: logprobs is True or False; got {logprobs!r}. top_logprobs=5 lists the five most likely tokens."
+        )
+    if (count := options.get("top_logprobs")) is not None:
+        if not logprobs:
+            raise InvalidArgumentError("prompt: top_logprobs has no effect without logprobs=True.")
+        check_whole("prompt", "top_logprobs", count, 0)
+    return {"logprobs": True} if logprobs else {}
 
 
 def _parts(messages: Any) -> tuple[Any, ...]:

@@ -77,6 +77,9 @@ class Chat:
         prompt_tokens = sum([count_tokens(text_of(message.get("content"))) + 4 for message in request.body["messages"]])
         completion = _completion(request, answers, prompt_tokens)
         choices = [_choice(index, answer) for index, answer in enumerate(answers)]
+        if request.body.get("logprobs"):
+            for choice, answer in zip(choices, answers, strict=True):
+                choice["logprobs"] = {"content": _logprobs(answer.text, request.body), "refusal": None}
         return {"id": new_id("chatcmpl-"), "object": "chat.completion", "choices": choices, **completion}
 
 
@@ -95,6 +98,19 @@ def _choice(index: int, answer: ModelAnswer) -> dict[str, Any]:
             for name, arguments in answer.tool_calls
         ]
     return {"index": index, "message": message, "finish_reason": CHAT_FINISH[answer.finish]}
+
+
+def _logprobs(text: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a log-probability of -0.25 for each token; the n-th most likely token has n quarters."""
+    tokens = [text[start : start + 4] for start in range(0, len(text), 4)]
+
+    def ranked(token: str) -> list[dict[str, Any]]:
+        names = [token, *(f"{token}{rank}" for rank in range(2, 21))]
+        return [
+            {"token": name, "bytes": list(name.encode()), "logprob": -rank / 4} for rank, name in enumerate(names, 1)
+        ]
+
+    return [{**ranked(token)[0], "top_logprobs": ranked(token)[: body.get("top_logprobs") or 0]} for token in tokens]
 
 
 class Completions:
@@ -173,7 +189,7 @@ class Responses:
             "status": "incomplete" if reason else "completed",
             "incomplete_details": {"reason": reason} if reason else None,
             "model": request.model,
-            "output": _output(answer),
+            "output": _output(answer, body),
             "usage": {
                 "input_tokens": input_tokens,
                 "output_tokens": output_tokens,
@@ -182,7 +198,7 @@ class Responses:
         }
 
 
-def _output(answer: ModelAnswer) -> list[dict[str, Any]]:
+def _output(answer: ModelAnswer, body: dict[str, Any]) -> list[dict[str, Any]]:
     if answer.tool_calls:
         return [
             {
@@ -198,7 +214,9 @@ def _output(answer: ModelAnswer) -> list[dict[str, Any]]:
     if answer.refusal:
         part: dict[str, Any] = {"type": "refusal", "refusal": answer.refusal}
     else:
-        part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
+        has_logprobs = "message.output_text.logprobs" in (body.get("include") or ())
+        logprobs = _logprobs(answer.text, body) if has_logprobs else []
+        part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": logprobs}
     status = "incomplete" if answer.finish in ("length", "filter") else "completed"
     return [{"id": new_id("msg_"), "type": "message", "status": status, "role": "assistant", "content": [part]}]
 

@@ -20,7 +20,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.remote.wires import wire
-from penstock.ai.remote.wires.wire import PromptWire, field_of
+from penstock.ai.remote.wires.wire import PromptWire, field_of, field_or_none
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError
 
 # Options that the API has under the same name.
@@ -38,6 +38,7 @@ class ChatWire(PromptWire):
 
     path = "/chat/completions"
     options = (*ROW_OPTIONS, "use_chat_completions")
+    logprob_options = wire.LOGPROBS
     row_options = ROW_OPTIONS
 
     @classmethod
@@ -85,6 +86,7 @@ class ChatWire(PromptWire):
                     reasoning=message.get("reasoning_content") or message.get("reasoning"),
                     refusal=refusal,
                     raw=message,
+                    logprobs=wire.logprobs_in(field_or_none(choice.get("logprobs"), "content")),
                 )
             )
             tokens = {}  # the first answer has the tokens of all
@@ -96,12 +98,15 @@ class CompletionsWire(PromptWire):
 
     path = "/completions"
     options = row_options = ROW_OPTIONS
+    logprob_options = wire.LOGPROBS
 
     @classmethod
     def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
         fields = chat_fields(model, options)
         if "max_completion_tokens" in fields:  # the name in Chat Completions
             fields["max_tokens"] = fields.pop("max_completion_tokens")
+        if "logprobs" in fields:  # here the number of tokens to list
+            fields["logprobs"] = fields.pop("top_logprobs", 0)
         return fields
 
     def add(self, body: dict[str, Any], request: Request) -> None:
@@ -118,19 +123,38 @@ class CompletionsWire(PromptWire):
         found, tokens = [], wire.tokens_in(body)
         for choice in field_of(body, "choices", list):
             text, reason = field_of(choice, "text", str), choice.get("finish_reason")
-            found.append(Generation(text, body.get("model"), **tokens, finish_reason=reason))
+            logprobs = _logprobs(choice.get("logprobs"))
+            found.append(Generation(text, body.get("model"), **tokens, finish_reason=reason, logprobs=logprobs))
             tokens = {}  # the first answer has the tokens of all
         return found
 
 
 def chat_fields(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    given = {RENAMED.get(name, name): options[name] for name in (*PASSED_ON, *RENAMED) if name in options}
+    given = {
+        RENAMED.get(name, name): options[name] for name in (*PASSED_ON, *RENAMED, *wire.LOGPROBS) if name in options
+    }
     body = {"model": model, **given}
     if reasoning := wire.reasoning_of(options, ("effort",)):
         body["reasoning_effort"] = reasoning["effort"]
     if tools := wire.tools_of(options):
         body["tools"] = tools
     return body
+
+
+def _logprobs(given: Any) -> list[dict[str, Any]] | None:
+    """Return the log-probabilities of a completion, which has a list for each field."""
+    tokens = field_or_none(given, "tokens")
+    if not tokens:
+        return None
+    top = given.get("top_logprobs") or [None] * len(tokens)
+    return [
+        {
+            "token": token,
+            "logprob": logprob,
+            "top_logprobs": [{"token": name, "logprob": each} for name, each in (others or {}).items()],
+        }
+        for token, logprob, others in zip(tokens, given["token_logprobs"], top, strict=True)
+    ]
 
 
 def _failed(error: Any) -> ProviderUnavailableError:

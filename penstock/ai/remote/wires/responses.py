@@ -31,6 +31,7 @@ PASSED_ON = (
 RENAMED = {"max_tokens": "max_output_tokens"}
 CHAT_ONLY = ("stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias")
 ROW_OPTIONS = (*PASSED_ON, *RENAMED, "reasoning", "reasoning_effort", "verbosity", "tools", "extra_body")
+LOGPROBS = "message.output_text.logprobs"
 REASONING = ("effort", "summary", "generate_summary")
 FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
@@ -40,6 +41,7 @@ class ResponsesWire(PromptWire):
 
     path = "/responses"
     options = (*ROW_OPTIONS, "use_chat_completions")
+    logprob_options = wire.LOGPROBS
     row_options = ROW_OPTIONS
 
     @classmethod
@@ -57,6 +59,9 @@ class ResponsesWire(PromptWire):
             body["text"] = {"verbosity": options["verbosity"]}
         if tools := wire.tools_of(options):
             body["tools"] = tools
+        if options.get("logprobs"):
+            body["include"] = [*(options.get("include") or ()), LOGPROBS]
+            body["top_logprobs"] = options.get("top_logprobs", 0)
         return body
 
     def add(self, body: dict[str, Any], request: Request) -> None:
@@ -123,6 +128,8 @@ def _add(answer: Generation, item: Mapping[str, Any]) -> bool:
                 if kind == "output_text":
                     answer.text += field_of(part, "text", str, "a part of the response")
                     has_text = True
+                    if logprobs := wire.logprobs_in(part.get("logprobs")):
+                        answer.logprobs = [*(answer.logprobs or ()), *logprobs]
                 elif kind == "refusal":
                     answer.refusal = part.get("refusal") or "the model declined"
                 elif text := part.get("text"):

@@ -16,6 +16,7 @@ from penstock.errors import InvalidAnswerError, InvalidArgumentError, did_you_me
 from penstock.storage.secret import Secret
 from penstock.udf.options import check_whole
 
+LOGPROBS = ("logprobs", "top_logprobs")
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Levels of reasoning. Each provider supports some of them; the nearest is used."""
 
@@ -60,6 +61,7 @@ class PromptWire(ABC):
     extra_body: Mapping[str, Any]
     row_names: tuple[str, ...] = ()
     options: ClassVar[tuple[str, ...]]  # of the function
+    logprob_options: ClassVar[tuple[str, ...]] = ()  # of prompt alone
     row_options: ClassVar[tuple[str, ...]] = ()  # of single requests
 
     @classmethod
@@ -67,7 +69,8 @@ class PromptWire(ABC):
         """Return the wire for a task. Refuse unknown options."""
         body = cls.fields(task.function, model, task.options)
         cls.fields(task.function, model, dict.fromkeys(task.row_options))  # may refuse names
-        check_options(task, provider, cls.options, cls.row_options)
+        of_prompts = cls.logprob_options if task.function == "prompt" else ()
+        check_options(task, provider, (*cls.options, *of_prompts), cls.row_options)
         return cls(model, body, extra_body_of(task.options), task.row_options)
 
     @classmethod
@@ -256,6 +259,21 @@ def tokens_in(body: Mapping[str, Any]) -> dict[str, Any]:
     if (usage := usage_in(body)) is None:
         return {}
     return {"input_tokens": usage.input, "output_tokens": usage.output, "cached_tokens": usage.cached}
+
+
+def logprobs_in(entries: Any) -> list[dict[str, Any]] | None:
+    """Return the log-probabilities of an answer's tokens as OpenAI's APIs send them, None without them.
+
+    >>> logprobs_in([{"token": "a", "logprob": -1, "bytes": [97]}])
+    [{'token': 'a', 'logprob': -1.0, 'top_logprobs': []}]
+    """
+    if not isinstance(entries, list):
+        return None
+
+    def plain(entry: Any) -> dict[str, Any]:
+        return {"token": field_of(entry, "token", str), "logprob": float(field_of(entry, "logprob", (int, float)))}
+
+    return [{**plain(each), "top_logprobs": list(map(plain, each.get("top_logprobs") or ()))} for each in entries]
 
 
 def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], what: str = "the answer") -> Any:
