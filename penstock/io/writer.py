@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
@@ -20,6 +17,7 @@ from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_erro
 from penstock.io.hive import check_partition_column, split_by_partition
 from penstock.io.modes import check_mode
 from penstock.io.settled import JOB_FOLDER, STAGING_FOLDER
+from penstock.io.staged_file import FileEncoding, StagedFile, for_each_file
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
 from penstock.types import DataType, Schema
@@ -28,35 +26,8 @@ from penstock.types.row_ranges import Piece, rows_of_pieces
 
 FILE_NBYTES = 512 * 2**20  # maximum data of a file, in memory; on disk it is smaller
 HELD_NBYTES = 64 * 2**20  # maximum data that the files of one writer hold back together
-BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # of the rows that a file writes at once, such as a row group
 MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
 REWRITE_THREADS = 4  # for files that need wider types before the commit
-
-
-class FileEncoder(Protocol):
-    """One open file; ``close`` is always called, again if it fails."""
-
-    def write(self, batch: pa.RecordBatch) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class FileEncoding(Protocol):
-    """A file format for writing. Frozen and picklable."""
-
-    @property
-    def suffix(self) -> str:
-        """The suffix of file names."""
-
-    @property
-    def replaces(self) -> tuple[str, ...]:
-        """The suffixes of the old files that an overwrite deletes."""
-
-    def check(self, schema: pa.Schema) -> None:
-        """Raise an error that names the columns that the format cannot store."""
-
-    def open(self, path: str, schema: pa.Schema) -> FileEncoder:
-        """Create a file for rows of this schema."""
 
 
 @runtime_checkable
@@ -248,9 +219,12 @@ class FileSink:
         (nbytes,) = output.store([name])
         return {"path": name, "rows": num_rows, "nbytes": nbytes, "schema": schema.serialize().to_pybytes()}
 
+    def staged_file(self, name: str, schema: pa.Schema) -> StagedFile:
+        return StagedFile(name, schema, self.encoding, self.output.files)
+
     def stored(self, files: Sequence[StagedFile]) -> list[dict[str, Any]]:
         """Close some files, store them durably, and return their records."""
-        _for_each(StagedFile.close, files)
+        for_each_file(StagedFile.close, files)
         sizes = self.output.files.store([file.name for file in files])
         return [file.record(nbytes) for file, nbytes in zip(files, sizes, strict=True)]
 
@@ -266,7 +240,7 @@ class FileSink:
 
     def _staged(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
         """Stage a file of some batches and return its record."""
-        file = StagedFile(self, name, schema)
+        file = self.staged_file(name, schema)
         try:
             for batch in batches:
                 file.write(conform_rows(batch, schema, self.root))
@@ -284,75 +258,6 @@ def file_table(root: str, files: Sequence[Mapping[str, Any]]) -> pa.Table:
         "nbytes": arrow_array([file["nbytes"] for file in files], pa.int64()),
     }
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
-
-
-class StagedFile:
-    """A file that is being written. It holds rows back until they make a block, and opens with the first block."""
-
-    def __init__(self, sink: FileSink, name: str, schema: pa.Schema) -> None:
-        self.name = name
-        self.num_rows = 0
-        self.nbytes = 0
-        self.nbytes_held = 0
-        self._num_rows_held = 0
-        self._held: list[pa.RecordBatch] = []
-        self._schema = schema
-        self._encoding, self._staged = sink.encoding, sink.output.files
-        self._path: str | None = None
-        self._encoder: FileEncoder | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self._encoder is not None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        num_rows, nbytes = batch.num_rows, batch.nbytes
-        if self._num_rows_held + num_rows > BLOCK_ROWS or self.nbytes_held + nbytes > BLOCK_NBYTES:
-            self.flush()
-        self._held.append(batch)
-        self._num_rows_held += num_rows
-        self.nbytes_held += nbytes
-        self.num_rows += num_rows
-        self.nbytes += nbytes
-
-    def flush(self) -> None:
-        """Write the rows that are held back."""
-        if self._held:
-            block = self._joined()
-            self._held, self._num_rows_held, self.nbytes_held = [], 0, 0
-            self._open().write(block)
-
-    def copy_held(self) -> None:
-        """Copy the rows that are held back; as slices they would keep their whole batches in memory."""
-        if self._held:
-            self._held = [self._joined().take(pa.array(np.arange(self._num_rows_held)))]
-
-    def _joined(self) -> pa.RecordBatch:
-        return self._held[0] if len(self._held) == 1 else pa.concat_batches(self._held)
-
-    def _open(self) -> FileEncoder:
-        if self._encoder is None:
-            self._path = self._staged.path_for(self.name)
-            self._encoder = self._encoding.open(self._path, self._schema)
-        return self._encoder
-
-    def close(self) -> None:
-        """Write all rows to the file and close it."""
-        self.flush()
-        self._open().close()
-
-    def record(self, nbytes: int) -> dict[str, Any]:
-        """Return the record of the stored file."""
-        schema = self._schema.serialize().to_pybytes()
-        return {"path": self.name, "rows": self.num_rows, "nbytes": nbytes, "schema": schema}
-
-    def discard(self) -> None:
-        """Remove an unfinished file."""
-        with contextlib.suppress(Exception):  # the query has already failed
-            if self._encoder is not None:
-                self._encoder.close()
-        if self._path is not None:
-            Path(self._path).unlink(missing_ok=True)
 
 
 class FileWriter:
@@ -420,7 +325,7 @@ class FileWriter:
     def _open_file(self, folder: str) -> StagedFile:
         name = f"{self._sink.run_id}-{self._part}-{self._num_files:05d}{self._sink.encoding.suffix}"
         self._num_files += 1
-        return StagedFile(self._sink, f"{folder}/{name}" if folder else name, self._content_schema)
+        return self._sink.staged_file(f"{folder}/{name}" if folder else name, self._content_schema)
 
     def _finish_files(self) -> list[dict[str, Any]]:
         records = self._sink.stored(list(self._files.values()))
@@ -439,7 +344,7 @@ class FileWriter:
         while held > HELD_NBYTES // 2:
             largest = [by_size.pop() for _ in range(min(MAX_OPEN_FILES, len(by_size)))]
             held -= sum(file.nbytes_held for file in largest)
-            _for_each(StagedFile.flush, largest)
+            for_each_file(StagedFile.flush, largest)
             yield from self._close_oldest()
         if len(self._files) > 1:
             for file in self._files.values():
@@ -450,21 +355,6 @@ class FileWriter:
         open_folders = [folder for folder, file in self._files.items() if file.is_open]
         for folder in open_folders[:-MAX_OPEN_FILES]:
             yield self._finish_file(folder)
-
-
-def _for_each(action: Callable[[StagedFile], None], files: Sequence[StagedFile]) -> None:
-    """Apply ``action`` to all files, on as many threads as there are cores."""
-    num_threads = max(1, min(os.cpu_count() or 1, len(files)))
-
-    def act(number: int) -> None:
-        for file in files[number::num_threads]:
-            action(file)
-
-    if num_threads < 2:
-        act(0)
-        return
-    with ThreadPoolExecutor(num_threads) as threads:
-        list(threads.map(act, range(num_threads)))
 
 
 def file_sink(

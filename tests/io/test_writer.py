@@ -15,14 +15,15 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, TypeMismatchError, WriteError
-from penstock.io import writer
+from penstock.io import staged_file, writer
 from penstock.io.commit.place import LocalPlace
 from penstock.io.file_source import FileSource
 from penstock.io.formats.csv import CsvEncoding, CsvFormat
 from penstock.io.formats.json import JsonEncoding, JsonFormat
 from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat, parquet_sink
 from penstock.io.settled import STAGING_FOLDER as FOLDER
-from penstock.io.writer import FileEncoding, FileSink
+from penstock.io.staged_file import FileEncoding
+from penstock.io.writer import FileSink
 from penstock.protocols import Sink
 from penstock.types import DataType, Schema, cast
 from tests.io.helpers import parquet_rows, read_rows, visible_files, write_all, write_records
@@ -222,7 +223,7 @@ def test_small_batches_make_large_row_groups(tmp_path: Path) -> None:
 
 
 def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "BLOCK_NBYTES", 8000)
+    monkeypatch.setattr(staged_file, "BLOCK_NBYTES", 8000)
     shown = write_all(sink_to(tmp_path), *(batch_of(a=list(range(100))) for _ in range(25)))
     metadata = pq.ParquetFile(shown.column("path")[0].as_py()).metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1000, 1000, 500]
@@ -301,7 +302,7 @@ def test_folders_are_moved_as_a_whole_only_if_nothing_else_is_in_them(tmp_path: 
 
 def test_rows_held_back_keep_no_batch_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "HELD_NBYTES", 2**20)
-    monkeypatch.setattr(writer, "BLOCK_NBYTES", 2**18)
+    monkeypatch.setattr(staged_file, "BLOCK_NBYTES", 2**18)
     sink = sink_to(tmp_path, partition_cols=("k",))
     sink.start()
     open_writer = sink.open()
