@@ -50,7 +50,7 @@ class ParquetFormat(FileFormat):
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if not len(schema):
-            yield pa.RecordBatch.from_arrays([pa.nulls(_num_rows(file, part))], names=["rows"]).select([])
+            yield _rows_alone(_num_rows(file, part))
             return
         with _opened(file) as handle:
             parquet = _parquet_file(handle, file)
@@ -77,10 +77,17 @@ class ParquetFormat(FileFormat):
 @contextmanager
 def _opened(file: DataFile) -> Iterator[Any]:
     """Open the handle of a Parquet file, and translate errors."""
-    with reading(file), file.open_ranges() if file.storage.is_native else file.open_file() as handle:
+    with reading(file), _handle(file) as handle:
         if _nbytes(handle) == 0:
             raise CorruptFileError(f"Cannot read {str(file)!r}: the file is empty and has no Parquet footer.")
         yield handle
+
+
+def _handle(file: DataFile) -> Any:
+    if is_small_local(file):  # Arrow would ask the system for each column, and twice for the footer
+        with open(file.path, "rb", buffering=0) as small:
+            return pa.BufferReader(small.read())
+    return file.open_ranges() if file.storage.is_native else file.open_file()
 
 
 def _nbytes(handle: Any) -> int:
@@ -99,6 +106,12 @@ def _num_rows(file: DataFile, part: FilePart) -> int:
     if part.detail is None:
         return int(metadata.num_rows)
     return sum(metadata.row_group(group).num_rows for group in part.detail)
+
+
+@functools.lru_cache(maxsize=64)  # small files often have the same number of rows
+def _rows_alone(num_rows: int) -> pa.RecordBatch:
+    """Return rows without columns."""
+    return pa.RecordBatch.from_arrays([pa.nulls(num_rows)], names=["rows"]).select([])
 
 
 def _parquet_file(handle: Any, file: DataFile) -> Any:
