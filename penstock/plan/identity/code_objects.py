@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -112,6 +111,8 @@ def version_of(module_name: str) -> str:
     version = getattr(sys.modules.get(top), "__version__", None)
     if isinstance(version, str):
         return version
+    import importlib.metadata  # loads the email package
+
     try:
         return importlib.metadata.version(top)
     except importlib.metadata.PackageNotFoundError:
