@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from penstock.errors import TypeMismatchError
 from penstock.expr.kinds import FLOAT64, UINT64, VECTOR
 from penstock.types import DataType, Field, Schema
+from penstock.types.frozen import frozen
 
 Metric = Literal["cosine", "dot", "euclidean"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nearest:
     """The ``k`` nearest rows of the first input for each row of the second, the queries; nearest first.
 
@@ -48,7 +48,7 @@ class Nearest:
         return f"nearest {self.k} by {self.metric} of {self.on}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DropNear:
     """The rows whose vector is not near that of an earlier row of the output, by cosine similarity."""
 
@@ -64,7 +64,7 @@ class DropNear:
         return f"drop near duplicates of {self.on}; threshold {self.threshold:g}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DropSimilar:
     """The first row of each group of rows that are linked by similar signatures of ``minhash``."""
 

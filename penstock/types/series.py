@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from penstock.types.arrays import NDArray, check_one_array, default_numpy, pytho
 from penstock.types.cast import cast
 from penstock.types.convert import to_arrow_array
 from penstock.types.datatype import DataType
+from penstock.types.frozen import frozen
 
 if TYPE_CHECKING:
     import torch
@@ -147,7 +147,7 @@ class Series:
         return f"Series({self._name!r}, {self.dtype}, {len(self)} rows: [{rows}])"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartialColumn:
     """The result of a batch function that knows its failed rows: ``failures`` by row, where ``values`` is null.
 
