@@ -56,7 +56,7 @@ class CachedModel(Generic[AnyModel]):
         if self._memo is None:
             return compute(requests)
         assert isinstance(self.model, Prompter)
-        keys = [key_of(self._prefix + canonical(_content_of_request(request))) for request in requests]
+        keys = [key_of(self._prefix + canonical(content_of_request(request))) for request in requests]
         is_random = [not self.model.is_certain(request) for request in requests]
         numbered = iter(self._memo.numbered([key for key, drawn in zip(keys, is_random, strict=True) if drawn]))
         keys = [next(numbered) if drawn else key for key, drawn in zip(keys, is_random, strict=True)]
@@ -80,7 +80,7 @@ def _content(given: Any) -> bytes:
     return str(given).encode("utf-8", "surrogatepass")
 
 
-def _content_of_request(request: Request) -> dict[str, Any]:
+def content_of_request(request: Request) -> dict[str, Any]:
     """Return the content of a request without its return format: another format may read the same answers."""
     return {
         "turns": [_content_of_turn(turn) for turn in request.turns],

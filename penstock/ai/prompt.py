@@ -60,7 +60,7 @@ class AsyncPrompts:
     @property
     def prepare(self) -> Prepared | None:
         """The object that looks up the rows of a task; None if the model does not cache."""
-        return None if self._cached is None and not isinstance(self._model, ModelOfRow) else self
+        return None if self._cached is None and not self._model.needs_row_ids else self
 
     def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the value of each row whose answer is cached, and ``Unfinished`` for the others."""
@@ -149,6 +149,7 @@ class ModelOfRow(Prompter):
     """The models of a provider that the rows name, each loaded for its first row. Null is the provider's default."""
 
     takes_options = True
+    needs_row_ids = True
 
     def __init__(self, provider: Provider, task: ModelTask, example: Prompter) -> None:
         self._provider, self._task = provider, task

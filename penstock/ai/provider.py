@@ -143,6 +143,8 @@ class Model:
     resources: Resources = Resources()  # of a worker with this model; remote models need none
     batch_size: BatchSize = "auto"  # of models that take batches
     cache: bool | None = None  # None: cache results if there is a ledger
+    event_loop: str | None = None  # async models with the same name share an event loop; None: that of all APIs
+    num_waiting: int | None = None  # rows that wait for an async model concurrently; None: as for an API
 
     def load(self) -> None:
         """Prepare in the worker: load weights, open a client. Called once there."""
@@ -174,6 +176,7 @@ class Prompter(Model, ABC):
 
     takes_options: bool = False  # accepts ``Request.options``
     takes_tools: bool = True  # accepts ``Request.tools``
+    needs_row_ids: bool = False  # an async model that uses ``Request.row_id``
 
     @abstractmethod
     def generate(self, request: Any) -> Any:

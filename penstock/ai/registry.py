@@ -19,8 +19,8 @@ KNOWN: Mapping[str, tuple[str, str]] = {
     "lm_studio": ("penstock.ai.remote.openai", "LmStudioProvider"),
     "ollama": ("penstock.ai.remote.openai", "OllamaProvider"),
     "transformers": ("penstock.ai.local.transformers", "TransformersProvider"),
-    "vllm": ("penstock.ai.remote.openai", "VllmProvider"),
-    "vllm-prefix-caching": ("penstock.ai.remote.openai", "PrefixCachingProvider"),
+    "vllm": ("penstock.ai.local.serving.provider", "VllmProvider"),
+    "vllm-prefix-caching": ("penstock.ai.local.serving.provider", "PrefixCachingProvider"),
 }
 
 # By default prompts go to the cloud, and models small enough for a laptop run on this machine.

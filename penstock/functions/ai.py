@@ -302,7 +302,8 @@ def _model_of_row(provider: Provider, task: ModelTask) -> Model:
     from penstock.ai.prompt import ModelOfRow
 
     example = provider.model(replace(task, model=provider.default_models.get(task.function) or "model"))
-    if not isinstance(example, Prompter) or not inspect.iscoroutinefunction(example.generate):
+    is_remote = inspect.iscoroutinefunction(getattr(example, "generate", None)) and example.num_waiting is None
+    if not isinstance(example, Prompter) or not is_remote:
         raise InvalidArgumentError(
             f"{task.function}: model takes one value for all rows with provider {provider.name!r}, whose models run on "
             "this machine."
@@ -423,11 +424,17 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:
         return replace(spec, resources=resources, batch_size=model.batch_size)
     if options.settings.batch is not None:
         return _placed_for_batches(spec, model)
-    limit = MAX_API_BATCHES if is_batch else MAX_API_CALLS
+    if model.num_waiting is not None:  # an engine in this process, which limits the requests that it works on
+        options.check_local(spec.name, type(model).__name__)
+        num_calls = model.num_waiting
+    else:
+        limit = MAX_API_BATCHES if is_batch else MAX_API_CALLS
+        num_calls = min(max_concurrency or limit, limit)
+    event_loop, task_rows = model.event_loop or API_LOOP, None if is_batch else API_TASK_ROWS
     return replace(
         spec,
-        resources=replace(model.resources, max_workers=min(max_concurrency or limit, limit)),
-        builtin=replace(spec.builtin, event_loop=API_LOOP, task_rows=None if is_batch else API_TASK_ROWS),
+        resources=replace(model.resources, max_workers=num_calls),
+        builtin=replace(spec.builtin, event_loop=event_loop, task_rows=task_rows),
         batch_size=model.max_items if isinstance(model, Embedder) else "auto",
     )
 

@@ -169,9 +169,10 @@ class HttpRequestProcessorConfig(ProcessorConfig):
 class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's name
     """A model that vLLM runs. ``model`` and ``model_source`` are the same.
 
-    Its server is at ``base_url``, or PENSTOCK_VLLM_BASE_URL. Settings of the engine (``engine_kwargs``, stages,
-    placement) are validated, but the server must be started with them. ``max_pending_requests`` limits the concurrent
-    requests. With ``chat_template_stage=False`` the model continues the ``prompt`` of a row as it is.
+    The engine runs in this process, with ``engine_kwargs`` and ``concurrency`` replicas; with ``base_url``, or
+    PENSTOCK_VLLM_BASE_URL, a server runs it with its own settings. ``max_pending_requests`` limits the concurrent
+    requests. With ``chat_template_stage=False`` the model continues the ``prompt`` of a row as it is. With
+    ``dynamic_lora_loading_path``, ``model`` in a row is the name of a LoRA adapter in that folder.
 
     >>> vLLMEngineProcessorConfig(model="Qwen/Qwen3-8B", engine_kwargs={"max_model_len": 16384}).model_source
     'Qwen/Qwen3-8B'
@@ -223,6 +224,13 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
                 f"{name}: task_type={self.task_type!r} is not known; it is one of {', '.join(TASK_TYPES)}."
             )
         super().__post_init__()
+
+    @property
+    def lora_folder(self) -> str | None:
+        """The folder of LoRA adapters; None if rows name none."""
+        if self.dynamic_lora_loading_path is None and self.engine_kwargs.get("enable_lora"):
+            return ""
+        return self.dynamic_lora_loading_path
 
     @property
     def has_chat_template(self) -> bool:

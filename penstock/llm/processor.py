@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from penstock.ai.exchange import PromptSettings
+from penstock.ai.local.serving.provider import VllmProvider
 from penstock.ai.options import ON_ERROR, AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.registry import find_provider, make_provider
-from penstock.ai.remote.openai import OpenAIProvider, VllmProvider
+from penstock.ai.remote.openai import OpenAIProvider
 from penstock.ai.remote.wires import chat as chat_wire
 from penstock.ai.remote.wires.wire import Endpoint
 from penstock.errors import InvalidArgumentError
@@ -115,7 +117,9 @@ def build_processor(
         case HttpRequestProcessorConfig():
             spec, needed = _http(config), ("payload",)
         case vLLMEngineProcessorConfig():
-            spec = _generating(config, _vllm(config), vllm_options, {})
+            provider = _vllm(config)
+            placing = {} if provider.has_server else _replicas(config)
+            spec = _generating(config, provider, VllmOptions(config.lora_folder, config.model), placing)
             needed = needed if config.has_chat_template else ("prompt",)
         case OpenAIProcessorConfig():
             spec = _generating(config, _openai(config), _unchanged, {})
@@ -151,7 +155,7 @@ def _generating(config: Any, provider: Provider, translate: Translate, options: 
     given = shared.call_options()
     params = dict(shared.sampling_params)
     num_answers = params.pop("n", 1)
-    model = provider.model(Prompting(config.model, {**options, **translate(params)}, given.settings))
+    model = provider.model(Prompting(config.model, {**options, **translate(params, {})}, given.settings))
     if not isinstance(model, Prompter):
         raise InvalidArgumentError(f"Provider {provider.name!r} has no model for prompts.")
     settings = PromptSettings(provider.name, num_answers=num_answers, has_usage=True, price=given.settings.price)
@@ -170,7 +174,7 @@ def _spec(target: type, init: tuple[Any, ...], model: Model, options: AiOptions,
     return placed(spec, model, options)
 
 
-def _unchanged(params: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unchanged(params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return params
 
 
@@ -190,23 +194,50 @@ def _vllm(config: vLLMEngineProcessorConfig) -> VllmProvider:
             f"vLLMEngineProcessorConfig: a processor generates; for task_type={config.task_type!r} use "
             "embed_text or classify_text."
         )
-    return VllmProvider(base_url=config.base_url, api_key=config.api_key, use_completions=not config.has_chat_template)
+    engine_kwargs = dict(config.engine_kwargs)
+    if config.dynamic_lora_loading_path is not None:
+        engine_kwargs.setdefault("enable_lora", True)
+    return VllmProvider(
+        base_url=config.base_url,
+        api_key=config.api_key,
+        use_completions=not config.has_chat_template,
+        engine_kwargs=engine_kwargs,
+        chat_template=config.chat_template,
+    )
 
 
-def vllm_options(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return sampling parameters of vLLM as options of a chat request; vLLM's own go to ``extra_body``.
+class VllmOptions:
+    """Translate sampling parameters of vLLM to options of a request; vLLM's own go to ``extra_body``.
 
-    >>> vllm_options({"temperature": 0.3, "top_k": 5, "detokenize": False})
+    With ``lora_folder``, the field ``model`` of a row names a LoRA adapter in it.
+
+    >>> VllmOptions()({"temperature": 0.3, "top_k": 5, "detokenize": False}, {})
     {'temperature': 0.3, 'extra_body': {'top_k': 5}}
     """
-    for name in NOT_SERVED:
-        if params.get(name):
-            raise InvalidArgumentError(f"sampling_params: {name} is not supported, since processors do not return it.")
-    known = {name: value for name, value in params.items() if name in chat_wire.ROW_OPTIONS or name == "n"}
-    own = {
-        name: value for name, value in params.items() if name not in known and name not in ("detokenize", *NOT_SERVED)
-    }
-    return {**known, "extra_body": {**known.get("extra_body", {}), **own}} if own else known
+
+    def __init__(self, lora_folder: str | None = None, model: str = "") -> None:
+        self._lora_folder, self._model = lora_folder, model
+
+    def __call__(self, params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name in NOT_SERVED:
+            if params.get(name):
+                raise InvalidArgumentError(
+                    f"sampling_params: {name} is not supported, since processors do not return it."
+                )
+        known = {name: value for name, value in params.items() if name in chat_wire.ROW_OPTIONS or name == "n"}
+        own = {
+            name: value
+            for name, value in params.items()
+            if name not in known and name not in ("detokenize", *NOT_SERVED)
+        }
+        adapter = fields.get("model")
+        if self._lora_folder is not None and adapter not in (None, self._model):
+            known["lora"] = os.path.join(self._lora_folder, str(adapter))
+        return {**known, "extra_body": {**known.get("extra_body", {}), **own}} if own else known
+
+
+def _replicas(config: vLLMEngineProcessorConfig) -> dict[str, Any]:
+    return {} if config.num_workers is None else {"concurrency": config.num_workers}
 
 
 def _placing(config: TransformersProcessorConfig) -> dict[str, Any]:

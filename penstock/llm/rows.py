@@ -81,8 +81,8 @@ def _checked_dict(function: str, result: Any) -> Mapping[str, Any]:
     return result
 
 
-Translate = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Translate the sampling parameters of a row to options of a request."""
+Translate = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+"""Translate the sampling parameters of a row, and its other fields, to options of a request."""
 
 
 class AsyncRows(AsyncPrompts):
@@ -148,7 +148,7 @@ def message_and_options(
         raise InvalidArgumentError(
             "This model takes the same sampling parameters for all rows; pass sampling_params=... to the config."
         )
-    return (_plain(message),), translate(given) if given else None
+    return (_plain(message),), translate(given, fields) or None
 
 
 def _plain(message: Any) -> Any:

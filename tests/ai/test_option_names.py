@@ -45,7 +45,7 @@ def test_help_has_a_line_for_each_option(name: str, monkeypatch: pytest.MonkeyPa
     function = getattr(functions, name)
     taken = {*inspect.signature(function).parameters, *CALL_OPTIONS, *LOCAL[name]} - {"options"}
     args = [ps.col("x"), *[["a", "b"]] * ("labels" in taken)]
-    for provider in REMOTE.get(name, ("openai", "anthropic", "google", "ollama")):
+    for provider in REMOTE.get(name, ("openai", "anthropic", "google", "ollama", "vllm")):
         monkeypatch.setenv(f"{provider.upper()}_API_KEY", "none")
         for options in ({}, {"use_chat_completions": True}):  # refused by some, in the same way
             with pytest.raises(InvalidArgumentError, match="does not take") as raised:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.ai.local.serving import provider
 from penstock.ai.provider import Generation, ModelTask, Prompter, Request
 from penstock.ai.registry import detach_providers
 from penstock.errors import AuthenticationError, InvalidArgumentError, UdfError
@@ -23,6 +24,7 @@ from penstock.llm import (
     vLLMEngineProcessorConfig,
 )
 from penstock.testing import ModelServer, faults
+from tests.ai.scripted_engine import SCRIPTS, Script, ScriptedSpec
 
 
 @pytest.fixture
@@ -369,10 +371,32 @@ def test_mistakes_are_refused_when_it_is_built(make: Any, message: str) -> None:
         make()
 
 
-def test_vllm_in_this_process_says_how_to_serve_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_server_vllm_runs_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scripted engine stands for that of vLLM, which is not installed."""
+    arguments = []
+
+    def of(model: str, given: Any, num_replicas: int) -> ScriptedSpec:
+        arguments.append(given)
+        return ScriptedSpec(model, num_replicas)
+
     monkeypatch.delenv("PENSTOCK_VLLM_BASE_URL", raising=False)
-    with pytest.raises(InvalidArgumentError, match=r"in this process yet; serve .*base_url= or PENSTOCK_VLLM_BASE_URL"):
-        build_processor(vLLMEngineProcessorConfig(model_source="m"))
+    monkeypatch.setattr(provider, "require_extra", lambda *_: None)
+    monkeypatch.setattr(provider.VllmSpec, "of", of)
+    monkeypatch.setitem(SCRIPTS, "m", script := Script())
+    config = vLLMEngineProcessorConfig(
+        model="m", engine_kwargs={"max_model_len": 64}, concurrency=2, dynamic_lora_loading_path="/loras",
+        max_pending_requests=100, sampling_params={"max_tokens": 9, "min_p": 0.1},
+    )  # fmt: skip
+    adapters = ["m", "pirate", None]
+    processor = build_processor(
+        config, lambda row: {"prompt": f"row {row['id']}", "model": adapters[row["id"]]}, text_of
+    )
+    assert processor(ps.range(3)).to_pylist() == [{"id": n, "text": f"row {n}"} for n in range(3)]
+    assert arguments == [{"max_model_len": 64, "enable_lora": True}]
+    assert (script.num_starts, script.num_open) == (2, 0)
+    given = {text: options for (_, text), options in zip(script.order, script.options, strict=True)}
+    shared = {"max_tokens": 9, "extra_body": {"min_p": 0.1}}
+    assert given == {"row 0": shared, "row 1": {**shared, "lora": "/loras/pirate"}, "row 2": shared}
 
 
 def test_model_and_model_source_are_the_same() -> None:

@@ -19,7 +19,7 @@ import pytest
 import penstock as ps
 from penstock import functions
 from penstock.ai.registry import detach_providers
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, MissingExtraError
 from penstock.testing import ModelRequest, ModelServer
 from tests.io.tables.hub import running_hub
 from tests.media_files import write_pdf
@@ -424,8 +424,8 @@ df = df.with_column(
 """
 
 
-def test_vllm_offline_needs_a_server(df: ps.DataFrame) -> None:
-    with pytest.raises(InvalidArgumentError, match="vllm serve MODEL"):
+def test_vllm_offline_needs_vllm(df: ps.DataFrame) -> None:
+    with pytest.raises(MissingExtraError, match=r"no server at base_url= needs 'vllm'.*penstock\[vllm\]"):
         run_sample(VLLM_OFFLINE, df=df, prompt=functions.prompt)
 
 

@@ -1,6 +1,6 @@
 """The samples of Ray Data's guide to offline batch inference, with the import changed and a small GPT-2.
 
-Left out: TensorFlow, whose samples are the PyTorch ones with another model. vLLM runs elsewhere: its sample asks a
+Left out: TensorFlow, whose samples are the PyTorch ones with another model. vLLM is not installed: its sample asks a
 server that PENSTOCK_VLLM_BASE_URL names. ``num_gpus=1`` and "cuda" stand for what the machine has: without a GPU they
 are 0 and "cpu".
 """
@@ -16,7 +16,7 @@ import torch
 import torch.nn as nn
 
 import penstock as ray_data
-from penstock.errors import InvalidArgumentError
+from penstock.errors import MissingExtraError
 from penstock.testing import ModelServer
 from tests.seeds.samples import run_sample
 from tests.seeds.tiny_models import DEVICE, GPUS
@@ -169,8 +169,8 @@ def test_llm_inference(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         ]
 
 
-def test_llm_inference_needs_a_server() -> None:
-    with pytest.raises(InvalidArgumentError, match="vllm serve MODEL"):
+def test_llm_inference_needs_vllm() -> None:
+    with pytest.raises(MissingExtraError, match=r"no server at base_url= needs 'vllm'.*penstock\[vllm\]"):
         run_sample(LLM_INFERENCE)
 
 

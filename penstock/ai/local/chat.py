@@ -46,14 +46,15 @@ def system_text(request: Request) -> str:
     return "\n\n".join(parts)
 
 
-def rendered(tokenizer: Any, messages: list[Message]) -> str:
-    """Return the text that the model continues."""
-    if not tokenizer.chat_template:
-        return "\n\n".join(_text_of(message) for message in messages)
+def rendered(tokenizer: Any, messages: list[Message], **arguments: Any) -> str:
+    """Return the text that the model continues. ``arguments`` are those of the template, such as enable_thinking."""
+    if not (arguments.get("chat_template") or tokenizer.chat_template):
+        return plain(messages)
     import jinja2
 
     def apply(conversation: list[Message]) -> str:
-        return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
+        text = tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False, **arguments)
+        return str(text)
 
     try:
         return apply(messages)
@@ -61,6 +62,11 @@ def rendered(tokenizer: Any, messages: list[Message]) -> str:
         if messages[0]["role"] != "system" or len(messages) < 2:
             raise
         return apply(_without_system(messages))  # some templates have no system message
+
+
+def plain(messages: list[Message]) -> str:
+    """Return messages as text without a template."""
+    return "\n\n".join(_text_of(message) for message in messages)
 
 
 def images_of(request: Request) -> list[Any]:

@@ -28,7 +28,7 @@ from penstock.ai.remote.batch.openai import OpenAIBatchService
 from penstock.ai.remote.embedder import ApiEmbedder
 from penstock.ai.remote.prompter import ApiPrompter
 from penstock.ai.remote.server import RemoteProvider
-from penstock.ai.remote.wires.chat import ChatWire, CompletionsWire
+from penstock.ai.remote.wires.chat import ChatWire
 from penstock.ai.remote.wires.responses import ResponsesWire
 from penstock.ai.remote.wires.wire import (
     ApiCall,
@@ -39,7 +39,7 @@ from penstock.ai.remote.wires.wire import (
     field_of,
     field_or_none,
 )
-from penstock.errors import InvalidAnswerError, InvalidArgumentError
+from penstock.errors import InvalidAnswerError
 
 DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 MAX_ITEMS = 2048
@@ -123,48 +123,6 @@ class OllamaProvider(OpenAIProvider):
         host = os.environ.get("OLLAMA_HOST") or "localhost:11434"
         host = host if "://" in host else f"http://{host}"
         return checked_address(self.base_url or f"{host.rstrip('/')}/v1")
-
-
-VLLM_VARIABLE = "PENSTOCK_VLLM_BASE_URL"
-
-
-@dataclass(frozen=True)
-class VllmProvider(OpenAIProvider):
-    """A vLLM server at ``base_url`` or PENSTOCK_VLLM_BASE_URL.
-
-    With ``use_completions`` the model continues the prompt without its chat template.
-    """
-
-    use_chat_completions: bool = True
-    use_completions: bool = False
-    name: str = "vllm"
-    key_variables: ClassVar[tuple[str, ...]] = ()
-    if_unreachable: ClassVar[str] = "Start it with `vllm serve MODEL`, or give base_url=."
-    default_models: ClassVar[Mapping[str, str]] = {}
-    has_batch_api: ClassVar[bool] = False
-    url_variable: ClassVar[str | None] = VLLM_VARIABLE
-
-    def model(self, task: ModelTask) -> Model:
-        if not self.base_url and not os.environ.get(VLLM_VARIABLE):
-            raise InvalidArgumentError(
-                f"{task.function} with provider {self.name!r} cannot run the engine in this process yet; serve the "
-                f"model (`vllm serve MODEL`) and give its address by base_url= or {VLLM_VARIABLE}."
-            )
-        return super().model(task)
-
-    def _prompter(self, task: ModelTask) -> ApiPrompter:
-        if not self.use_completions:
-            return super()._prompter(task)
-        name = self.model_name(task)
-        wire = CompletionsWire.of(task, self.name, name)
-        return ApiPrompter(self.endpoint(), wire, name, task.settings)
-
-
-@dataclass(frozen=True)
-class PrefixCachingProvider(VllmProvider):
-    """vLLM under the name that Daft has for it: vLLM caches prefixes by itself."""
-
-    name: str = "vllm-prefix-caching"
 
 
 @dataclass(frozen=True)

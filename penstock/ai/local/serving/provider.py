@@ -1,0 +1,105 @@
+"""The providers ``vllm`` and ``vllm-prefix-caching``: a vLLM server, or vLLM's engine in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from penstock.ai.local.serving.prompter import EnginePrompter
+from penstock.ai.local.serving.sampling import ROW_OPTIONS
+from penstock.ai.local.serving.vllm import VllmSpec, num_devices
+from penstock.ai.provider import (
+    ImageClassification,
+    Model,
+    ModelTask,
+    Prompting,
+    TextClassification,
+    check_options,
+)
+from penstock.ai.remote.openai import OpenAIProvider
+from penstock.ai.remote.prompter import ApiPrompter
+from penstock.ai.remote.wires.chat import CompletionsWire
+from penstock.ai.remote.wires.wire import LOGPROBS
+from penstock.errors import InvalidArgumentError, require_extra
+from penstock.udf.options import check_whole
+
+VLLM_VARIABLE = "PENSTOCK_VLLM_BASE_URL"
+ENGINE_OPTIONS = ("concurrency", "engine_kwargs")
+
+
+@dataclass(frozen=True)
+class VllmProvider(OpenAIProvider):
+    """A vLLM server at ``base_url`` or PENSTOCK_VLLM_BASE_URL, else vLLM's engine in this process.
+
+    ``engine_kwargs`` are arguments of that engine, besides those of a call. With ``use_completions`` the model
+    continues the prompt without its chat template.
+    """
+
+    use_chat_completions: bool = True
+    use_completions: bool = False
+    engine_kwargs: Any = None
+    chat_template: str | None = None
+    name: str = "vllm"
+    key_variables: ClassVar[tuple[str, ...]] = ()
+    if_unreachable: ClassVar[str] = "Start it with `vllm serve MODEL`, or give base_url=."
+    default_models: ClassVar[Mapping[str, str]] = {}
+    has_batch_api: ClassVar[bool] = False
+    url_variable: ClassVar[str | None] = VLLM_VARIABLE
+    groups_prefixes: ClassVar[bool] = False
+
+    @property
+    def has_server(self) -> bool:
+        return bool(self.base_url or os.environ.get(VLLM_VARIABLE))
+
+    def model(self, task: ModelTask) -> Model:
+        if self.has_server:
+            return super().model(task)
+        if not isinstance(task, Prompting | TextClassification | ImageClassification):
+            raise InvalidArgumentError(
+                f"{task.function} with provider {self.name!r} needs a server: run `vllm serve MODEL` and give its "
+                f"address by base_url= or {VLLM_VARIABLE}, or use provider='transformers'."
+            )
+        return self._engine_prompter(task)
+
+    def _engine_prompter(self, task: ModelTask) -> EnginePrompter:
+        logprobs = LOGPROBS if isinstance(task, Prompting) else ()
+        check_options(task, self.name, (*ENGINE_OPTIONS, *ROW_OPTIONS, *logprobs), ROW_OPTIONS)
+        arguments = task.options.get("engine_kwargs", {})
+        if not isinstance(arguments, Mapping):
+            raise InvalidArgumentError(f"{task.function}: engine_kwargs is a dict; got {type(arguments).__name__}.")
+        arguments = {**(self.engine_kwargs or {}), **arguments}
+        if "lora" in (*task.options, *task.row_options):
+            arguments.setdefault("enable_lora", True)
+        num_replicas = task.options.get("concurrency", 1)
+        check_whole(task.function, "concurrency", num_replicas, 1)
+        spec = VllmSpec.of(self.model_name(task), arguments, num_replicas)
+        require_extra("vllm", "vllm", f"{task.function} with provider {self.name!r} and no server at base_url=")
+        own = {"use_completions": self.use_completions or None, "chat_template": self.chat_template}
+        options = {**task.options, **own}
+        return EnginePrompter(
+            spec,
+            task,
+            {name: value for name, value in options.items() if value is not None and name not in ENGINE_OPTIONS},
+            groups_prefixes=self.groups_prefixes,
+            gpus=num_replicas * num_devices(arguments),
+        )
+
+    def _prompter(self, task: ModelTask) -> ApiPrompter:
+        if not self.use_completions:
+            return super()._prompter(task)
+        name = self.model_name(task)
+        wire = CompletionsWire.of(task, self.name, name)
+        return ApiPrompter(self.endpoint(), wire, name, task.settings)
+
+
+@dataclass(frozen=True)
+class PrefixCachingProvider(VllmProvider):
+    """vLLM that gets prompts with equal beginnings one after another, so that it computes each beginning once.
+
+    A server gets them as they come.
+    """
+
+    name: str = "vllm-prefix-caching"
+    groups_prefixes: ClassVar[bool] = True

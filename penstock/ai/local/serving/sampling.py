@@ -1,0 +1,54 @@
+"""Options of a request as vLLM takes them. Pure functions; vLLM checks the values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.ai.conversation import Request
+from penstock.ai.remote.wires.wire import extra_body_of, max_tokens_of, stops_of
+
+PASSED_ON = (
+    *("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty"),
+    "logit_bias",
+)
+ROW_OPTIONS = (*PASSED_ON, "max_output_tokens", "max_tokens", "stop", "extra_body", "lora")
+
+GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
+"""Older names of the fields of ``structured_outputs``."""
+
+
+@dataclass(frozen=True)
+class VllmSampling:
+    """Fields of ``SamplingParams``, constraints of the answer, arguments of the chat template, and a LoRA adapter."""
+
+    fields: Mapping[str, Any]
+    constraint: Mapping[str, Any] | None = None
+    template: Mapping[str, Any] | None = None
+    lora: str | None = None
+
+    @staticmethod
+    def of(options: Mapping[str, Any], request: Request) -> VllmSampling:
+        """Return the sampling of a request. ``extra_body`` has fields of vLLM, as for its server.
+
+        >>> sampling = VllmSampling.of({"extra_body": {"guided_choice": ["yes", "no"], "min_p": 0.1}}, Request(()))
+        >>> sampling.fields["min_p"], sampling.constraint
+        (0.1, {'choice': ['yes', 'no']})
+        """
+        extra = dict(extra_body_of(options))
+        fields: dict[str, Any] = {name: options[name] for name in PASSED_ON if options.get(name) is not None}
+        # None: up to the maximum length of the model, as vLLM's server does
+        fields |= {"max_tokens": max_tokens_of(options), "n": request.num_answers}
+        if options.get("logprobs"):
+            fields["logprobs"] = options.get("top_logprobs", 0)
+        if stops := stops_of(options):
+            fields["stop"] = stops
+        constraint = extra.pop("structured_outputs", None)
+        for name, new in GUIDED.items():
+            if name in extra:
+                constraint = {new: extra.pop(name)}
+        if constraint is None and request.output is not None:
+            constraint = {"json": dict(request.output.schema)}
+        template = extra.pop("chat_template_kwargs", None)
+        return VllmSampling({**fields, **extra}, constraint, template, options.get("lora"))
