@@ -36,10 +36,11 @@ class Expression:
 
     def __getattr__(self, name: str) -> Any:
         """Find a method whose module is not loaded yet."""
-        if not name.startswith("_"):
-            while load_next():
-                if hasattr(type(self), name):
-                    return getattr(self, name)
+        if name.startswith("_"):  # libraries look for protocols of theirs, often
+            raise AttributeError(f"Expression has no attribute {name!r}.")
+        while load_next():
+            if hasattr(type(self), name):
+                return getattr(self, name)
         methods = [method for method in dir(type(self)) if not method.startswith("_")]
         raise AttributeError(f"Expression has no method {name!r}.{did_you_mean(name, methods)}")
 

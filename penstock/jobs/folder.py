@@ -77,8 +77,8 @@ class JobFolder:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the lock within the context."""
-        self.lock.take()
         try:
+            self.lock.take()
             yield
         finally:
             self.lock.release()

@@ -95,12 +95,13 @@ class StoreLedger:
             uploads = threading.Thread(
                 target=self._upload_often, args=(folder, ended), name="penstock-job-ledger", daemon=True
             )
-            uploads.start()
             try:
+                uploads.start()
                 yield folder
             finally:
                 ended.set()
-                uploads.join()
+                if uploads.is_alive():  # Ctrl-C may have interrupted its start
+                    uploads.join()
                 is_uploaded = self._is_uploaded(folder)
         finally:
             for segment in self._locked:

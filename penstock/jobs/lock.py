@@ -56,16 +56,15 @@ class LocalLock:
     def take(self) -> None:
         with writing(self._root):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+            self._descriptor = descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
             self._lock(descriptor, fcntl.LOCK_EX)
         except JobRunningError:
-            os.close(descriptor)
+            self.release()
             raise
         os.ftruncate(descriptor, 0)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}, since {since}".encode(), 0)
-        self._descriptor = descriptor
         release_on_fork(self)
 
     def release(self) -> None:

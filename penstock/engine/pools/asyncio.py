@@ -71,6 +71,8 @@ class LoopThread:
         self.num_users = 0
         self.loop = fast_loop() if is_fast else asyncio.new_event_loop()
         self._is_fast = is_fast
+        self._is_serving = self._is_closed = False
+        self._lock = threading.Lock()  # guards both
         if is_fast:
             RareCollections.begin()
         self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
@@ -78,7 +80,11 @@ class LoopThread:
     def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         """Run ``work`` on the loop."""
         if not self._thread.is_alive():
-            self._thread.start()
+            try:
+                self._thread.start()
+            except BaseException:  # such as Ctrl-C
+                work.close()
+                raise
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     @property
@@ -87,7 +93,9 @@ class LoopThread:
 
     def close(self) -> None:
         """Cancel running tasks, let them clean up, and end the thread."""
-        if self._thread.is_alive():
+        with self._lock:
+            self._is_closed = True  # a thread whose start was interrupted by Ctrl-C may begin later, and ends then
+        if self._is_serving:
             try:
                 self.start(self._cancel_all()).result()
             finally:
@@ -98,6 +106,10 @@ class LoopThread:
             RareCollections.end()
 
     def _serve(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_serving = True
         asyncio.set_event_loop(self.loop)
         while True:
             try:

@@ -104,7 +104,7 @@ class StoreLease:
     def end(self) -> None:
         """Stop renewing the lease."""
         self._ended.set()
-        if self._heartbeat is not None:
+        if self._heartbeat is not None and self._heartbeat.is_alive():  # Ctrl-C may have interrupted its start
             self._heartbeat.join()
         _held.discard(self._token)
 
