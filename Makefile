@@ -17,14 +17,15 @@ DEV   := $(VENV)/.installed-dev
 SYSTEM := $(VENV)/.installed-system
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-INSTALL := $(BIN)/python -m pip install --quiet --constraint $(PINS)
+# Python compiles what is imported; to compile all that is installed takes longer than to copy it.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS)
 
-# Two workers suit a small machine. Ray keeps threads and processes of its own, and forks; so its tests have a process of
-# their own, and those that count what a query leaves behind are not disturbed.
-PYTEST_WORKERS ?= 2
+# Three workers keep two cores busy, since tests also wait. Ray keeps threads and processes of its own, and forks; so its
+# tests have a process of their own, and those that count what a query leaves behind are not disturbed.
+PYTEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test format stubs bench clean
+.PHONY: help demo check test test-ray test-others format stubs bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -39,7 +40,12 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 	$(BIN)/python -m pytest -q tests/architecture/test_layers.py tests/architecture/test_house.py tests/architecture/test_import.py tests/architecture/test_protocols.py
 
 test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
+	@$(MAKE) --no-print-directory --jobs=2 test-ray test-others
+
+test-ray:
 	$(BIN)/python -m pytest -q -m ray tests/engine tests/udf tests/llm tests/seeds
+
+test-others:
 	$(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
 format: $(DEV)  ## Format and fix what can be fixed

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import cloudpickle
 import pytest
 
+import tests
 from tests.storage.servers import Bucket, new_bucket, serving
 from tests.storage.web import Web, start_web
+
+# As those of a script, functions of tests travel by value: or each worker process imports pytest, and what else is
+# imported beside the function, which takes longer than its start.
+cloudpickle.register_pickle_by_value(tests)
 
 
 @pytest.fixture(scope="session")

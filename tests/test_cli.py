@@ -43,11 +43,11 @@ def test_prune_by_size_of_the_configured_cache(cache_dir: Path, capsys: pytest.C
 
 def test_clear_wants_to_be_sure(cache_dir: Path) -> None:
     command = [sys.executable, "-m", "penstock", "cache", "clear", "--dir", str(cache_dir)]
-    asked = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    asked = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert asked.returncode == 2
     assert "would remove 50 finished calls" in asked.stderr
     assert "--yes" in asked.stderr
-    assert subprocess.run([*command, "--yes"], capture_output=True, timeout=30).returncode == 0
+    assert subprocess.run([*command, "--yes"], capture_output=True).returncode == 0
     assert list((cache_dir / "ledger").iterdir()) == []
 
 

@@ -127,7 +127,7 @@ def run_with(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     code = "import penstock as ps; c = ps.get_config(); print(c.num_threads, c.memory_limit, c.progress, c.temp_dir)"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True)
 
 
 def test_every_setting_has_an_environment_variable() -> None:

@@ -82,7 +82,7 @@ def test_results_come_as_batches_end(server: ModelServer) -> None:
 
     @ps.func(use_process=False)
     def question(number: int) -> str:
-        assert number < 100 or has_answers.wait(20)
+        assert number < 100 or has_answers.wait(60)
         return f"q{number}"
 
     asked = prompt(question(ps.col("i")), batch_api=True, batch_poll_interval=0.02)
@@ -383,7 +383,7 @@ def stop_when_submitted(server: ModelServer, provider: str) -> None:
     server.change(batches=BatchTiming(0.005, 60.0, 0.005))
 
     def stop() -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         path = "/v1/batches" if provider == "openai" else "/v1/messages/batches"
         while time.monotonic() < deadline:
             if any(seen.method == "GET" and seen.path.startswith(f"{path}/") for seen in server.requests):

@@ -157,7 +157,7 @@ def test_several_loops_on_several_threads_share_one_limit() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert done == 600
     assert highest == 4

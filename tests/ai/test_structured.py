@@ -657,7 +657,7 @@ sys.stdout.buffer.write(cloudpickle.dumps(formats))
 
 
 def test_classes_of_a_script_travel() -> None:
-    written = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    written = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, check=True).stdout
     model, typed_dict, data, many, colour, tree = cloudpickle.loads(written)
     red = '{"colour": "red"}'
     assert model.parse(red) == {"colour": "red"}

@@ -158,7 +158,7 @@ def test_a_tool_may_not_swallow_the_end() -> None:
 
 def test_plain_functions_run_in_threads_with_the_context() -> None:
     who = contextvars.ContextVar("who", default="nobody")
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=60)
 
     def meet() -> str:
         both.wait()  # would never come back if it held up the loop
@@ -315,7 +315,7 @@ sys.stdout.buffer.write(cloudpickle.dumps(ToolFunction.of(forecast)))
 
 
 def test_tools_of_a_script_travel() -> None:
-    written = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    written = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, check=True).stdout
     call = ToolCall("1", "forecast", '{"place": {"city": "Ulm"}, "options": {"days": 2}}')
     assert asyncio.run(cloudpickle.loads(written).run(call)).content == "Ulm{'days': 2}"
 

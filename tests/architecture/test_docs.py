@@ -33,7 +33,6 @@ def test_the_examples_of_the_page_on_images_run(photos: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_PROGRESS": "0"},
         capture_output=True,
         text=True,
-        timeout=50,
     )
     assert result.returncode == 0, result.stderr
     assert "not an image" in result.stdout
@@ -58,7 +57,6 @@ def test_the_example_of_the_page_on_processors_runs(tmp_path: Path) -> None:
             },
             capture_output=True,
             text=True,
-            timeout=50,
         )
         assert result.returncode == 0, result.stderr
         assert "3 ** 3 = ?" in result.stdout
@@ -74,7 +72,6 @@ def test_the_example_of_the_page_on_finished_work_runs(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=50,
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "computing one\ncomputing three\nb'4'\n"
@@ -89,7 +86,6 @@ def test_the_examples_of_the_page_on_relations_run(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=50,
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-2:] == [

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from tests.architecture.imports import PACKAGE, ROOT, package_modules
 
-MODULES = package_modules()
 MAX_FOLDERS = 20
 MAX_TOP_MODULES = 6
 MAX_MODULES = 22  # in one folder
@@ -33,7 +32,7 @@ def test_no_folder_is_crowded() -> None:
 
 def test_class_names_are_unique() -> None:
     modules = defaultdict(list)
-    for module, tree in MODULES.items():
+    for module, tree in package_modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 modules[node.name].append(module)
@@ -49,7 +48,7 @@ def texts() -> Iterator[tuple[str, str]]:
     """Yield the pages and the docstrings of the package, each with its place."""
     for page in (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         yield page.name, page.read_text()
-    for module, tree in MODULES.items():
+    for module, tree in package_modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 yield module, ast.get_docstring(node) or ""
@@ -71,12 +70,12 @@ def exists(name: str) -> bool:
     if "/" in name:
         return (ROOT / PACKAGE / name).exists() or (ROOT / name).exists()
     module = name
-    while module not in MODULES and "." in module:
+    while module not in package_modules() and "." in module:
         module = module.rpartition(".")[0]
     if module in (name, PACKAGE):
         return True
     attribute = name.removeprefix(f"{module}.").split(".")[0]
-    return any(attribute in names_of(node) for node in MODULES[module].body)
+    return any(attribute in names_of(node) for node in package_modules()[module].body)
 
 
 def names_of(node: ast.stmt) -> set[str]:

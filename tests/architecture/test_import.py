@@ -15,7 +15,7 @@ from tests.architecture.test_layers import HEAVY
 
 def run_python(code: str) -> str:
     """Return what a fresh interpreter prints."""
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=30).stdout
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
 def test_import_loads_no_heavy_package() -> None:

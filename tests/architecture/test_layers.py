@@ -46,8 +46,6 @@ OWN_FILE: dict[str, set[str]] = {
     "penstock.frame.torch": {"torch"},
 }
 
-MODULES = package_modules()
-
 
 def part_of(module: str) -> str:
     """Return the part that a module belongs to: ``penstock.expr.nodes`` is in ``expr``."""
@@ -88,9 +86,9 @@ def find_cycle(graph: dict[str, set[str]]) -> list[str]:
 def test_modules_import_only_from_lower_layers() -> None:
     errors = [
         f"{module} line {found.line}: {error}"
-        for module, tree in MODULES.items()
+        for module, tree in package_modules().items()
         for found in imports_of(tree)
-        if (imported := resolve(found.target, MODULES))
+        if (imported := resolve(found.target, package_modules()))
         if (error := layer_error(part_of(module), part_of(imported)))
     ]
     assert not errors, "\n".join(errors)
@@ -102,9 +100,9 @@ def test_imports_form_no_cycle() -> None:
         module: {
             imported
             for found in imports_of(tree)
-            if (imported := resolve(found.target, MODULES)) and imported != module
+            if (imported := resolve(found.target, package_modules())) and imported != module
         }
-        for module, tree in MODULES.items()
+        for module, tree in package_modules().items()
     }
     assert not (cycle := find_cycle(graph)), " -> ".join(cycle)
 
@@ -112,7 +110,7 @@ def test_imports_form_no_cycle() -> None:
 def test_heavy_packages_are_imported_when_used() -> None:
     errors = [
         f"{module} line {found.line} imports {package} at module level; move it into the function that uses it"
-        for module, tree in MODULES.items()
+        for module, tree in package_modules().items()
         for found in imports_of(tree)
         if not (found.is_lazy or found.is_typing)
         for package in HEAVY - OWN_FILE.get(module, set())
@@ -124,7 +122,7 @@ def test_heavy_packages_are_imported_when_used() -> None:
 def test_imports_are_absolute() -> None:
     relative = [
         f"{module} line {node.lineno}"
-        for module, tree in MODULES.items()
+        for module, tree in package_modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.level
     ]

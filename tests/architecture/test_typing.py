@@ -106,7 +106,6 @@ number = shout(col("t"))
 """
 
 
-@pytest.mark.timeout(300)
 def test_a_script_is_clean_and_mistakes_are_found(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(GOOD)
     (tmp_path / "bad.py").write_text(BAD)

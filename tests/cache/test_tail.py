@@ -186,9 +186,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_forked_child_neither_removes_nor_keeps_what_its_parent_had(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", FORKING, str(tmp_path)], stdout=subprocess.PIPE, text=True, timeout=30, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", FORKING, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=False)
     assert run.returncode == -signal.SIGKILL
     try:
         ledger = open_ledger(tmp_path)

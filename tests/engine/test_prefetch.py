@@ -50,7 +50,7 @@ def test_it_runs_ahead_and_no_further() -> None:
 
     ahead = prefetched(lambda _: items(), 2)
     assert next(ahead) == 0
-    assert has_drawn_three.wait(10)  # 1 and 2 wait in the queue, 3 in the hand of the thread
+    assert has_drawn_three.wait(60)  # 1 and 2 wait in the queue, 3 in the hand of the thread
     assert drawn == [0, 1, 2, 3]
     ahead.close()
     assert len(drawn) <= 5
@@ -104,7 +104,7 @@ def test_leaving_stops_a_query_that_gives_nothing() -> None:
 
     batches = ps.range(20).into_batches(10).with_column("y", sticks(ps.col("id"))).iter_batches(batch_size=10)
     assert next(iter(batches))["y"].tolist() == list(range(10))
-    assert is_stuck.wait(10)
+    assert is_stuck.wait(60)
     batches.close()  # type: ignore[attr-defined]
 
 

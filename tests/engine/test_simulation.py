@@ -182,7 +182,7 @@ def test_few_more_calls_than_a_reader_of_few_rows_needs(
     num_read: int, calls: list[Load], has_limit: bool, seed: int
 ) -> None:
     limit = num_read if has_limit else None
-    world = World([1000] * 20, [Load(capacity=4), *calls], limit=limit, is_read_gradually=not has_limit, seed=seed)
+    world = World([1000] * 5, [Load(capacity=4), *calls], limit=limit, is_read_gradually=not has_limit, seed=seed)
     rows = world.run(num_read=num_read)[:num_read]
     last_row = rows[-1] if len(rows) == num_read else math.inf
     for pool in world.pools[1:]:

@@ -1,6 +1,7 @@
-"""Relations over much data: ``python -m tests.faults.spilling NAME MEMORY_LIMIT NBYTES TEMP_DIR``. Writes a row count.
+"""Relations over much data: ``python -m tests.faults.spilling NAME MEMORY_LIMIT NBYTES TEMP_DIR``.
 
-Each runs as a process of its own, so that its memory is its own too.
+Writes the number of rows, and of the bytes that the process has written to files. Each runs as a process of its own, so
+that its memory is its own too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -76,4 +78,6 @@ if __name__ == "__main__":
     ps.set_config(memory_limit=int(memory_limit), progress=False, temp_dir=temp_dir)
     result = PIPELINES[name](ps.read_source(RandomRows(int(nbytes))))
     counted = result.map_batches(num_rows, batch_format="pyarrow", batch_size=None, use_process=False)
-    sys.stdout.write(f"{sum(counted.to_pydict()['rows'])}\n")
+    num_rows_out = sum(counted.to_pydict()["rows"])
+    (written,) = (line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("wchar: "))
+    sys.stdout.write(f"{num_rows_out} {written.split()[1]}\n")

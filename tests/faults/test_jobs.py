@@ -82,7 +82,6 @@ def shouted(request: Any) -> str:
     return f"{request.text.upper()}!"
 
 
-@pytest.mark.timeout(240)
 def test_jobs_are_killed_at_random_instants(tmp_path: Path) -> None:
     with ModelServer(latency=0.02, answer=shouted) as server:
         lanes = [
@@ -132,7 +131,7 @@ class Runs:
         run = subprocess.run(
             [sys.executable, "-m", "tests.faults.one_job", json.dumps(given)],
             env=os.environ | {"PYTHONPATH": path + os.pathsep + os.environ.get("PYTHONPATH", "")},
-            capture_output=True, text=True, timeout=50,
+            capture_output=True, text=True,
         )  # fmt: skip
         return run.returncode, run.stderr
 

@@ -29,7 +29,7 @@ def kill_when(server: ModelServer, tmp_path: Path, work: str, is_time: Callable[
     """Run a query in a process of its own, and kill it when the server has seen what ``is_time`` looks for."""
     child = ForkedProcess(run, str(tmp_path), server.url, work)
     try:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 60
         while not is_time(server.requests):
             assert child.poll() is None, "it ended before it could be killed"
             assert time.monotonic() < deadline, "the moment to kill it did not come"

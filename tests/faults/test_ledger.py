@@ -239,9 +239,7 @@ print(num_put)
 
 def test_a_writer_is_killed_again_and_again(tmp_path: Path) -> None:
     """Whatever was put is there, also if it was put in the last instant, and never committed."""
-    result = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], check=True, capture_output=True, text=True, timeout=50
-    )
+    result = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=True, capture_output=True, text=True)
     num_put = int(result.stdout)
     assert num_put > 24
     ledger = open_ledger(tmp_path)
@@ -289,7 +287,7 @@ except LedgerError as exc:
 
 def test_a_full_disk_is_reported_and_writing_goes_on_when_there_is_room(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path)], check=True, capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], check=True, capture_output=True, text=True
     )
     *failures, at_close = result.stdout.splitlines()
     for message, num_waiting in zip(failures, (200, 200, 201), strict=True):
@@ -328,7 +326,7 @@ except LedgerError as exc:
 
 def test_what_waits_for_a_full_disk_is_bounded(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", MEMORY_FULL, str(tmp_path)], check=True, capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", MEMORY_FULL, str(tmp_path)], check=True, capture_output=True, text=True
     )
     count, message = result.stdout.split(maxsplit=1)
     assert int(count) == 84  # of 1,200 bytes each

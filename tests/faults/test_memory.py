@@ -117,7 +117,7 @@ def test_a_fast_read_waits_for_a_slow_function(held: HeldBytes, batches_per_read
     num_threads = 4
 
     def slow(batch: pa.Table) -> dict[str, list[int]]:
-        assert held.mailbox.is_quiet.wait(30)
+        assert held.mailbox.is_quiet.wait(60)
         held.mailbox.is_quiet.clear()
         alive.look()
         return {"id": [batch["id"][0].as_py()]}

@@ -17,7 +17,6 @@ INTERPRETER = 10**8  # with its libraries; not in the budget, which is small her
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_many_rows_of_few_stay_within_the_budget(pipeline: str) -> None:
     command = [sys.executable, "-m", "tests.faults.multiplying", pipeline, str(BUDGET)]

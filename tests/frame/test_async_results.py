@@ -52,7 +52,7 @@ def test_the_rows_and_batches_are_those_of_the_sync_forms() -> None:
 @every_reader
 def test_other_tasks_run_while_a_function_blocks_its_thread(read: Any) -> None:
     has_run = threading.Event()
-    df = ps.range(3).map(lambda row: {"in_time": has_run.wait(20)}, use_process=False)
+    df = ps.range(3).map(lambda row: {"in_time": has_run.wait(60)}, use_process=False)
 
     async def set_soon() -> None:
         await asyncio.sleep(0)

@@ -366,7 +366,7 @@ def test_a_class_is_built_once_per_worker_and_not_before_the_query_runs() -> Non
 )
 def test_as_many_workers_as_asked_for_run_at_once(options: dict[str, Any]) -> None:
     built: list[int] = []
-    met = threading.Barrier(3, timeout=20)
+    met = threading.Barrier(3, timeout=60)
 
     class Meeting(Adder):
         def __call__(self, batch: dict[str, Any], factor: int = 1) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Crowd:
         self.num_built = 0
         self._num_now = 0
         self._lock = threading.Lock()
-        self._together = threading.Barrier(num_together, timeout=30)
+        self._together = threading.Barrier(num_together, timeout=60)
 
     def enter(self, batch: Batch) -> Batch:
         with self._lock:
@@ -146,7 +146,7 @@ def test_a_batch_that_takes_too_long_fails() -> None:
         time.sleep(60 if 2 in batch["id"] else 0)
         return batch
 
-    df = ps.range(4).map_batches(slow, batch_size=1, timeout=0.5, use_process=True, concurrency=1, on_error="ignore")
+    df = ps.range(4).map_batches(slow, batch_size=1, timeout=1.5, use_process=True, concurrency=1, on_error="ignore")
     assert df.to_pydict() == {"id": [0, 1, 3]}
     assert df.errors().to_pydict()["error_type"] == ["TimeoutError"]
 

@@ -24,7 +24,7 @@ class OutOfOrder:
 
     def wait_for(self, other: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: other in self.finished, timeout=20)
+            assert self._changed.wait_for(lambda: other in self.finished, timeout=60)
 
     def finish(self, number: int) -> None:
         with self._changed:

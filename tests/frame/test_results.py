@@ -178,7 +178,7 @@ def test_prefetch_runs_ahead_by_that_many_batches_and_no_more() -> None:
     batches = ps.range(1).map_batches(source).iter_batches(batch_size=1, prefetch=3)
     assert next(batches)["x"].tolist() == [0]
     with changed:
-        assert changed.wait_for(lambda: made >= 4, timeout=20), "nothing was made ahead"
+        assert changed.wait_for(lambda: made >= 4, timeout=60), "nothing was made ahead"
     assert [next(batches)["x"].item() for _ in range(3)] == [1, 2, 3]
     batches.close()  # type: ignore[attr-defined]
     assert made < 1000

@@ -118,12 +118,12 @@ def test_a_job_does_not_begin_where_a_write_is_in_progress(tmp_path: Path) -> No
 
     def slow(batch: dict[str, Any]) -> dict[str, Any]:
         is_open.set()
-        is_written.wait(30)
+        is_written.wait(60)
         return batch
 
     with ThreadPoolExecutor(1) as threads:
         write = threads.submit(ps.range(3).map_batches(slow).write_parquet, out)
-        is_open.wait(30)
+        is_open.wait(60)
         with pytest.raises(PenstockError, match=r"Another write to .* is in progress"):
             ps.range(5).write_parquet(out, resume=True)
         is_written.set()

@@ -64,7 +64,7 @@ def num_safe(out: Path) -> int:
     return JobState.of(Journal(LocalPlace(str(out))).read()).num_rows
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Poll what another thread or process does."""
     deadline = time.monotonic() + timeout_s
     while not is_so():

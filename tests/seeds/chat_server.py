@@ -52,7 +52,7 @@ class ChatServer:
         """Hold the first request until there is a second; from then on none is held."""
         if not self._met.is_set():
             try:
-                self._together.wait(timeout=10)
+                self._together.wait(timeout=60)
             except threading.BrokenBarrierError:
                 return self._met.is_set()
             self._met.set()

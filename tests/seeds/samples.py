@@ -46,7 +46,6 @@ def run_sample_apart(source: str, folder: Path, environment: Mapping[str, str]) 
         env={**kept, "PYTHONPATH": str(ROOT), "PENSTOCK_PROGRESS": "0", "HF_HOME": str(folder / "hf"), **environment},
         capture_output=True,
         text=True,
-        timeout=100,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -18,8 +18,6 @@ from penstock.testing import ModelServer
 from tests.io.tables.hub import running_hub
 from tests.seeds.samples import run_sample, run_sample_apart
 
-pytestmark = pytest.mark.timeout(180)
-
 ROLES = ["a linux terminal", "an english translator", "an interviewer", "a travel guide"]
 
 

@@ -26,8 +26,6 @@ from tests.seeds.tiny_models import (
     read_image,
 )
 
-pytestmark = pytest.mark.timeout(180)  # the first test imports transformers: many seconds where cores are few
-
 # --- Load a Model and Run It ---
 
 

@@ -26,8 +26,6 @@ from tests.media_files import write_pdf
 from tests.seeds.samples import run_sample, run_sample_apart
 from tests.storage.servers import s3_client
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def answer(request: ModelRequest) -> str:
     """Repeat what was asked, as a text or for each field of the form that is asked for."""

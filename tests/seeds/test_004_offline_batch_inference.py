@@ -22,7 +22,6 @@ from tests.seeds.samples import run_sample
 from tests.seeds.tiny_models import DEVICE, GPUS
 
 pytestmark = [
-    pytest.mark.timeout(180),  # the first test imports transformers: many seconds where cores are few
     # Batches are views, as they are in Ray Data; torch says once that a tensor made of one must not be written to.
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
 ]

@@ -90,7 +90,6 @@ def test_a_cloud_that_refuses(cloud: Bucket) -> None:
         ps.File(f"{cloud.url}/x", storage_options=options).read()
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("cloud", ["s3"], indirect=True)
 def test_many_small_objects(cloud: Bucket) -> None:
     options = {"storage_options": cloud.options}

@@ -121,7 +121,7 @@ def test_connections_are_bounded_and_kept(web: Web) -> None:
         query.join(0.01)
     assert len(web.asked) == 4
     web.release.set()
-    query.join(20)
+    query.join(60)
     assert result == [[b"x"] * 20]
 
 

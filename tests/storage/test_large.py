@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 import penstock as ps
 from tests.storage.servers import Bucket
@@ -19,7 +18,6 @@ NUM_GROUPS = 80
 TEXT = "x" * 100
 
 
-@pytest.mark.timeout(120)
 def test_a_file_of_two_gigabytes_streams_through_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "large.parquet"
     texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(GROUP_ROWS, np.int32)), [TEXT]).cast(pa.string())

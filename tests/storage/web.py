@@ -79,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         if how == "nohead" and self.command == "HEAD":
             return self._short(405)
         if how == "hang":
-            web.release.wait(30)
+            web.release.wait(60)
         if rest not in web.files:
             return self._short(404)
         if how == "cut1" or (how == "other1" and self.command == "GET"):

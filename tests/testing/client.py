@@ -24,7 +24,7 @@ class Reply(NamedTuple):
 
 def ask(server: ModelServer, path: str, body: Any = None, method: str | None = None, **headers: str) -> Reply:
     """Send one request on a connection of its own; underscores in the names of headers stand for dashes."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         data = None if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -45,7 +45,7 @@ def said(reply: Reply) -> str:
     return text
 
 
-def until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + seconds
     while not is_so():

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 
 from penstock.testing import ModelServer
+
+if TYPE_CHECKING:
+    import openai
 
 
 @pytest.fixture
@@ -16,5 +19,7 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def client(server: ModelServer) -> Iterator[openai.OpenAI]:
+    import openai  # here, as it takes seconds and only some workers need it
+
     with openai.OpenAI(base_url=server.openai_url, api_key="test", max_retries=0) as client:
         yield client

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import orjson
 import pytest
 
 from penstock.testing import BatchTiming, ModelServer, faults
 from tests.testing.client import ask, until
+
+if TYPE_CHECKING:
+    import openai
 
 SLOW = BatchTiming(processing_s=600)
 
@@ -90,6 +92,8 @@ def test_batches_fail_and_expire_by_script(server: ModelServer, client: openai.O
 
 
 def test_a_batch_is_cancelled(server: ModelServer, client: openai.OpenAI) -> None:
+    import openai
+
     server.change(batches=SLOW)
     batch_id = create(client, [line(1), line(2)])
     assert client.batches.cancel(batch_id).status == "cancelling"
@@ -99,6 +103,8 @@ def test_a_batch_is_cancelled(server: ModelServer, client: openai.OpenAI) -> Non
 
 
 def test_files_come_and_go(client: openai.OpenAI) -> None:
+    import openai
+
     file = client.files.create(file=("a.jsonl", b"one\r\ntwo\n--x\n"), purpose="batch")
     assert client.files.retrieve(file.id).filename == "a.jsonl"
     assert client.files.content(file.id).content == b"one\r\ntwo\n--x\n"

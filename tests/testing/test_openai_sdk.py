@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import openai
 import pytest
 from pydantic import BaseModel
 
 from penstock.testing import EmbeddingLimits, ModelServer, faults
+
+if TYPE_CHECKING:
+    import openai
 
 
 class Review(BaseModel):
@@ -87,6 +89,8 @@ def test_a_tool_is_called_in_a_chat(server: ModelServer, client: openai.OpenAI) 
 
 
 def test_results_that_answer_no_call_are_refused(client: openai.OpenAI) -> None:
+    import openai
+
     asked, stray = {"role": "user", "content": "?"}, {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
     with pytest.raises(openai.BadRequestError, match="No tool call found for the result with call id call_1"):
         client.chat.completions.create(model="m", messages=[asked, {"role": "assistant", "content": ""}, stray])
@@ -115,12 +119,16 @@ def test_embeddings(client: openai.OpenAI) -> None:
 
 @pytest.mark.parametrize("given", [["x"] * 5, ["x" * 41], [""], []])
 def test_embeddings_have_limits(server: ModelServer, client: openai.OpenAI, given: list[str]) -> None:
+    import openai
+
     server.change(embedding_limits=EmbeddingLimits(max_items=4, max_input_tokens=10))
     with pytest.raises(openai.BadRequestError):
         client.embeddings.create(model="m", input=given)
 
 
 def test_models(server: ModelServer, client: openai.OpenAI) -> None:
+    import openai
+
     server.change(models=["a", "b"])
     assert [model.id for model in client.models.list()] == ["a", "b"]
     with pytest.raises(openai.NotFoundError, match="`c` does not exist"):
@@ -128,6 +136,8 @@ def test_models(server: ModelServer, client: openai.OpenAI) -> None:
 
 
 def test_a_wrong_key(server: ModelServer, client: openai.OpenAI) -> None:
+    import openai
+
     server.change(api_key="another")
     with pytest.raises(openai.AuthenticationError, match="Incorrect API key"):
         client.responses.create(model="m", input="x")
@@ -145,6 +155,8 @@ def test_refusals(server: ModelServer, client: openai.OpenAI) -> None:
 
 
 def test_answers_are_cut_short(server: ModelServer, client: openai.OpenAI) -> None:
+    import openai
+
     response = client.responses.create(model="m", input="x" * 100, max_output_tokens=16)
     assert (response.status, len(response.output_text)) == ("incomplete", 64)
     assert response.incomplete_details is not None
@@ -156,6 +168,8 @@ def test_answers_are_cut_short(server: ModelServer, client: openai.OpenAI) -> No
 
 
 def test_the_client_tries_again(server: ModelServer) -> None:
+    import openai
+
     server.change(faults=[faults.RateLimited(retry_after_ms=1, first=1), faults.Reset(at=2)])
     with openai.OpenAI(base_url=server.openai_url, api_key="test", max_retries=3) as client:
         assert client.responses.create(model="m", input="again").output_text == "again"
@@ -163,6 +177,8 @@ def test_the_client_tries_again(server: ModelServer) -> None:
 
 
 def test_bad_requests_are_explained(client: openai.OpenAI) -> None:
+    import openai
+
     with pytest.raises(openai.BadRequestError, match="Missing required parameter: 'input'"):
         client.responses.create(model="m")
     with pytest.raises(openai.BadRequestError, match="does not stream"):

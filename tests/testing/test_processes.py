@@ -73,7 +73,7 @@ time.sleep(600)
         parent.stdout.readline()
         (child,) = psutil.Process(parent.pid).children()
         parent.kill()
-        assert psutil.wait_procs([child], timeout=20)[0]
+        assert psutil.wait_procs([child], timeout=60)[0]
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def command_line(*arguments: str) -> Iterator[ModelServer]:
             yield ModelServer(port=int(process.stdout.readline().removeprefix("port ")))
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_the_command_line() -> None:

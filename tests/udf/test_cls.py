@@ -142,7 +142,7 @@ def test_equal_calls_of_one_instance_are_computed_once(df: ps.DataFrame) -> None
 
 
 def test_max_concurrency_is_the_number_of_instances() -> None:
-    met = threading.Barrier(3, timeout=20)
+    met = threading.Barrier(3, timeout=60)
     built: list[int] = []
 
     @ps.cls(max_concurrency=3)

@@ -18,7 +18,8 @@ from penstock import DataType, Series, col
 from penstock.errors import UdfError, WorkerDiedError
 
 INT = DataType.int64()
-KILLER = 13
+NUM_ROWS = 2  # halved once: each death costs the start of a process, and `test_bisect` halves more
+KILLER = 1
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +61,8 @@ def deadly(die: Callable[[], None]) -> Callable[[int], int]:
 @pytest.mark.parametrize(("die", "how"), DEATHS)
 def test_raise_names_function_row_and_signal(die: Callable[[], None], how: str) -> None:
     double = ps.func(use_process=True)(deadly(die))
-    with pytest.raises(WorkerDiedError, match=rf"UDF 'double' failed on the row id=13: .*{how}") as caught:
-        ps.range(20).select(double(col("id"))).collect()
+    with pytest.raises(WorkerDiedError, match=rf"UDF 'double' failed on the row id={KILLER}: .*{how}") as caught:
+        ps.from_pydict({"id": [KILLER]}).select(double(col("id"))).collect()
     assert 'on_error="log" or "ignore"' in str(caught.value)
     assert isinstance(caught.value.__cause__, WorkerDiedError)
 
@@ -72,16 +73,16 @@ def test_raise_of_map_batches_names_the_row_too() -> None:
             exit_at_once()
         return batch
 
-    with pytest.raises(WorkerDiedError, match=r"map_batches\(fn\) failed on the row id=13: .*exit code 3"):
-        ps.range(20).map_batches(fn, use_process=True).collect()
+    with pytest.raises(WorkerDiedError, match=rf"map_batches\(fn\) failed on the row id={KILLER}: .*exit code 3"):
+        ps.range(NUM_ROWS).map_batches(fn, use_process=True).collect()
 
 
 def test_the_row_that_kills_is_null_and_the_others_keep_theirs(caplog: pytest.LogCaptureFixture) -> None:
     double = ps.func(use_process=True, on_error="log")(deadly(segfault))
     with caplog.at_level(logging.WARNING, logger="penstock"):
-        rows = ps.range(20).select("id", x=double(col("id"))).to_pydict()
-    assert rows == {"id": list(range(20)), "x": [None if x == KILLER else 2 * x for x in range(20)]}
-    assert "UDF 'double' failed on the row id=13: WorkerDiedError" in caplog.text
+        rows = ps.range(NUM_ROWS).select("id", x=double(col("id"))).to_pydict()
+    assert rows == {"id": list(range(NUM_ROWS)), "x": [None if x == KILLER else 2 * x for x in range(NUM_ROWS)]}
+    assert f"UDF 'double' failed on the row id={KILLER}: WorkerDiedError" in caplog.text
 
 
 def test_batch_functions_and_generators() -> None:
@@ -94,12 +95,9 @@ def test_batch_functions_and_generators() -> None:
         yield x
         yield deadly(exit_at_once)(x)
 
-    rows = ps.from_pydict({"id": [12, 13, 14]})
-    assert rows.select(batch(col("id"))).to_pydict() == {"id": [24, None, 28]}
-    assert rows.select("id", t=twice(col("id"))).to_pydict() == {
-        "id": [12, 12, 13, 14, 14],
-        "t": [12, 24, None, 14, 28],
-    }
+    rows = ps.range(NUM_ROWS)
+    assert rows.select(batch(col("id"))).to_pydict() == {"id": [0, None]}
+    assert rows.select("id", t=twice(col("id"))).to_pydict() == {"id": [0, 0, KILLER], "t": [0, 0, None]}
 
 
 def over_batch(batch: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +120,7 @@ def bit_by_bit(batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
     ids=["map_batches", "generator", "map", "filter"],
 )
 def test_verbs_that_make_rows_leave_it_out(run: Callable[[ps.DataFrame], ps.DataFrame]) -> None:
-    assert run(ps.range(20)).to_pydict() == {"id": [x for x in range(20) if x != KILLER]}
+    assert run(ps.range(NUM_ROWS)).to_pydict() == {"id": [x for x in range(NUM_ROWS) if x != KILLER]}
 
 
 def count_and(die: Callable[[], None], folder: Path, num_deaths: int) -> Callable[[int], int]:
@@ -140,21 +138,21 @@ def count_and(die: Callable[[], None], folder: Path, num_deaths: int) -> Callabl
 @pytest.mark.parametrize(("num_deaths", "max_retries"), [(1, None), (3, 3)])
 def test_a_row_that_kills_a_few_times_is_tried_again(tmp_path: Path, num_deaths: int, max_retries: int | None) -> None:
     flaky = ps.func(use_process=True, max_retries=max_retries)(count_and(be_killed, tmp_path, num_deaths))
-    assert ps.range(20).select(flaky(col("id"))).to_pydict() == {"id": [2 * x for x in range(20)]}
+    assert ps.range(NUM_ROWS).select(flaky(col("id"))).to_pydict() == {"id": [2 * x for x in range(NUM_ROWS)]}
     assert len(os.listdir(tmp_path)) == num_deaths
 
 
 def test_several_workers_and_several_rows_that_kill() -> None:
-    killers = {5, 6, 40, 77}
+    killers = {1, 2, 10, 19}
 
-    @ps.func.batch(return_dtype=INT, use_process=True, max_concurrency=2, on_error="ignore", batch_size=16)
+    @ps.func.batch(return_dtype=INT, use_process=True, max_concurrency=2, on_error="ignore", batch_size=4)
     def fragile(series: Series) -> list[int]:
         if not killers.isdisjoint(series.to_pylist()):
             exit_at_once()
         return series.to_pylist()
 
-    rows = ps.range(80).select(fragile(col("id"))).to_pydict()["id"]
-    assert rows == [None if x in killers else x for x in range(80)]
+    rows = ps.range(20).select(fragile(col("id"))).to_pydict()["id"]
+    assert rows == [None if x in killers else x for x in range(20)]
 
 
 def test_a_model_that_kills_its_worker_when_built_is_no_rows_fault(tmp_path: Path) -> None:
@@ -182,7 +180,7 @@ def test_a_model_is_built_again_in_the_new_worker(tmp_path: Path) -> None:
             assert self.pid == os.getpid()
             return count_and(exit_at_once, tmp_path, 1)(x)
 
-    assert ps.range(20).select(Model()(col("id"))).to_pydict() == {"id": [2 * x for x in range(20)]}
+    assert ps.range(NUM_ROWS).select(Model()(col("id"))).to_pydict() == {"id": [2 * x for x in range(NUM_ROWS)]}
 
 
 def test_rows_that_only_raise_do_not_replace_the_worker() -> None:

@@ -260,7 +260,7 @@ def test_a_query_that_is_stopped_does_not_wait_for_a_retry(df: ps.DataFrame, mon
     @ps.func(max_retries=1, max_concurrency=2)
     def first_only(a: int) -> int:
         if a == 1:
-            assert failed.wait(timeout=20)
+            assert failed.wait(timeout=60)
             return a
         failed.set()
         raise ConnectionError

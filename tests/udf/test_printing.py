@@ -214,7 +214,7 @@ def test_on_a_terminal_it_stays_above_the_progress(tmp_path: Path, use_process: 
                 received += data
                 if b"printed" in received and received.count(b"1.") > 1:  # a second has passed: the display is drawn
                     gate.touch()
-        assert command.wait(30) == 0, received
+        assert command.wait(60) == 0, received
     finally:
         command.kill()
         command.wait()

@@ -169,7 +169,6 @@ def test_the_error_of_a_query_in_a_function_keeps_its_class() -> None:
     assert isinstance(found, KeyError)
 
 
-@pytest.mark.timeout(120)
 def test_every_runner_keeps_the_class(runner: str) -> None:
     for run in (in_rows, in_async_rows, in_batches):
         assert isinstance(raised_by(run(fails(ERRORS[0]))), OddError)

@@ -120,7 +120,7 @@ def test_tensors_that_are_the_functions_own_may_be_changed() -> None:
 def test_a_tensor_written_to_against_the_rules_does_not_end_the_worker() -> None:
     table = pa.table({"x": np.zeros(100_000)})
     df = ps.from_arrow(table).map_batches(
-        lambda b: {"x": b["x"].add_(1)}, batch_format="torch", use_process=True, zero_copy_batch=True
+        lambda b: {"x": b["x"].add_(1)}, batch_format="torch", use_process=True, concurrency=1, zero_copy_batch=True
     )
     assert set(df.to_pydict()["x"]) == {1.0}
     assert table.column("x").to_pylist()[0] == 0

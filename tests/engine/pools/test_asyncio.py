@@ -201,7 +201,7 @@ def test_close_cancels_what_waits_and_lets_it_clean_up(pool: Pool) -> None:
     for _ in range(3):
         pool.submit("wait_for_ever")
     (handler,) = pool.handlers
-    handler.is_inside.wait(10)
+    handler.is_inside.wait(60)
     pool.pool.close()
     assert handler.events == ["open", *["cleaned up"] * (len(handler.events) - 2), "close"]
     assert "cleaned up" in handler.events
@@ -213,7 +213,7 @@ def test_a_task_that_only_it_refers_to_is_not_garbage(pool: Pool) -> None:
     pool.reports.next()
     pool.submit("wait_for_ever")
     (handler,) = pool.handlers
-    handler.is_inside.wait(10)
+    handler.is_inside.wait(60)
     pool.submit("echo")
     pool.reports.next()  # so the loop has come back from the one that waits
     gc.collect()

@@ -208,13 +208,13 @@ def test_close_while_the_process_is_being_started(threads: Threads, monkeypatch:
     class SlowPopen(subprocess.Popen[bytes]):
         def __init__(self, *args: object, **kwargs: object) -> None:
             is_starting.set()
-            may_start.wait(10)
+            may_start.wait(60)
             super().__init__(*args, **kwargs)  # type: ignore[call-overload]
 
     monkeypatch.setattr(subprocess, "Popen", SlowPopen)
     workers = Workers(threads, failing_opener)
     workers.pool.submit(order("echo"))
-    is_starting.wait(10)
+    is_starting.wait(60)
     closing = threading.Thread(target=workers.pool.close)
     closing.start()
     may_start.set()

@@ -49,22 +49,22 @@ def test_threads_are_used_again(threads: Threads) -> None:
             is_done.set()
 
         threads.start(work)
-        is_done.wait(10)
+        is_done.wait(60)
     assert len(idents) <= 2, "one, or a second that was started while the first said that it was free"
 
 
 def test_there_are_as_many_threads_as_work_at_once(threads: Threads) -> None:
     all_there = threading.Barrier(9)
     for _ in range(8):
-        threads.start(lambda: all_there.wait(10) and None)
-    all_there.wait(10)
+        threads.start(lambda: all_there.wait(60) and None)
+    all_there.wait(60)
 
 
 def test_close_waits_for_the_work_that_was_given(threads: Threads) -> None:
     may_end, ended = threading.Event(), threading.Event()
 
     def work() -> None:
-        may_end.wait(10)
+        may_end.wait(60)
         ended.set()
 
     threads.start(work)
@@ -72,7 +72,7 @@ def test_close_waits_for_the_work_that_was_given(threads: Threads) -> None:
     closing.start()
     assert not ended.is_set()
     may_end.set()
-    closing.join(10)
+    closing.join(60)
     assert ended.is_set()
 
 

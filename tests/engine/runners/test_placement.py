@@ -143,7 +143,7 @@ class Devices:
         (folder / str(os.getpid())).touch()
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len(os.listdir(self.folder)) < self.num_workers and time.monotonic() < deadline:
             time.sleep(0.01)
         return {"pid": [os.getpid()], "seen": [os.environ["CUDA_VISIBLE_DEVICES"]]}

@@ -8,8 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.types import LongType
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
@@ -21,6 +19,8 @@ from tests.io.helpers import read_rows
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[Any]:
     """Two snapshots: rows 1 and 2, then row 3."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
     catalog = SqlCatalog("test", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=f"file://{tmp_path}")
     catalog.create_namespace("space")
     made = catalog.create_table("space.words", schema=pa.schema({"a": pa.int64(), "s": pa.string()}))
@@ -64,6 +64,8 @@ def test_tasks_travel(table: Any) -> None:
 
 
 def test_rows_deleted_and_columns_added_later(table: Any) -> None:
+    from pyiceberg.types import LongType
+
     table.delete("a = 1")
     with table.update_schema() as update:
         update.add_column("n", LongType())

@@ -65,7 +65,6 @@ def num_safe(out: Path) -> int:
     return JobState.of(Journal(LocalPlace(str(out))).read()).num_rows
 
 
-@pytest.mark.timeout(180)  # two drivers, each of which starts its actors
 def test_a_job_goes_on_after_its_driver_was_killed(on_ray: None, tmp_path: Path) -> None:
     source, out, calls = tmp_path / "in", tmp_path / "out", tmp_path / "calls"
     source.mkdir()
