@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.cache.ledger import key_of, open_ledger
 from penstock.cli import main
 from penstock.config import config
+from penstock.testing import ModelServer, faults
 
 
 @pytest.fixture
@@ -64,4 +67,111 @@ def test_clear_wants_to_be_sure(cache_dir: Path) -> None:
 def test_mistakes_are_explained(args: list[str], message: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
     with config(cache_dir=""):
         assert main(["cache", *args]) == status
+    assert message in capsys.readouterr().err
+
+
+# --- models, SQL and jobs ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reviews(tmp_path: Path, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table of three rows; the model server is that of the environment."""
+    monkeypatch.setenv("OPENAI_API_KEY", "test")
+    monkeypatch.setenv("OPENAI_BASE_URL", model_server.openai_url)
+    monkeypatch.setenv("PENSTOCK_PROGRESS", "0")
+    path = tmp_path / "reviews.csv"
+    path.write_text("text,stars\ngood,5\nbad,1\nfine,4\n")
+    return path
+
+
+def run(*args: object, input: str = "", status: int = 0) -> str:
+    """Run a command in a process and return its standard output."""
+    command = [sys.executable, "-m", "penstock", *map(str, args)]
+    done = subprocess.run(command, input=input, capture_output=True, text=True, timeout=50)
+    assert done.returncode == status, done.stderr
+    return done.stdout if status in (0, 3) else done.stderr
+
+
+def test_prompts_from_a_file_to_a_job_and_back(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = reviews.parent / "out"
+    command = ["prompt", str(reviews), "--prompt", "Say: {text}", "-m", "gpt-5-mini", "--where", "stars > 1"]
+    assert main([*command, "-o", str(out), "--resume", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"output": str(out), "rows": 2, "failed_rows": 0}
+    assert ps.read_parquet(str(out)).to_pydict()["answer"] == ["Say: good", "Say: fine"]
+    assert main(["jobs", str(reviews.parent), "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)
+    assert (job["root"], job["state"], job["num_rows"]) == (str(out), "finished", 2)
+    assert job["command"].startswith("penstock prompt")
+    assert main([*command, "-o", str(out)]) == 1
+    assert "already holds data" in capsys.readouterr().err
+
+
+def test_streams_are_json_lines(reviews: Path) -> None:
+    lines = '{"q": "one"}\n{"q": "two"}\n'
+    answers = run("prompt", "-", "-c", "q", "-m", "gpt-5-mini", "--as", "a", input=lines)
+    assert [json.loads(line) for line in answers.splitlines()] == [{"q": "one", "a": "one"}, {"q": "two", "a": "two"}]
+
+
+def test_failed_rows_are_shown_and_retried(
+    reviews: Path, model_server: ModelServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model_server.change(faults=[faults.HttpError(400, containing="bad")])
+    out = reviews.parent / "out"
+    command = ["prompt", str(reviews), "-c", "text", "-m", "gpt-5-mini", "--on-error", "null", "--resume"]
+    assert main([*command, "-o", str(out)]) == 3
+    assert f"1 rows failed: penstock errors {out}" in capfd.readouterr().err
+    assert main(["errors", str(out), "--json"]) == 0
+    (failed,) = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert "bad" in failed["input"]
+    model_server.change(faults=[])
+    assert main(["retry", str(out)]) == 0
+    assert sorted(ps.read_parquet(str(out)).to_pydict()["answer"]) == ["bad", "fine", "good"]
+
+
+def test_a_schema_a_cost_and_labels(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", str(reviews), "--prompt", "Say: {text}", "-m", "gpt-5-mini", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["calls"] == 3
+    out = str(reviews.parent / "labelled.jsonl")
+    assert main(["classify", str(reviews), "-c", "text", "-l", "praise", "-l", "blame", "-o", out, "--limit", "2"]) == 0
+    assert set(ps.read_json(out).to_pydict()["label"]) <= {"praise", "blame"}
+
+
+def test_sql_joins_files_by_name(reviews: Path) -> None:
+    names = reviews.parent / "names.jsonl"
+    names.write_text('{"stars": 5, "name": "five"}\n{"stars": 1, "name": "one"}\n')
+    query = "select n.name, r.text from reviews r join n using (stars) order by 1"
+    rows = run("sql", query, reviews, f"n={names}").splitlines()
+    assert [json.loads(row) for row in rows] == [{"name": "five", "text": "good"}, {"name": "one", "text": "bad"}]
+
+
+def test_a_script_gets_its_arguments_and_settings(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys, penstock as ps\nprint(sys.argv[1:], ps.get_config().memory_limit)")
+    assert run("run", "--memory-limit", "1GB", script, "--since", "May") == "['--since', 'May'] 1000000000\n"
+
+
+def test_doctor_names_no_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    assert main(["doctor", "--json"]) == 0
+    shown = capsys.readouterr().out
+    assert json.loads(shown)["keys"]["OPENAI_API_KEY"] == "set"
+    assert "sk-secret" not in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["prompt", "reviews.csv"], "Give one of --prompt, --prompt-file and --column"),
+        (["prompt", "reviews.csv", "-c", "text", "--resume"], "need a folder for the results"),
+        (["prompt", "reviews.csv", "-c", "text", "-o", "out.xlsx"], "cannot write files of type '.xlsx'"),
+        (["prompt", "reviews.csv", "-c", "text", "--schema", "nowhere.json"], "Cannot read the text in 'nowhere.json'"),
+        (["prompt", "reviews.csv", "-c", "text", "--option", "cold"], "must have the form NAME=VALUE"),
+        (["embed", "reviews.xlsx", "-c", "text"], "does not say its format: give --input-format"),
+        (["embed", "reviews.csv"], "Missing option '--column' / '-c'"),
+    ],
+)
+def test_wrong_arguments(args: list[str], message: str, reviews: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(reviews.parent)
+    model = ["-m", "gpt-5-mini"] if args[0] == "prompt" else []
+    assert main([*args, *model]) == 2
     assert message in capsys.readouterr().err

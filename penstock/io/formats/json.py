@@ -280,19 +280,24 @@ class JsonEncoder:
         self._stream = pa.output_stream(path, compression=compression)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        import orjson
-
-        options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
-        maps_as_pydicts = None
-        if any(map(has_other_keys, batch.schema.types)):  # slow, so only on demand
-            options |= orjson.OPT_NON_STR_KEYS
-            maps_as_pydicts = "lossy"
-        for offset in range(0, batch.num_rows, _WRITE_ROWS):
-            rows = plain_rows(batch.slice(offset, _WRITE_ROWS), maps_as_pydicts)
-            self._stream.write(b"".join(encoded(rows, options)))
+        for lines in json_lines(batch):
+            self._stream.write(lines)
 
     def close(self) -> None:
         self._stream.close()
+
+
+def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield the rows as JSON lines, some thousands at once."""
+    import orjson
+
+    options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
+    maps_as_pydicts = None
+    if any(map(has_other_keys, batch.schema.types)):  # slow, so only on demand
+        options |= orjson.OPT_NON_STR_KEYS
+        maps_as_pydicts = "lossy"
+    for offset in range(0, batch.num_rows, _WRITE_ROWS):
+        yield b"".join(encoded(plain_rows(batch.slice(offset, _WRITE_ROWS), maps_as_pydicts), options))
 
 
 def json_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:

@@ -1,0 +1,83 @@
+"""The application ``penstock``: how its commands fail and how they print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from penstock.errors import InvalidArgumentError, PenstockError
+
+SOME_ROWS_FAILED = 3
+
+app = typer.Typer(
+    name="penstock",
+    help="Run prompts, embeddings, classifiers and SQL over large datasets, and keep every result.",
+    epilog="Exit status: 0 success, 1 failure, 2 wrong arguments, 3 success but some rows failed, 130 interrupted.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # rich would double the time of --help
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+command_line: list[str] = []  # the arguments of the command that runs; a job remembers them
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    command_line[:] = sys.argv[1:] if argv is None else argv
+    try:
+        app(command_line, prog_name="penstock")
+    except PenstockError as exc:
+        print(f"penstock: {exc}", file=sys.stderr)
+        return 2 if isinstance(exc, InvalidArgumentError) else 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of standard output has seen enough, as in ``| head``
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it ends
+        return 0
+    except SystemExit as exc:
+        return int(exc.code or 0)
+    return 0
+
+
+def print_values(title: str, values: Mapping[str, Any], as_json: bool) -> None:
+    """Print named values: as JSON, or as lines with units."""
+    if as_json:
+        print_json(values)
+        return
+    print(title)
+    for name, value in values.items():
+        words, shown = readable(name, value)
+        print(f"{words:<16}{shown}")
+
+
+def print_json(value: Any) -> None:
+    import orjson
+
+    print(orjson.dumps(value, default=str).decode())
+
+
+def readable(name: str, value: Any) -> tuple[str, str]:
+    """Format the name and the value of a field.
+
+    >>> readable("nbytes_before", 1_500_000), readable("num_records", 12345), readable("oldest_written_s", None)
+    (('size before', '1.5 MB'), ('records', '12,345'), ('oldest written', '-'))
+    """
+    import time
+
+    words = name.removeprefix("num_").removesuffix("_s").replace("nbytes", "size").replace("_", " ")
+    if value is None:
+        return words, "-"
+    if name.startswith("nbytes"):
+        from rich.filesize import decimal
+
+        return words, decimal(value)
+    if name.endswith("_s"):
+        return words, time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
+    return words, f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,191 @@
+"""``penstock prompt``, ``embed``, ``classify`` and ``cost``: run a model over the rows of a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as jsonlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.app import AsJson, app, print_json
+from penstock.cli.groups import with_groups
+from penstock.cli.inputs import TableInput
+from penstock.cli.results import TableOutput, run_as_job
+from penstock.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from penstock.expr.column import Expression
+
+Column = Annotated[str, typer.Option("--column", "-c", metavar="NAME", help="The column of texts.")]
+
+
+@dataclass
+class ModelChoice:
+    """The model, and the options of its calls."""
+
+    model: Annotated[str | None, typer.Option("--model", "-m", metavar="NAME", help="The model.")] = None
+    provider: Annotated[
+        str | None,
+        typer.Option("--provider", "-p", metavar="NAME", help="openai, anthropic, google, transformers, ..."),
+    ] = None
+    base_url: Annotated[str | None, typer.Option(metavar="URL", help="The address of a compatible server.")] = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Another option, such as temperature=0; may be repeated."),
+    ] = None
+    on_error: Annotated[
+        str, typer.Option(help="If a row fails: raise ends the run; null, log and ignore record the row and go on.")
+    ] = "raise"
+
+    def options(self) -> dict[str, Any]:
+        """Return the options for a function of ``penstock.functions``."""
+        import penstock as ps
+
+        if self.base_url is not None:
+            ps.set_provider(self.provider or "openai", base_url=self.base_url)
+        given = {"model": self.model, "provider": self.provider}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return {**chosen, "on_error": self.on_error, **dict(map(_named_value, self.option or ()))}
+
+
+@dataclass
+class PromptText:
+    """The question, and the form of its answer."""
+
+    column: Annotated[
+        str | None, typer.Option("--column", "-c", metavar="NAME", help="The column to send, without --prompt.")
+    ] = None
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The text to send; {name} stands for the column of that name.")
+    ] = None
+    prompt_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the text to send.")] = None
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="Instructions for the model.")] = None
+    schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the JSON schema that answers must match.")
+    ] = None
+    usage: Annotated[bool, typer.Option("--usage", help="Add tokens, cost and latency to each answer.")] = False
+
+    def expression(self, model: ModelChoice) -> Expression:
+        import penstock as ps
+
+        template = self.prompt if self.prompt_file is None else _content(self.prompt_file)
+        if (template is None) == (self.column is None) or None not in (self.prompt, self.prompt_file):
+            raise InvalidArgumentError("Give one of --prompt, --prompt-file and --column")
+        message = ps.col(self.column) if template is None else ps.format(template)  # type: ignore[arg-type]
+        schema = None if self.schema is None else _parsed(_content(self.schema), str(self.schema))
+        return ps.prompt(message, schema, system_message=self.system, usage=self.usage, **model.options())
+
+
+@app.command()
+@with_groups
+def prompt(
+    table: TableInput,
+    text: PromptText,
+    model: ModelChoice,
+    result: TableOutput,
+    name: Annotated[str, typer.Option("--as", metavar="NAME", help="The name of the new column.")] = "answer",
+    json: AsJson = False,
+) -> None:
+    """Ask a language model about each row.
+
+    \b
+    penstock prompt reviews.parquet --prompt "Summarise: {text}" -m gpt-5-mini -o out/ --resume --budget 5
+    penstock prompt questions.jsonl -c question -m gpt-5-mini --schema answer.json | head -3
+    """
+    run_as_job(table.rows().with_column(name, text.expression(model)), result, json)
+
+
+@app.command()
+@with_groups
+def embed(
+    table: TableInput,
+    column: Column,
+    model: ModelChoice,
+    result: TableOutput,
+    name: Annotated[str, typer.Option("--as", metavar="NAME", help="The name of the new column.")] = "embedding",
+    json: AsJson = False,
+) -> None:
+    """Turn each text of a column into a vector.
+
+    \b
+    penstock embed reviews.parquet -c text -o vectors/
+    penstock embed reviews.parquet -c text -p openai -m text-embedding-3-small --option dimensions=256 -o vectors/
+    """
+    import penstock as ps
+
+    run_as_job(table.rows().with_column(name, ps.embed_text(ps.col(column), **model.options())), result, json)
+
+
+@app.command()
+@with_groups
+def classify(
+    table: TableInput,
+    column: Column,
+    label: Annotated[list[str], typer.Option("--label", "-l", help="A label to choose from; repeat it.")],
+    model: ModelChoice,
+    result: TableOutput,
+    name: Annotated[str, typer.Option("--as", metavar="NAME", help="The name of the new column.")] = "label",
+    json: AsJson = False,
+) -> None:
+    """Choose one of some labels for each text of a column.
+
+    \b
+    penstock classify reviews.jsonl -c text -l praise -l complaint -o labelled/
+    """
+    import penstock as ps
+
+    labels = ps.classify_text(ps.col(column), label, **model.options())
+    run_as_job(table.rows().with_column(name, labels), result, json)
+
+
+@app.command()
+@with_groups
+def cost(
+    table: TableInput,
+    text: PromptText,
+    model: ModelChoice,
+    sample: Annotated[int, typer.Option(metavar="N", help="The number of rows to ask about.")] = 20,
+    json: AsJson = False,
+) -> None:
+    """Estimate the cost of a prompt from a sample of the rows.
+
+    \b
+    penstock cost reviews.parquet --prompt "Summarise: {text}" -m gpt-5-mini
+    """
+    estimate = table.rows().with_column("answer", text.expression(model)).plan_cost(sample)
+    if json:
+        print_json(dataclasses.asdict(estimate))
+    else:
+        print(estimate)
+
+
+def _named_value(given: str) -> tuple[str, Any]:
+    """Return the name and the value of an option; a value that is not JSON is a text.
+
+    >>> _named_value("temperature=0.5"), _named_value("stop=END")
+    (('temperature', 0.5), ('stop', 'END'))
+    """
+    name, sign, value = given.partition("=")
+    if not sign or not name:
+        raise InvalidArgumentError(f"--option {given!r} must have the form NAME=VALUE")
+    try:
+        return name, jsonlib.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidArgumentError(f"Cannot read the text in {str(path)!r}: {exc}") from None
+
+
+def _parsed(text: str, path: str) -> Any:
+    try:
+        return jsonlib.loads(text)
+    except ValueError as exc:
+        raise InvalidArgumentError(f"The file {path!r} is not a JSON schema: {exc}") from None

@@ -1,0 +1,103 @@
+"""The output of a command: a table, written by the extension of its path, or JSON lines to standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.app import SOME_ROWS_FAILED, command_line, print_json
+from penstock.cli.inputs import STREAM, suffix_of
+from penstock.errors import InvalidArgumentError, PenstockError
+from penstock.storage.urls import redacted
+
+if TYPE_CHECKING:
+    from penstock.frame.dataframe import DataFrame
+
+WRITERS = {
+    **dict.fromkeys(("", ".parquet", ".pq"), "write_parquet"),
+    ".csv": "write_csv",
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "write_json"),
+    ".lance": "write_lance",
+}
+RETRY = "--retry-errors"  # the option that ``penstock retry`` adds to the command of a job
+
+
+@dataclass
+class TableOutput:
+    """The place of the results."""
+
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="A folder or URL; its extension names the format of the files in it (.parquet, .csv, .jsonl, .lance). "
+            "'-' is JSON lines to standard output.",
+        ),
+    ] = STREAM
+    mode: Annotated[str, typer.Option(help="If OUT holds data: create refuses, append adds, overwrite replaces.")] = (
+        "create"
+    )
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue after a crash, when the same command is run again.")
+    ] = False
+    budget: Annotated[
+        float | None, typer.Option(metavar="DOLLARS", help="Stop before the calls of this run cost more.")
+    ] = None
+    retry_errors: Annotated[bool, typer.Option(RETRY, hidden=True)] = False
+
+    def write(self, df: DataFrame) -> DataFrame:
+        """Write the rows and return the list of files, or the DataFrame itself after a write to standard output."""
+        if self.output == STREAM:
+            if self.resume or self.budget is not None:
+                raise InvalidArgumentError("--resume and --budget need a folder for the results: add -o OUT")
+            print_rows(df)
+            return df
+        if (suffix := suffix_of(self.output)) not in WRITERS:
+            known = ", ".join(name for name in WRITERS if name)
+            raise InvalidArgumentError(f"penstock cannot write files of type {suffix!r}; OUT may end with {known}")
+        write = getattr(df, WRITERS[suffix])
+        resume = "errors" if self.retry_errors else self.resume
+        written: DataFrame = write(self.output, mode=self.mode, resume=resume, budget=self.budget)
+        return written
+
+
+def run_as_job(df: DataFrame, result: TableOutput, as_json: bool) -> None:
+    """Write the rows of a command and print a summary. A job remembers its command, for ``retry``."""
+    from penstock.jobs.summary import note_command
+
+    argv = [arg for arg in command_line if arg != RETRY]
+    is_job, is_secret = result.resume or result.budget is not None, any(redacted(arg) != arg for arg in argv)
+    try:
+        written = result.write(df)
+    finally:
+        if is_job and not is_secret:
+            with contextlib.suppress(PenstockError):  # the write reports a store that cannot be reached
+                note_command(result.output, argv)
+    num_failed = written.errors().count_rows()
+    if result.output != STREAM:
+        has_files = "rows" in written.column_names
+        num_rows = sum(written.to_pydict()["rows"]) if has_files else written.count_rows()
+        if as_json:
+            print_json({"output": result.output, "rows": num_rows, "failed_rows": num_failed})
+        else:
+            print(f"{num_rows:,} rows: {result.output}", file=sys.stderr)
+    if num_failed:
+        hint = "" if result.output == STREAM else f": penstock errors {result.output}"
+        print(f"{num_failed:,} rows failed{hint}", file=sys.stderr)
+        raise typer.Exit(SOME_ROWS_FAILED)
+
+
+def print_rows(df: DataFrame) -> None:
+    """Write the rows to standard output as JSON lines, as they come."""
+    from penstock.io.formats.json import json_lines
+
+    for batch in df.iter_batches(batch_format="pyarrow", batch_size=256):
+        for part in batch.to_batches():
+            sys.stdout.buffer.writelines(json_lines(part))
+        sys.stdout.buffer.flush()

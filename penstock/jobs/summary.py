@@ -1,0 +1,80 @@
+"""What a job's folder says about the job, for people who look at it from outside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from penstock.errors import JobError, JobRunningError
+from penstock.io.settled import JOB_FOLDER
+from penstock.jobs.folder import JobFolder, open_job_folder
+from penstock.jobs.state import JobState
+from penstock.storage.options import StorageOptions
+
+COMMAND = "command"  # the note of the command line that began a job
+
+
+@dataclass(frozen=True)
+class JobSummary:
+    """One job. ``num_rows`` counts the finished rows, ``num_failed`` those of them that failed."""
+
+    root: str
+    state: Literal["running", "unfinished", "finished"]
+    num_rows: int
+    num_failed: int
+    command: str | None
+
+
+def summaries_below(root: str) -> Iterator[JobSummary]:
+    """Yield the jobs in a local folder and the folders below it, or the job at a URL."""
+    if "://" in root:
+        if (found := job_summary(root)) is not None:
+            yield found
+        return
+    for folder, names, _ in os.walk(root):
+        if JOB_FOLDER in names and (found := job_summary(folder)) is not None:
+            yield found
+        names[:] = sorted(name for name in names if name[0] not in "._")
+
+
+def job_summary(root: str) -> JobSummary | None:
+    """Return what is known of the job that writes to ``root``, None if there is none."""
+    folder = open_folder(root)
+    if folder.notes.read("job") is None:
+        return None
+    state = JobState.of(folder.journal.read())
+    command = folder.notes.read(COMMAND)
+    text = None if command is None else " ".join(["penstock", *command["argv"]])
+    return JobSummary(root, _state(folder), state.num_rows, len(state.failures), text)
+
+
+def open_folder(root: str) -> JobFolder:
+    return open_job_folder(root if "://" in root else str(Path(root).absolute()), StorageOptions())
+
+
+def _state(folder: JobFolder) -> Literal["running", "unfinished", "finished"]:
+    try:
+        folder.lock.refuse_if_held()
+    except JobRunningError:
+        return "running"
+    return "finished" if folder.output.is_finished else "unfinished"
+
+
+def note_command(root: str, argv: list[str]) -> None:
+    """Record the command line of a job that was begun by one."""
+    folder = open_folder(root)
+    if folder.notes.read("job") is not None:
+        folder.notes.write(COMMAND, {"argv": argv, "folder": os.getcwd()})
+
+
+def noted_command(root: str) -> tuple[list[str], str]:
+    """Return the command line of a job, and the folder that it was given in."""
+    found = open_folder(root).notes.read(COMMAND)
+    if found is None:
+        raise JobError(
+            f"No command of penstock began a job in {root!r}. If a script did, run it again with resume='errors'."
+        )
+    return found["argv"], found["folder"]
