@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -14,9 +14,10 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {}
     options: dict[str, inspect.Parameter] = {}
     for name, parameter in _parameters(command).items():
-        if dataclasses.is_dataclass(parameter.annotation):
-            groups[name] = parameter.annotation
-            options |= _parameters(parameter.annotation)
+        group: Any = parameter.annotation
+        if dataclasses.is_dataclass(group):
+            groups[name] = group
+            options |= _parameters(cast(Callable[..., Any], group))
         else:
             options[name] = parameter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,7 +36,7 @@ def sql(
     """
     import penstock as ps
 
-    frames = {}
+    frames: dict[str, Any] = {}
     for given in tables:
         name, sign, path = given.partition("=")
         frames[name if sign else PurePosixPath(given).name.partition(".")[0]] = read_table(path if sign else given)

@@ -1,4 +1,4 @@
-"""What a job's folder says about the job, for people who look at it from outside."""
+"""The state of a job, read from its folder while it runs or later."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def summaries_below(root: str) -> Iterator[JobSummary]:
 
 
 def job_summary(root: str) -> JobSummary | None:
-    """Return what is known of the job that writes to ``root``, None if there is none."""
+    """Return the state of the job that writes to ``root``, None without a job."""
     folder = open_folder(root)
     if folder.notes.read("job") is None:
         return None
