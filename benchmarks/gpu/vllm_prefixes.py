@@ -83,7 +83,9 @@ def save_model(folder: Path, shape: str) -> str:
         "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_hidden_layers": 28,
         "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True, "vocab_size": NUM_WORDS,
         "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "torch_dtype": "bfloat16",
-        "bos_token_id": 13, "eos_token_id": 13, "hidden_act": "silu", "attention_bias": False, **SHAPES[shape],
+        "bos_token_id": 13, "eos_token_id": 13, "hidden_act": "silu", "attention_bias": False,
+        "attention_dropout": 0.0, "initializer_range": 0.02, "max_window_layers": 36, "rope_scaling": None,
+        "sliding_window": None, "use_sliding_window": False, "use_cache": True, **SHAPES[shape],
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     return str(folder)

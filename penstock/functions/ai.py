@@ -427,6 +427,7 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:
     if model.num_waiting is not None:  # an engine in this process, which limits the requests that it works on
         options.check_local(spec.name, type(model).__name__)
         num_calls = model.num_waiting
+        spec = replace(spec, builtin=replace(spec.builtin, initial_growth=BATCHED_GROWTH))
     else:
         limit = MAX_API_BATCHES if is_batch else MAX_API_CALLS
         num_calls = min(max_concurrency or limit, limit)

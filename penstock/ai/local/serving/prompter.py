@@ -21,6 +21,8 @@ IN_FLIGHT = 512
 """Requests that each replica works on or has queued, enough for the continuous batching of any engine."""
 LOOK_AHEAD = 8_192
 """Rows that wait concurrently for groups to form."""
+PREFIX_CHARS = 16_384
+"""Characters of a prompt that decide when it leaves; they are held while it waits."""
 
 
 class EnginePrompter(Prompter):
@@ -84,7 +86,7 @@ class EnginePrompter(Prompter):
 
 
 def prefix_of(request: Request, options: Mapping[str, Any]) -> str:
-    """Return a text whose beginning is shared by requests whose prompts begin alike.
+    """Return a text whose beginning is shared by requests whose prompts begin alike, of at most ``PREFIX_CHARS``.
 
     >>> prefix_of(Request((UserTurn((Text("Who?"),)),), system="Be brief."), {"lora": "pirate"})
     'pirate\\x00Be brief.\\x00Who?'
@@ -98,4 +100,4 @@ def prefix_of(request: Request, options: Mapping[str, Any]) -> str:
                 parts.append(text)
             case _:
                 parts.append(repr(turn))
-    return "\0".join(parts)
+    return "\0".join(parts)[:PREFIX_CHARS]
