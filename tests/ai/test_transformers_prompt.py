@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import pydantic
 import pytest
 import torch
 
@@ -67,12 +68,73 @@ def test_answers_are_those_of_each_prompt_alone(llama: str) -> None:
     assert {one.model for one in found} == {llama}
 
 
-def test_batches_change_nothing(llama: str) -> None:
+def test_a_finished_slot_is_refilled_while_others_go_on(llama: str) -> None:
+    """Each answer is that of its prompt alone, each prompt is computed once, and few steps do for all."""
+    sizes = [(40, 3), (2, 30), (25, 12), (60, 5), (7, 25), (33, 2), (12, 9), (3, 14), (50, 2)]
+    requests = [ask(("abcdefghij" * 6)[:size], options={"max_tokens": new}) for size, new in sizes]
     model = prompter(llama)
-    expected = [some[0].text for some in model.generate([ask(text) for text in TEXTS])]  # type: ignore[index]
-    model.runtime.max_cached_tokens = 30  # a prompt or two at a time
-    assert [some[0].text for some in model.generate([ask(text) for text in TEXTS])] == expected  # type: ignore[index]
+    alone = [model.generate([request])[0][0] for request in requests]  # type: ignore[index]
+    shapes: list[tuple[int, int]] = []
+    model.runtime.model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
+    model.runtime.decoder.max_cached_tokens = 3 * 65  # three slots for the longest
+    assert [some[0].text for some in model.generate(requests)] == [one.text for one in alone]  # type: ignore[index]
+    assert sum(rows for rows, width in shapes if width > 1) == len(requests)
+    by_length = sorted(range(len(sizes)), key=lambda i: -sum(sizes[i]))
+    lengths = [alone[i].output_tokens or 0 for i in by_length]
+    in_batches = sum(max(lengths[start : start + 3]) - 1 for start in range(0, len(lengths), 3))
+    assert sum(width == 1 for _, width in shapes) < 0.7 * in_batches
     assert model.generate([]) == []
+
+
+def test_answers_always_match_the_return_format(tmp_path: Path) -> None:
+    """The model is nonsense, and still every answer is valid at once."""
+    folder = save_llama(tmp_path, num_positions=1024)
+
+    class Review(pydantic.BaseModel):
+        stars: Annotated[int, pydantic.Field(ge=1, le=5)]
+        mood: Literal["good", "bad"]
+        words: Annotated[list[Annotated[str, pydantic.Field(max_length=4)]], pydantic.Field(max_length=3)]
+        is_long: bool | None
+
+    df = ps.from_pydict({"q": [*TEXTS, None]})
+    options = {"provider": "transformers", "model": folder, "device": "cpu", "max_reasks": 0, "max_tokens": 200}
+    review = functions.prompt(ps.col("q"), Review, temperature=2.0, seed=1, **options)
+    mood = functions.prompt(ps.col("q"), Literal["good", "bad"], **options)
+    found = df.select(review.alias("review"), mood.alias("mood")).to_pydict()
+    for row in found["review"][:-1]:
+        Review.model_validate(row)
+    assert len({str(row) for row in found["review"]}) > 2
+    assert {*found["mood"][:-1]} <= {"good", "bad"}
+    assert found["review"][-1] is found["mood"][-1] is None
+
+
+def test_log_probabilities_are_those_of_the_model(llama: str) -> None:
+    found = answers(llama, [ask(text) for text in TEXTS], logprobs=True, top_logprobs=3)
+    runtime = prompter(llama).runtime
+    for text, answer in zip(TEXTS, found, strict=True):
+        prompt = runtime.tokenizer(text, return_tensors="pt")["input_ids"]
+        texts, tokens = [], prompt[0].tolist()
+        assert answer.logprobs is not None
+        for each in answer.logprobs:
+            with torch.inference_mode():
+                expected = runtime.model(torch.tensor([tokens])).logits[0, -1].log_softmax(-1).topk(3)
+            assert [top["logprob"] for top in each["top_logprobs"]] == pytest.approx(expected.values.tolist(), abs=1e-4)
+            assert each["logprob"] == each["top_logprobs"][0]["logprob"]  # greedy
+            texts.append(each["token"])
+            tokens.append(int(expected.indices[0]))
+        assert answer.output_tokens == len(texts) + (answer.finish_reason == "stop")  # the end is not part of the text
+        assert runtime.tokenizer.decode(tokens[len(prompt[0]) :]) == answer.text
+
+
+def test_a_seed_makes_an_answer_independent_of_other_rows(llama: str) -> None:
+    options = {"temperature": 1.5, "seed": 3, "top_p": 0.9}
+    together = [one.text for one in answers(llama, [ask(text) for text in TEXTS], **options)]
+    assert together == [answers(llama, [ask(text)], **options)[0].text for text in TEXTS]
+
+
+def test_a_penalty_counts_the_tokens_of_its_own_row(llama: str) -> None:
+    found = [one.text for one in answers(llama, [ask(text) for text in TEXTS], repetition_penalty=1.4)]
+    assert found == [by_transformers(llama, text, repetition_penalty=1.4) for text in TEXTS]
 
 
 def test_finish_reasons_and_counts(llama: str) -> None:
@@ -104,8 +166,9 @@ def test_the_model_gets_the_schema(tmp_path: Path) -> None:
     folder = save_llama(tmp_path, chat_template=CHAT_TEMPLATE, num_positions=512)
     output: Any = SimpleNamespace(schema={"type": "integer"})
     (found,) = answers(folder, [ask("Hi", output=output)])
-    told = 'Answer with one JSON value that is valid against this JSON schema, and nothing else:\n{"type": "integer"}'
-    assert found.text == by_transformers(folder, f"<system>{told}<user>Hi<assistant>")
+    schema = 'Answer with one JSON value that is valid against this JSON schema, and nothing else:\n{"type": "integer"}'
+    assert found.input_tokens == len(f"<system>{schema}<user>Hi<assistant>")
+    assert found.text.lstrip("-").isdecimal()
 
 
 def test_sampling_is_repeated_with_a_seed(llama: str) -> None:

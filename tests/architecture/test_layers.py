@@ -44,6 +44,7 @@ OWN_FILE: dict[str, set[str]] = {
     "penstock.engine.runners.ray.pool": {"ray"},
     "penstock.engine.runners.ray.runner": {"ray"},
     "penstock.frame.torch": {"torch"},
+    "penstock.ai.local.slot_cache": {"torch", "transformers"},
 }
 
 

@@ -1,74 +1,35 @@
-"""Answer prompts in batches with local language models.
-
-A batch is padded on the left and runs until its last answer is complete, so prompts of similar length share a batch.
-The memory for the keys and values of its tokens limits its size.
-"""
+"""Answer prompts with local language models."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.local import chat
 from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.length_batches import batches_by_length
+from penstock.ai.local.constraint import Constraints
+from penstock.ai.local.decoding import ROWS_AT_ONCE, Continuation, SlotDecoder
 from penstock.ai.local.local_model import OPTIONS, LocalModel
+from penstock.ai.local.sampling import ROW_OPTIONS, Sampling, checked_number
+from penstock.ai.local.weights import has_gpu
 from penstock.ai.provider import Prompter, Prompting
-from penstock.ai.remote.wires.wire import check_row_options
-from penstock.errors import InvalidArgumentError, PenstockError, RequestRefusedError
+from penstock.errors import PenstockError, RequestRefusedError
 
-PROMPT_OPTIONS = (
-    *(*OPTIONS, "temperature", "top_p", "top_k", "max_output_tokens", "max_tokens", "stop", "seed"),
-    *("repetition_penalty", "max_length"),
-)
-ROW_OPTIONS = tuple(name for name in PROMPT_OPTIONS if name not in (*OPTIONS, "max_length"))
-MAX_OUTPUT_TOKENS = 512
-LIMITS = ("max_output_tokens", "max_tokens")
-ROWS_AT_ONCE = {"cpu": 32, "cuda": 256}
+PROMPT_OPTIONS = (*OPTIONS, *ROW_OPTIONS, "max_length", "logprobs", "top_logprobs")
+ROUNDS = 8
+"""Rows of a batch for each slot: the slots are full until the last round."""
 CPU_CACHE_BYTES = 2 << 30
 """Memory for the keys and values of a batch on a CPU."""
 GPU_CACHE_SHARE = 0.6  # of the memory that the weights leave free
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Sampling options of all rows or of one. Rows with equal options share a batch."""
-
-    max_new: int
-    stop: tuple[str, ...]
-    options: tuple[tuple[str, Any], ...]
-
-    @staticmethod
-    def of(options: Mapping[str, Any]) -> Sampling:
-        given = {name: value for name, value in options.items() if name in ROW_OPTIONS and value is not None}
-        rest = tuple(
-            sorted((name, _checked_number(name, given[name])) for name in given if name not in (*LIMITS, "stop"))
-        )
-        limits = [_checked_number(name, given[name]) for name in LIMITS if name in given]
-        return Sampling(limits[0] if limits else MAX_OUTPUT_TOKENS, _checked_stop(given), rest)
-
-    def changed(self, options: Mapping[str, Any] | None) -> Sampling:
-        """Return these options with those of one request in their place."""
-        if not options:
-            return self
-        check_row_options(options, ROW_OPTIONS)
-        own = Sampling.of(options)
-        return Sampling(
-            own.max_new if any(options.get(name) is not None for name in LIMITS) else self.max_new,
-            own.stop or self.stop,
-            tuple(sorted({**dict(self.options), **dict(own.options)}.items())),
-        )
 
 
 class GenerationRuntime:
     """A model with its tokenizer and, if it takes images, its processor."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
+        import transformers
+
         takes_images = _takes_images(checkpoint)
         loaded: Any = checkpoint.from_pretrained("AutoProcessor" if takes_images else "AutoTokenizer")
         self.processor: Any = loaded if takes_images else None
@@ -79,12 +40,29 @@ class GenerationRuntime:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         settings = self.model.config.get_text_config().to_dict()
         self.max_positions: int | None = settings.get("max_position_embeddings") or settings.get("n_positions")
-        self.max_cached_tokens = _max_cached_tokens(self.model, self.device)
+        defaults = self.model.generation_config
+        self.decoder = SlotDecoder(self.model, self.tokenizer, defaults, _max_cached_tokens(self.model, self.device))
+        # The decoder applies the defaults of the model's files, so ``generate`` must not.
+        ends = sorted(self.decoder.end_tokens) or None
+        self.model.generation_config = transformers.GenerationConfig(
+            do_sample=False, eos_token_id=ends, pad_token_id=self.tokenizer.pad_token_id
+        )
+        kinds = settings.get("layer_types") or ()
+        self.has_slots = not getattr(self.model, "_is_stateful", False) and {*kinds} <= {
+            *("full_attention", "sliding_attention"),
+        }
 
     @property
     def template(self) -> Any:
         """The processor or tokenizer that holds the chat template."""
         return self.processor or self.tokenizer
+
+    def matcher(self, schema: Mapping[str, Any]) -> Any:
+        """Return the constraint of one answer to a JSON schema."""
+        if self.decoder.constraints is None:
+            num_tokens = self.model.get_output_embeddings().weight.shape[0]
+            self.decoder.constraints = Constraints(self.tokenizer, num_tokens, sorted(self.decoder.end_tokens))
+        return self.decoder.constraints.matcher(schema)
 
 
 class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
@@ -95,48 +73,69 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
 
     def __init__(self, checkpoint: Checkpoint, task: Prompting) -> None:
         checkpoint.config()  # raises now if the model does not exist
-        self._max_length = _checked_number("max_length", task.options.get("max_length"))
+        self._max_length = checked_number("max_length", task.options.get("max_length"))
+        self._num_logprobs: int | None = None
+        if task.options.get("logprobs"):
+            self._num_logprobs = checked_number("top_logprobs", task.options.get("top_logprobs")) or 0
         self._sampling = own = Sampling.of(task.options)
         self._samples_by_default: bool | None = None
-        super().__init__(checkpoint, task, max_length=self._max_length, sampling=[own.max_new, own.stop, own.options])
+        facts: dict[str, Any] = {"max_length": self._max_length, "sampling": [own.max_new, own.stop, own.options]}
+        if self._num_logprobs is not None:
+            facts["logprobs"] = self._num_logprobs
+        super().__init__(checkpoint, task, **facts)
+        if self.batch_size == "auto":  # a search would begin with few rows, and a batch takes too long to try several
+            is_gpu = has_gpu() if checkpoint.device is None else not checkpoint.device.startswith("cpu")
+            self.batch_size = ROUNDS * ROWS_AT_ONCE["cuda" if is_gpu else "cpu"]
 
     def _build(self) -> GenerationRuntime:
         return GenerationRuntime(self._checkpoint)
 
     def is_certain(self, request: Request) -> bool:
-        try:
-            given = dict(self._sampling.changed(request.options).options)
-        except PenstockError:  # generate reports it
-            return False
-        if (temperature := given.get("temperature")) is not None:
-            return bool(temperature == 0)
-        if given.get("top_p") is not None or given.get("top_k") is not None:
-            return False
         if self._samples_by_default is None:
             config = self._checkpoint.read_json("generation_config.json") or {}
             self._samples_by_default = bool(config.get("do_sample", False))
-        return not self._samples_by_default
+        try:
+            return not self._sampling.changed(request.options).is_random(self._samples_by_default)
+        except PenstockError:  # generate reports it
+            return False
 
     def generate(self, request: Sequence[Request]) -> list[list[Generation] | Exception]:
         """Return the answers to each request, or its error."""
-        answers: dict[int, list[Generation] | Exception] = {}
-        prompts: dict[int, list[int]] = {}
-        samplings: dict[int, Sampling] = {}
-        for number, one in enumerate(request):
+        runtime = self.runtime
+        found: list[list[Continuation] | Exception] = []
+        together: list[Continuation] = []
+        for one in request:
             try:
-                samplings[number] = self._sampling.changed(one.options)
-                prompts[number] = self._tokens(one, samplings[number].max_new)
+                rows = self._continuations(one)
+                found.append(rows)
+                if runtime.has_slots and not self._has_images(one):
+                    together += rows
+                    continue
+                for row in rows:
+                    runtime.decoder.run_alone(row, self._inputs(one, row))
             except PenstockError as exc:
-                answers[number] = exc
-        for batch in self._batches(request, prompts, samplings):
-            first = request[batch[0]]
-            if self._has_images(first):
-                inputs = self._image_inputs(first)
-            else:
-                tokens = {"input_ids": [prompts[number] for number in batch]}
-                inputs = dict(self.runtime.tokenizer.pad(tokens, padding_side="left", return_tensors="pt"))
-            answers |= zip(batch, self._run(inputs, [request[i] for i in batch], samplings[batch[0]]), strict=True)
-        return [answers[number] for number in range(len(request))]
+                found.append(exc)
+        runtime.decoder.run(together)
+        return [
+            rows if isinstance(rows, Exception) else self._generations(one, rows)
+            for one, rows in zip(request, found, strict=True)
+        ]
+
+    def _continuations(self, request: Request) -> list[Continuation]:
+        """Return an answer to begin for each one that the request asks for. Without randomness one serves all."""
+        import torch
+
+        runtime, sampling = self.runtime, self._sampling.changed(request.options)
+        prompt = self._tokens(request, sampling.max_new)
+        is_random, seed = runtime.decoder.chooser.is_random(sampling), dict(sampling.options).get("seed")
+        rows = []
+        for number in range(request.num_answers if is_random else 1):
+            generator = None
+            if is_random and seed is not None:
+                generator = torch.Generator(runtime.device).manual_seed((seed + number) % 2**63)
+            matcher = runtime.matcher(request.output.schema) if request.output is not None else None
+            rows.append(Continuation(prompt, sampling, matcher, generator, self._num_logprobs))
+        return rows
 
     def _tokens(self, request: Request, max_new: int) -> list[int]:
         runtime = self.runtime
@@ -155,125 +154,56 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
     def _has_images(self, request: Request) -> bool:
         return self.runtime.processor is not None and bool(chat.images_of(request))
 
-    def _batches(
-        self, requests: Sequence[Request], prompts: dict[int, list[int]], samplings: dict[int, Sampling]
-    ) -> Iterator[list[int]]:
-        """Yield requests of similar length with equal sampling options. A request with images is a batch of its own."""
-        groups: dict[tuple[int, Sampling], list[int]] = {}
-        for number in prompts:
-            if self._has_images(requests[number]):
-                yield [number]
-            else:
-                groups.setdefault((requests[number].num_answers, samplings[number]), []).append(number)
-        for (num_answers, sampling), numbers in groups.items():
-            lengths = np.array([len(prompts[number]) + sampling.max_new for number in numbers]) * num_answers
-            max_rows = max(1, ROWS_AT_ONCE["cpu" if self.runtime.device.type == "cpu" else "cuda"] // num_answers)
-            for rows in batches_by_length(lengths, self.runtime.max_cached_tokens, max_rows):
-                yield [numbers[row] for row in rows]
-
-    def _image_inputs(self, request: Request) -> dict[str, Any]:
-        processor, images = self.runtime.processor, chat.images_of(request)
-        text = chat.rendered(processor, chat.messages_of(request, takes_images=True))
-        return dict(processor(text=[text], images=[images], return_tensors="pt", add_special_tokens=False))
-
-    def _run(self, inputs: dict[str, Any], requests: list[Request], sampling: Sampling) -> list[list[Generation]]:
+    def _inputs(self, request: Request, row: Continuation) -> dict[str, Any]:
+        """Return the inputs of the model for one request on its own."""
         import torch
 
-        model, device = self.runtime.model, self.runtime.device
-        num_answers = requests[0].num_answers
-        options = self._generation_options(num_answers, sampling)
-        seed = dict(sampling.options).get("seed")
-        moved = {
-            key: value.to(device, model.dtype if value.is_floating_point() else None) for key, value in inputs.items()
+        runtime = self.runtime
+        if not self._has_images(request):
+            ids = torch.tensor([row.prompt], device=runtime.device)
+            return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        text = chat.rendered(runtime.processor, chat.messages_of(request, takes_images=True))
+        found = runtime.processor(
+            text=[text], images=[chat.images_of(request)], return_tensors="pt", add_special_tokens=False
+        )
+        row.prompt = found["input_ids"][0].tolist()
+        dtype = runtime.model.dtype
+        return {
+            key: value.to(runtime.device, dtype if value.is_floating_point() else None) for key, value in found.items()
         }
-        devices = [device] if device.type == "cuda" else []
-        with torch.inference_mode(), torch.random.fork_rng(devices=devices, enabled=seed is not None):
-            if seed is not None:
-                torch.manual_seed(seed)
-            out = model.generate(**moved, **options)[:, inputs["input_ids"].shape[1] :].cpu().tolist()
-        num_inputs = inputs["attention_mask"].sum(1).tolist()
-        per_request = len(out) // len(requests)
-        answers = []
-        for number, request in enumerate(requests):
-            own = out[number * per_request : (number + 1) * per_request]
-            found = [self._generation(tokens, num_inputs[number], request, sampling.stop) for tokens in own]
-            answers.append(found if len(found) == num_answers else found * num_answers)
-        return answers
 
-    def _generation_options(self, num_answers: int, sampling: Sampling) -> dict[str, Any]:
-        """Return the arguments of ``generate``; options that the user omits are the model's own."""
-        tokenizer = self.runtime.tokenizer
-        given = dict(sampling.options)
-        options: dict[str, Any] = {"max_new_tokens": sampling.max_new, "pad_token_id": tokenizer.pad_token_id}
-        drawn = {name: given[name] for name in ("temperature", "top_p", "top_k") if given.get(name) is not None}
-        if "temperature" in drawn:
-            is_sampled = drawn["temperature"] > 0
-        else:
-            is_sampled = bool(drawn) or bool(self.runtime.model.generation_config.do_sample)
-        options["do_sample"] = is_sampled
-        if is_sampled:
-            options |= drawn | {"num_return_sequences": num_answers}
-        else:  # transformers warns if the sampling options of the model's files stay set
-            options |= {"temperature": None, "top_p": None, "top_k": None}
-        if (penalty := given.get("repetition_penalty")) is not None:
-            options["repetition_penalty"] = penalty
-        if sampling.stop:
-            options |= {"stop_strings": list(sampling.stop), "tokenizer": tokenizer}
-        return options
+    def _generations(self, request: Request, rows: list[Continuation]) -> list[Generation]:
+        answers = [self._generation(row) for row in rows]
+        return answers if len(answers) == request.num_answers else answers * request.num_answers
 
-    def _generation(
-        self, tokens: list[int], num_inputs: int, request: Request, stop_texts: tuple[str, ...]
-    ) -> Generation:
-        tokenizer = self.runtime.tokenizer
-        ends = self.runtime.model.generation_config.eos_token_id
-        ends = {ends} if isinstance(ends, int) else set(ends or ())
-        length = next((i for i, token in enumerate(tokens) if token in ends), None)
-        is_done = length is not None
-        # Padding follows a stop text, and may differ from the end-of-text token.
-        num_output = (length + 1) if length is not None else len(tokens)
-        text = tokenizer.decode(tokens[:length] if is_done else tokens, skip_special_tokens=True)
-        if stops := [at for stop in stop_texts if (at := text.find(stop)) >= 0]:
-            text, is_done = text[: min(stops)], True
-            padding = tokenizer.pad_token_id
-            while num_output > 1 and tokens[num_output - 1] == padding and padding not in ends:
-                num_output -= 1
-        text, reasoning = chat.split_reasoning(text)
+    def _generation(self, row: Continuation) -> Generation:
+        decoder, tokens = self.runtime.decoder, row.tokens
+        if tokens[-1] in decoder.end_tokens:
+            tokens = tokens[:-1]
+        text = decoder.tokenizer.decode(tokens, skip_special_tokens=True)
+        if stops := [at for stop in row.sampling.stop if (at := text.find(stop)) >= 0]:
+            text = text[: min(stops)]
+        answer, reasoning = chat.split_reasoning(text)
         return Generation(
-            chat.without_fence(text) if request.output is not None else text,
+            answer,
             model=self._checkpoint.name,
-            input_tokens=num_inputs,
-            output_tokens=num_output,
-            finish_reason="stop" if is_done else "length",
+            input_tokens=len(row.prompt),
+            output_tokens=len(row.tokens),
+            finish_reason=row.finish_reason,
             reasoning=reasoning,
+            logprobs=None if row.num_logprobs is None else self._logprobs(tokens, row),
         )
 
-
-NUMBERS: dict[str, tuple[type, Callable[[Any], bool], str]] = {
-    "temperature": (float, lambda value: 0 <= value < math.inf, "a number of 0 or more"),
-    "top_p": (float, lambda value: 0 < value <= 1, "a number above 0 and up to 1"),
-    "top_k": (int, lambda value: value >= 0, "a whole number of 0 or more"),
-    "seed": (int, lambda value: 0 <= value < 2**63, "a whole number of 0 or more"),
-    "repetition_penalty": (float, lambda value: 0 < value < math.inf, "a number above 0"),
-    **dict.fromkeys((*LIMITS, "max_length"), (int, lambda value: value >= 1, "a number of tokens, 1 or more")),
-}
-
-
-def _checked_number(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    kind, is_fitting, words = NUMBERS[name]
-    kinds = int | np.integer if kind is int else int | float | np.integer | np.floating
-    if isinstance(value, bool) or not isinstance(value, kinds) or not is_fitting(value):
-        raise InvalidArgumentError(f"prompt: {name} is {words}; got {value!r}")
-    return kind(value)
-
-
-def _checked_stop(options: Mapping[str, Any]) -> tuple[str, ...]:
-    stop = options.get("stop") or ()
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    if not all(isinstance(text, str) and text for text in stops):
-        raise InvalidArgumentError(f"prompt: stop is a text or a list of texts; got {stop!r}")
-    return stops
+    def _logprobs(self, tokens: list[int], row: Continuation) -> list[dict[str, Any]]:
+        decode = self.runtime.tokenizer.decode
+        return [
+            {
+                "token": decode([token]),
+                "logprob": logprob,
+                "top_logprobs": [{"token": decode([each]), "logprob": other} for each, other in top],
+            }
+            for token, (logprob, top) in zip(tokens, row.logprobs, strict=False)
+        ]
 
 
 def _takes_images(checkpoint: Checkpoint) -> bool:

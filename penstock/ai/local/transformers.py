@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.generation import PROMPT_OPTIONS, ROW_OPTIONS, TransformersPrompter
+from penstock.ai.local.generation import PROMPT_OPTIONS, TransformersPrompter
 from penstock.ai.local.local_model import OPTIONS, LocalModel
+from penstock.ai.local.sampling import ROW_OPTIONS
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_classifier import text_classifier
 from penstock.ai.local.text_encoder import TextEncoder

@@ -1,0 +1,57 @@
+"""Constrain answers to a JSON schema with llguidance: at each place only tokens that can still become valid JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import RequestRefusedError, require_extra
+
+COMPILER = {"whitespace_flexible": False, "lenient": True}
+"""No spaces between values, since a model might repeat them without end. Keywords that the compiler lacks are ignored
+here, and checked when the answer is parsed."""
+
+
+class Constraints:
+    """Grammars for the tokens of one model, each compiled once."""
+
+    def __init__(self, tokenizer: Any, num_tokens: int, end_tokens: Sequence[int]) -> None:
+        require_extra("llguidance", "transformers", "return_format with a model on this machine")
+        import llguidance
+        import llguidance.hf
+
+        try:
+            self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, num_tokens, list(end_tokens) or None)
+        except ValueError as exc:
+            raise RequestRefusedError(f"return_format needs a tokenizer that llguidance can read: {exc}") from exc
+        self._num_tokens = num_tokens
+        self._executor = llguidance.LLExecutor()
+        self._matchers: dict[str, Any] = {}
+
+    def matcher(self, schema: Mapping[str, Any]) -> Any:
+        """Return the state of one answer, at its beginning."""
+        import llguidance
+
+        text = json.dumps(schema)
+        if text not in self._matchers:
+            grammar = llguidance.LLMatcher.grammar_from_json_schema(text, COMPILER)
+            self._matchers[text] = llguidance.LLMatcher(self._tokenizer, grammar)
+        matcher = self._matchers[text].deep_copy()
+        if matcher.is_error():
+            raise RequestRefusedError(f"The return format cannot be compiled to a grammar: {matcher.get_error()}")
+        return matcher
+
+    def allowed(self, matchers: Sequence[Any], device: Any) -> Any:
+        """Return the tokens that each answer may continue with, as a tensor of booleans. None stands for all tokens."""
+        import torch
+        from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask_par
+
+        bits = allocate_token_bitmask(len(matchers), self._num_tokens)
+        pairs = [(matcher, row) for row, matcher in enumerate(matchers) if matcher is not None]
+        fill_next_token_bitmask_par(self._executor, pairs, bits)
+        words = torch.from_numpy(bits.view(np.int32)).to(device)
+        flags = (words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=device)) & 1
+        return flags.reshape(len(matchers), -1)[:, : self._num_tokens].bool()
