@@ -89,6 +89,8 @@ class Feed:
         """Return the answers to a request. Requests with similar keys leave together, those without in order."""
         if self._failure is not None:
             raise self._failure
+        if not self._queue and not any(replica.in_flight for replica in self._replicas):
+            self._num_grouped = 0  # another query begins
         call = EngineCall(request, options, self._loop.create_future())
         self._queue.add(call, key)
         if key:
