@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic
 
@@ -25,6 +26,7 @@ class CachedModel(Generic[AnyModel]):
         """``method`` tells the results of several methods of a model apart."""
         self.model = copy.deepcopy(model)  # several queries may use the model of the plan at the same time
         self._is_loaded = False
+        self._loading = threading.Lock()  # several threads may share a model
         self._memo = Memo.open(codec, model.cache, has_ordinals=True)
         if self._memo is not None:
             try:
@@ -40,9 +42,10 @@ class CachedModel(Generic[AnyModel]):
 
     def loaded(self) -> AnyModel:
         """Return the model after loading it."""
-        if not self._is_loaded:
-            self.model.load()
-            self._is_loaded = True
+        with self._loading:
+            if not self._is_loaded:
+                self.model.load()
+                self._is_loaded = True
         return self.model
 
     def results(self, inputs: Sequence[Any], compute: Callable[[Sequence[Any]], Iterable[Any]]) -> Iterable[Any]:

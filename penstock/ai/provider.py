@@ -136,12 +136,16 @@ class ImageClassification(ModelTask):
 
 
 class Model:
-    """A model that a worker calls. Its methods run on one thread (or one event loop) at a time."""
+    """A model that a worker calls. Its methods run on one thread (or one event loop) at a time.
+
+    ``Resources.tasks_per_worker`` above one says that several threads may call the loaded model at the same time.
+    """
 
     model_name: str | None = None
     base_url: str | None = None  # of the server of a remote model
     resources: Resources = Resources()  # of a worker with this model; remote models need none
     batch_size: BatchSize = "auto"  # of models that take batches
+    first_rows: int | None = None  # of a first batch with ``batch_size="auto"``
     cache: bool | None = None  # None: cache results if there is a ledger
     event_loop: str | None = None  # async models with the same name share an event loop; None: that of all APIs
     num_waiting: int | None = None  # rows that wait for an async model concurrently; None: as for an API

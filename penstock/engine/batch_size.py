@@ -24,14 +24,14 @@ class BatchSizeSearch:
     The first task of each worker does not count, because it may load a model.
     """
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, first_rows: int | None = None) -> None:
         self._max_rows = max_rows
         self._max_nbytes = float("inf")  # input and output of one task
         self._nbytes_out_per_row = 0.0
         self._num_to_ignore = 1
         self._num_samples = 3
         self._patience = FIRST_PATIENCE
-        self._start(min(FIRST_ROWS, max_rows))
+        self._start(min(first_rows or FIRST_ROWS, max_rows))
 
     def _start(self, num_rows: int) -> None:
         """Search for the best size, from ``num_rows`` upwards, or downwards if its tasks take long."""

@@ -40,7 +40,7 @@ class Inbox:
         self._lull_until_s = 0.0  # an incomplete batch waits until then
         self.rows_per_task = first_rows(policy)
         self._paced_before: tuple[int, float] | None = None  # rows and duration of the last task that set the pace
-        self.size_search = BatchSizeSearch(policy.max_rows) if isinstance(policy, Measured) else None
+        self.size_search = BatchSizeSearch(policy.max_rows, policy.first_rows) if isinstance(policy, Measured) else None
         self.max_task_nbytes: int | None = None
         self.num_rows = 0
         self.nbytes = 0

@@ -53,13 +53,18 @@ class Target:
 
 @frozen
 class Resources:
-    """The resources of one worker of a function, and the number of workers. None lets the engine choose."""
+    """The resources of one worker of a function, and the number of workers. None lets the engine choose.
+
+    With several ``tasks_per_worker``, threads of a worker call one instance at the same time: one batch can be prepared
+    while another computes.
+    """
 
     cpus: float | None = None
     gpus: float = 0
     memory_bytes: int | None = None
     min_workers: int = 1
     max_workers: int | None = None
+    tasks_per_worker: int = 1
     use_process: bool | None = None
     ray_options: tuple[tuple[str, Any], ...] = ()
 
@@ -104,6 +109,7 @@ class Builtin:
     check: Callable[..., None] | None = None  # checks the types of the arguments when a plan is built
     task_nbytes: int | None = None  # target size of the output of a task, if rows may have any size
     task_rows: int | None = None  # of an async task: few, so that a slow row delays few others
+    first_rows: int | None = None  # of a first batch with batch_size="auto"
     initial_growth: int | None = None  # assumed output bytes for each input byte, until measured
     event_loop: str | None = None  # async functions with the same name share an event loop, and so their clients
     is_batched: bool = False  # calls are answered together hours later, so few take as long as many

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -421,7 +422,10 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:
         resources = model.resources
         if max_concurrency is not None:
             resources = replace(resources, max_workers=max_concurrency)
-        return replace(spec, resources=resources, batch_size=model.batch_size)
+        if resources.tasks_per_worker > 1:  # the handlers of a worker share one model
+            spec = replace(spec, target=replace(spec.target, owner=uuid.uuid4().hex))
+        builtin = replace(spec.builtin, first_rows=model.first_rows)
+        return replace(spec, resources=resources, batch_size=model.batch_size, builtin=builtin)
     if options.settings.batch is not None:
         return _placed_for_batches(spec, model)
     if model.num_waiting is not None:  # an engine in this process, which limits the requests that it works on

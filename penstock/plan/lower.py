@@ -177,7 +177,9 @@ def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
     if is_batch and spec.batch_size == "auto" and spec.cache:
         return stages.Exactly(CACHED_BATCH_ROWS)
     if is_batch and spec.batch_size == "auto":
-        return stages.Measured(ASYNC_BATCH_ROWS if spec.target.is_async else MAX_BATCH_ROWS)
+        first_rows = spec.builtin.first_rows if isinstance(spec, UdfSpec) else None
+        max_rows = ASYNC_BATCH_ROWS if spec.target.is_async else MAX_BATCH_ROWS
+        return stages.Measured(max_rows, first_rows)
     if spec.target.is_async and (is_batch or isinstance(spec, BatchSpec)):
         return stages.AtMost(ASYNC_BATCH_ROWS)
     if isinstance(spec, UdfSpec) and spec.target.is_async:

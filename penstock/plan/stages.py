@@ -173,10 +173,11 @@ class Measured:
     """Tasks of the size with the most rows per second, found by measurement, up to ``max_rows``.
 
     Bundles are cut and joined. A task is smaller if memory is short, if no more rows come, or if the workers would
-    otherwise wait for a slow stage.
+    otherwise wait for a slow stage. The search starts with ``first_rows`` if given.
     """
 
     max_rows: int
+    first_rows: int | None = None
 
 
 @frozen

@@ -1,7 +1,8 @@
 """Instances of user classes: each worker builds one, shared by all methods that a query calls in that worker.
 
 Each stage has a handler for each of its workers, and each handler holds a lease of an instance. Handlers of different
-stages share an instance; those of the same stage, which run in parallel, have one each.
+stages share an instance; those of the same stage, which run in parallel, have one each, unless the function says that a
+worker may run several tasks at once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from penstock.errors import FatalError
@@ -28,7 +31,7 @@ class _Instance:
     def __init__(self) -> None:
         self.value: Any = None
         self.is_built = False
-        self.holders: set[int] = set()
+        self.holders: Counter[int] = Counter()
         self.lock = threading.Lock()
 
 
@@ -39,6 +42,8 @@ _guard = threading.Lock()
 class Lease:
     """A handler's hold on an instance, or on a plain function. A thread must hold ``lock`` while it calls.
 
+    The lock of an instance that takes several tasks at once admits all of them.
+
     ``was_last`` is True after ``close()`` if no other handler holds the instance.
     """
 
@@ -47,8 +52,9 @@ class Lease:
         self._spec = work.call.udf
         self._target = self._spec.target
         self._key = (self._target.owner or "", self._target.is_async)
+        self._num_tasks = self._spec.resources.tasks_per_worker
         self._instance = self._acquire()
-        self.lock = self._instance.lock
+        self.lock: AbstractContextManager[Any] = self._instance.lock if self._num_tasks == 1 else nullcontext()
         self.was_last = False
         try:
             self.function = self._build()
@@ -68,28 +74,28 @@ class Lease:
 
     def _build(self) -> Callable[..., Any]:
         if not self._instance.is_built:  # a built instance may be in use, which must not delay this
-            with self.lock:
+            with self._instance.lock:
                 if not self._instance.is_built:
                     self._instance.value = build_instance(self._target)
                     self._instance.is_built = True
         return callable_of(self._target, self._instance.value)
 
     def _acquire(self) -> _Instance:
-        """Return an instance that no handler of this work holds, or a new one."""
+        """Return an instance that no handler of this work holds, or fewer than may call it at once, or a new one."""
         with _guard:
             known = _shared.setdefault(self._key, []) if self._target.owner is not None else []
-            found = next((each for each in known if id(self._work) not in each.holders), None)
+            found = next((each for each in known if each.holders[id(self._work)] < self._num_tasks), None)
             if found is None:
                 found = _Instance()
                 known.append(found)
-            found.holders.add(id(self._work))
+            found.holders[id(self._work)] += 1
             return found
 
     def _release(self) -> bool:
         """Return True if no other handler holds the instance."""
         with _guard:
-            self._instance.holders.remove(id(self._work))
-            if self._instance.holders:
+            self._instance.holders[id(self._work)] -= 1
+            if self._instance.holders.total():
                 return False
             if self._target.owner is not None:
                 _shared[self._key].remove(self._instance)

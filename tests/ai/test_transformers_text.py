@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.ai.local import text_encoder
+from penstock.ai.local import batch_runner, text_encoder
 from penstock.ai.local.transformers import TextEmbedder, TransformersProvider
 from penstock.ai.provider import TextEmbedding
 from penstock.errors import InvalidArgumentError, RequestRefusedError
@@ -19,7 +20,8 @@ from tests.ai.local_models import TEXTS, save_bert, save_sentence_model
 
 
 def embedder(model: str | None = None, dimensions: int | None = None, **options: Any) -> TextEmbedder:
-    found = TransformersProvider().model(TextEmbedding(model, {"device": "cpu", **options}, dimensions=dimensions))
+    options = {"device": "cpu", "dtype": "float32", **options}
+    found = TransformersProvider().model(TextEmbedding(model, options, dimensions=dimensions))
     assert isinstance(found, TextEmbedder)
     return found
 
@@ -56,6 +58,13 @@ def test_minilm_without_network_is_what_sentence_transformers_gives() -> None:
     assert embedder().dimensions == 384
     expected = by_sentence_transformers(texts, str(get_model_path()))
     np.testing.assert_allclose(embed(texts), expected, atol=1e-5)
+    by_default = embedder(dtype=None)
+    by_default.load()
+    found = by_default.embed(texts)
+    assert (found * expected).sum(1).min() > 0.999
+    alone = np.concatenate([by_default.embed([text]) for text in texts])
+    assert (found * alone).sum(1).min() > 1 - 1e-4
+    np.testing.assert_allclose(found, alone, atol=2e-3)
 
 
 def test_minilm_has_short_names() -> None:
@@ -97,7 +106,6 @@ def test_batches_change_nothing(max_tokens: int, sentence_model: str, monkeypatc
     texts = TEXTS * 5
     expected = np.concatenate([embed([text], sentence_model) for text in TEXTS] * 5)
     monkeypatch.setattr(text_encoder, "CPU_TOKENS", max_tokens)
-    monkeypatch.setattr(text_encoder, "TEXTS_AT_ONCE", 6)
     np.testing.assert_allclose(embed(texts, sentence_model), expected, atol=1e-5)
 
 
@@ -137,7 +145,7 @@ def test_a_text_longer_than_the_positions_is_cut(tmp_path: Path) -> None:
 def test_long_texts_are_averaged_by_their_tokens(bert: str) -> None:
     model = bert
     text = "the kettle broke the handle a joy to read"  # nine words: pieces of 4, 4 and 1 with room for six tokens
-    task = TextEmbedding(model, {"device": "cpu", "max_length": 6}, long_input="average")
+    task = TextEmbedding(model, {"device": "cpu", "dtype": "float32", "max_length": 6}, long_input="average")
     averaging = TransformersProvider().model(task)
     assert isinstance(averaging, TextEmbedder)
     averaged = averaging.embed([text, "a joy"])
@@ -201,3 +209,15 @@ def test_where_a_model_runs() -> None:
     on_gpu = embedder(device="cuda", concurrency=2).resources
     assert (on_gpu.gpus, on_gpu.min_workers, on_gpu.max_workers) == (1, 2, 2)
     assert embedder(gpus=0.5).resources.gpus == 0.5
+
+
+def test_threads_share_a_model(sentence_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(batch_runner, "available_cpus", lambda: 2)
+    model = embedder(sentence_model)
+    model.load()
+    texts = [text for text in TEXTS if text] * 20
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(model.embed, [texts, texts[::-1], texts[:1]]))
+    np.testing.assert_allclose(found[0], found[1][::-1], atol=1e-5)
+    np.testing.assert_allclose(found[0][:1], found[2], atol=1e-5)

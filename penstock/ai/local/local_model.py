@@ -7,7 +7,15 @@ from typing import Any, Generic, TypeVar
 
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.weights import has_gpu
-from penstock.ai.provider import Model, ModelTask
+from penstock.ai.provider import (
+    ImageClassification,
+    ImageEmbedding,
+    Model,
+    ModelTask,
+    Prompting,
+    TextClassification,
+    TextEmbedding,
+)
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import BatchSize, Resources
 
@@ -17,6 +25,9 @@ OPTIONS = (
 """Options that every local model accepts."""
 
 Runtime = TypeVar("Runtime")
+
+TASKS_AT_ONCE = 3
+"""Tasks of an encoder in one worker: one computes while others are tokenized or their results converted."""
 
 
 class LocalModel(Model, Generic[Runtime]):
@@ -29,6 +40,7 @@ class LocalModel(Model, Generic[Runtime]):
         self._runtime: Runtime | None = None
         self.resources = resources_of(task)
         self.batch_size = batch_size_of(task)
+        self.first_rows = first_rows_of(task, is_on_gpu=self.resources.gpus > 0)
 
     @abstractmethod
     def _build(self) -> Runtime:
@@ -65,11 +77,23 @@ def resources_of(task: ModelTask) -> Resources:
     device = options.get("device")
     wants_gpu = has_gpu() if device is None else str(device).startswith("cuda")
     gpus = options.get("gpus", 1 if wants_gpu else 0)
+    num_tasks = 1 if isinstance(task, Prompting) else TASKS_AT_ONCE
     if gpus:
-        return Resources(gpus=gpus, min_workers=concurrency or 1, max_workers=concurrency)
+        return Resources(gpus=gpus, min_workers=concurrency or 1, max_workers=concurrency, tasks_per_worker=num_tasks)
     if concurrency is None:
-        return Resources(min_workers=1, max_workers=1, use_process=False)
+        return Resources(min_workers=1, max_workers=1, tasks_per_worker=num_tasks, use_process=False)
     return Resources(min_workers=concurrency, max_workers=concurrency)
+
+
+def first_rows_of(task: ModelTask, *, is_on_gpu: bool) -> int | None:
+    """Return the rows of a first batch: enough for batches of similar lengths, few enough to show progress."""
+    match task:
+        case TextEmbedding() | TextClassification():
+            return 4_096 if is_on_gpu else 64
+        case ImageEmbedding() | ImageClassification():
+            return 256 if is_on_gpu else 16
+        case _:
+            return None
 
 
 def batch_size_of(task: ModelTask) -> BatchSize:

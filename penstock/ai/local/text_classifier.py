@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.ai.local.batch_runner import BatchRunner
 from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.length_batches import batches_by_length
 from penstock.ai.local.local_model import LocalModel
 from penstock.ai.local.sentence_modules import read_modules
-from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder, max_input_tokens
+from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder
+from penstock.ai.local.tokens import BatchTokenizer, max_input_tokens
 from penstock.ai.provider import Classifier, ImageClassification, NDArray, ScoringClassifier, TextClassification
 from penstock.errors import InvalidArgumentError
 
@@ -68,41 +69,35 @@ class NearestLabel(LocalModel[tuple[TextEncoder, NDArray]], ScoringClassifier):
 class SequenceModel:
     """A model for sequence classification, its tokenizer and its device."""
 
-    def __init__(self, checkpoint: Checkpoint, max_length: int | None) -> None:
+    def __init__(self, checkpoint: Checkpoint, max_length: int | None, *, has_pairs: bool) -> None:
         self.model = checkpoint.load("AutoModelForSequenceClassification")
-        self.tokenizer = checkpoint.from_pretrained("AutoTokenizer")
-        if self.tokenizer.pad_token_id is None:
-            self.tokenizer.pad_token = self.tokenizer.eos_token
-        self.device = checkpoint.torch_device()
-        self.max_length = max_input_tokens(self.model.config, self.tokenizer, max_length)
+        tokenizer = checkpoint.from_pretrained("AutoTokenizer")
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        self._padding = tokenizer.pad_token_id
+        self._max_length = max_input_tokens(self.model.config, tokenizer, max_length)
+        self._tokenizer = BatchTokenizer(tokenizer, self._max_length, has_pairs=has_pairs)
+        self._device = checkpoint.torch_device()
+        self._runner = BatchRunner(self._device, cpu_tokens=CPU_TOKENS, gpu_tokens=GPU_TOKENS)
 
-    def logits(self, texts: list[str], pairs: list[str] | None = None) -> NDArray:
+    def logits(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> NDArray:
         """Return the logits of texts, or of pairs of texts; a long first text is truncated."""
-        import torch
-
-        tokens = self.tokenizer(
-            texts, pairs, truncation="only_first", max_length=self.max_length, return_attention_mask=False
-        )
-        lengths = np.array([len(ids) for ids in tokens["input_ids"]])
-        out = np.empty((len(lengths), self.model.config.num_labels), np.float32)
-        max_tokens = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
-        with torch.inference_mode():
-            for rows in batches_by_length(lengths, max_tokens):
-                batch = {key: [values[i] for i in rows] for key, values in tokens.items()}
-                padded = self.tokenizer.pad(batch, padding_side="right", return_tensors="pt").to(self.device)
-                out[rows] = self.model(**padded).logits.float().cpu().numpy()
-        return out
+        tokens = self._tokenizer.tokens(texts)
+        padded = tokens.on(self._device, self._padding, self._max_length, self.model.config)
+        return self._runner.run(tokens.lengths, lambda rows: self.model(**padded.batch(rows)[0]).logits)
 
 
 class SequenceClassifier(LocalModel[SequenceModel], ScoringClassifier):
     """The base of classifiers that score token sequences."""
+
+    _has_pairs = False
 
     def __init__(self, checkpoint: Checkpoint, task: TextClassification, **options: Any) -> None:
         self.labels, self._max_length = task.labels, task.options.get("max_length")
         super().__init__(checkpoint, task, labels=self.labels, max_length=self._max_length, **options)
 
     def _build(self) -> SequenceModel:
-        return SequenceModel(self._checkpoint, self._max_length)
+        return SequenceModel(self._checkpoint, self._max_length, has_pairs=self._has_pairs)
 
 
 class OwnLabels(SequenceClassifier):
@@ -113,7 +108,7 @@ class OwnLabels(SequenceClassifier):
         self._columns = columns
 
     def scores(self, inputs: Sequence[str]) -> NDArray:
-        logits = self.runtime.logits(list(inputs))
+        logits = self.runtime.logits(inputs)
         is_multi_label = self.runtime.model.config.problem_type == "multi_label_classification"
         probabilities: NDArray = 1 / (1 + np.exp(-logits)) if is_multi_label else softmax(logits)
         return probabilities[:, self._columns]
@@ -125,14 +120,16 @@ class Entailment(SequenceClassifier):
     Scores are probabilities among the labels.
     """
 
+    _has_pairs = True
+
     def __init__(self, checkpoint: Checkpoint, task: TextClassification, entailment: int) -> None:
         self._hypotheses = hypotheses(task, default=HYPOTHESIS)
         self._entailment = entailment
         super().__init__(checkpoint, task, hypotheses=self._hypotheses)
 
     def scores(self, inputs: Sequence[str]) -> NDArray:
-        texts = [text for text in inputs for _ in self._hypotheses]
-        logits = self.runtime.logits(texts, self._hypotheses * len(inputs))[:, self._entailment]
+        pairs = [(text, hypothesis) for text in inputs for hypothesis in self._hypotheses]
+        logits = self.runtime.logits(pairs)[:, self._entailment]
         return softmax(logits.reshape(len(inputs), len(self._hypotheses)))
 
 

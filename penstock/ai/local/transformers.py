@@ -74,7 +74,7 @@ class TransformersProvider(Provider):
                 return TransformersPrompter(checkpoint, task)
             case TextEmbedding():
                 check_options(task, self.name, TEXT_OPTIONS)
-                return TextEmbedder(checkpoint, task)
+                return TextEmbedder(checkpoint.for_vectors(), task)
             case TextClassification():
                 check_options(task, self.name, (*OPTIONS, "max_length", "hypothesis_template"))
                 return text_classifier(checkpoint, task)

@@ -39,6 +39,15 @@ def has_gpu() -> bool:
     return any(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*"))
 
 
+@functools.cache
+def has_fast_bfloat16() -> bool:
+    """Return whether the CPU has matrix units for bfloat16 (Intel's AMX), as Linux reports it."""
+    try:
+        return "amx_bf16" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+
+
 def read_json(name: str, path: str, revision: str | None = None) -> Any | None:
     """Return the content of a small JSON file of a model, None if the model has no such file."""
     folder = local_folder(name)

@@ -26,27 +26,32 @@ START = """
 import sys
 sys.path[:] = sys.argv[3:]
 from penstock.engine.pools.worker import main
-main(int(sys.argv[1]), int(sys.argv[2]))
+main([int(fd) for fd in sys.argv[1].split(",")], int(sys.argv[2]))
 """
 """A worker looks for modules where the driver does, and nowhere else: a file in the current folder may have the name of
 a module of the standard library."""
 
 
 class WorkerProcess:
-    """The driver's end of one process, which serves several handlers, each by its key, one call at a time."""
+    """The driver's end of one process, which serves several handlers, each by its key.
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    It has ``num_channels`` threads for handlers. The handlers of one channel are called one at a time.
+    """
+
+    def __init__(self, env: Mapping[str, str], num_channels: int = 1) -> None:
         self.handler_keys = itertools.count()
         self.num_users = 0  # counted by the group
-        self._turn = threading.Lock()
         self._is_dead = False
-        self._sock, theirs = socket.socketpair()
+        pairs = [socket.socketpair() for _ in range(num_channels)]
+        self._channels = [_Channel(ours) for ours, _ in pairs]
+        theirs = [theirs for _, theirs in pairs]
         lifeline_read, self._lifeline = os.pipe()
         self._output: OutputForwarder | None = None
+        fds = [sock.fileno() for sock in theirs]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", START, str(theirs.fileno()), str(lifeline_read), *sys.path],
-                pass_fds=(theirs.fileno(), lifeline_read),
+                [sys.executable, "-P", "-c", START, ",".join(map(str, fds)), str(lifeline_read), *sys.path],
+                pass_fds=(*fds, lifeline_read),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -54,11 +59,13 @@ class WorkerProcess:
                 start_new_session=True,  # Ctrl-C is for the driver, and the worker's children end with it
             )
         except BaseException:
-            self._sock.close()
+            for channel in self._channels:
+                channel.sock.close()
             os.close(self._lifeline)
             raise
         finally:
-            theirs.close()
+            for sock in theirs:
+                sock.close()
             os.close(lifeline_read)
         try:
             self._output = OutputForwarder(self._process)
@@ -71,17 +78,22 @@ class WorkerProcess:
         return not self._is_dead and self._process.poll() is None
 
     def call(
-        self, request: tuple[Any, ...], batch: pa.RecordBatch | None, is_cancelled: Callable[[], bool]
+        self,
+        request: tuple[Any, ...],
+        batch: pa.RecordBatch | None,
+        is_cancelled: Callable[[], bool],
+        channel_number: int = 0,
     ) -> tuple[bool, tuple[RowError, ...], pa.RecordBatch | None]:
         """Return whether the task is done, its failed rows, and its output. Raise the exception of the handler."""
-        with self._turn:
+        channel = self._channels[channel_number]
+        with channel.turn:
             if is_cancelled():
                 raise QueryCancelledError("the query was stopped")
             if self._is_dead:  # since a call of another handler
                 raise WorkerGoneError("The worker process has ended.")
             try:
-                send(self._sock, request, batch)
-                (is_done, given), output = receive(self._sock)
+                send(channel.sock, request, batch)
+                (is_done, given), output = receive(channel.sock)
             except PeerClosedError as exc:
                 self._is_dead = True
                 if is_cancelled():
@@ -98,8 +110,9 @@ class WorkerProcess:
 
     def send_end(self) -> None:
         """Ask the process to close its handlers and end. Only called while no call runs."""
-        with contextlib.suppress(PeerClosedError, OSError):
-            send(self._sock, ("end",))
+        for channel in self._channels:
+            with contextlib.suppress(PeerClosedError, OSError):
+                send(channel.sock, ("end",))
 
     def end(self) -> None:
         """Ask the process to end, kill it if it does not, and return when it is gone."""
@@ -112,7 +125,8 @@ class WorkerProcess:
             self.kill()
             self._process.wait()
             self._flush_output()
-            self._sock.close()
+            for channel in self._channels:
+                channel.sock.close()
             os.close(self._lifeline)
 
     def _flush_output(self) -> None:
@@ -133,25 +147,44 @@ class WorkerProcess:
         )
 
 
-class ProcessGroup:
-    """Worker processes by index, each with its own environment variables. A process that died is replaced."""
+class _Channel:
+    """One connection to a process, and the turn to use it."""
 
-    def __init__(self, environments: Sequence[Mapping[str, str]]) -> None:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.turn = threading.Lock()
+
+
+class ProcessGroup:
+    """Worker processes by index, each with its own environment variables. A process that died is replaced.
+
+    Worker i of the stage uses process i modulo their number. With several ``channels`` per process, workers of one
+    process run at the same time.
+    """
+
+    def __init__(self, environments: Sequence[Mapping[str, str]], num_channels: int = 1) -> None:
         self._environments = environments
+        self._num_channels = num_channels
         self._processes: dict[int, WorkerProcess] = {}
         self._lock = threading.Lock()
 
-    def join(self, index: int) -> WorkerProcess:
-        """Return a process for a user who will ``leave`` it."""
+    def channel(self, worker: int) -> int:
+        """Return the channel of a worker in its process."""
+        return worker // len(self._environments)
+
+    def join(self, worker: int) -> WorkerProcess:
+        """Return the process of a worker, who will ``leave`` it."""
+        index = worker % len(self._environments)
         with self._lock:
             process = self._processes.get(index)
             if process is None or not process.is_alive:
-                process = self._processes[index] = WorkerProcess(self._environments[index])
+                process = self._processes[index] = WorkerProcess(self._environments[index], self._num_channels)
             process.num_users += 1
             return process
 
-    def leave(self, index: int, process: WorkerProcess) -> None:
+    def leave(self, worker: int, process: WorkerProcess) -> None:
         """Release a process; the last user ends it."""
+        index = worker % len(self._environments)
         with self._lock:
             process.num_users -= 1
             is_last = process.num_users == 0

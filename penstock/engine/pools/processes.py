@@ -70,6 +70,7 @@ class RemoteHandler:
         self._packed_open = packed_open
         self._context = context
         self._process = group.join(context.worker)
+        self._channel = group.channel(context.worker)
         self._key = next(self._process.handler_keys)
         self.is_open = False
 
@@ -95,7 +96,7 @@ class RemoteHandler:
     def close(self) -> None:
         if self.is_open and self._process.num_users > 1:
             with contextlib.suppress(PenstockError):  # it may have died meanwhile
-                self._process.call(("close", self._key), None, lambda: False)
+                self._process.call(("close", self._key), None, lambda: False, self._channel)
         self._group.leave(self._context.worker, self._process)
 
     def _outputs(self, output: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
@@ -104,7 +105,8 @@ class RemoteHandler:
             _, output = self._call("next")
 
     def _call(self, verb: str, *args: Any, batch: pa.RecordBatch | None = None) -> tuple[bool, pa.RecordBatch | None]:
-        is_done, errors, output = self._process.call((verb, self._key, *args), batch, self._context.is_cancelled)
+        request, is_cancelled = (verb, self._key, *args), self._context.is_cancelled
+        is_done, errors, output = self._process.call(request, batch, is_cancelled, self._channel)
         for error in errors:
             self._context.record(error)
         return is_done, output

@@ -1,4 +1,4 @@
-"""The worker's end of ``processes``: ``main(SOCKET_FD, LIFELINE_FD)`` serves handlers.
+"""The worker's end of ``processes``: ``main(SOCKET_FDS, LIFELINE_FD)`` serves handlers, on a thread for each socket.
 
 The process is spawned, not forked, so it inherits no threads, locks or CUDA state from the user's process.
 """
@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -24,15 +25,24 @@ from penstock.engine.pools.transport import PeerClosedError, receive, send
 from penstock.observe.events import RowError
 
 
-def main(socket_fd: int, lifeline_fd: int) -> None:
-    keep_from_children(socket_fd, lifeline_fd)
+def main(socket_fds: Sequence[int], lifeline_fd: int) -> None:
+    keep_from_children(*socket_fds, lifeline_fd)
     print_by_lines()
     threading.Thread(target=_end_with_parent, args=(lifeline_fd,), daemon=True).start()
-    with socket.socket(fileno=socket_fd) as sock, contextlib.suppress(PeerClosedError):
-        HandlerServer(sock).serve()
+    others = [threading.Thread(target=_serve, args=(fd,)) for fd in socket_fds[1:]]
+    for thread in others:
+        thread.start()
+    _serve(socket_fds[0])
+    for thread in others:
+        thread.join()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+
+
+def _serve(socket_fd: int) -> None:
+    with socket.socket(fileno=socket_fd) as sock, contextlib.suppress(PeerClosedError):
+        HandlerServer(sock).serve()
 
 
 class HandlerServer:

@@ -103,7 +103,7 @@ class LocalPools:
             return PoolChoice(self._process_pool(stage, work, packed_opener(work), emit), False, PROCESS_WORK)
         takes_core = resources.max_workers is None  # a number of workers that the user gives is for calls that wait
         open_handler = self._threads.one_at_a_time(opener(work)) if work.spec.target.is_class else opener(work)
-        make_threads = partial(ThreadPool, open_handler, num_workers, self._threads)
+        make_threads = partial(ThreadPool, open_handler, num_workers * resources.tasks_per_worker, self._threads)
         if resources.use_process is False or not 1 < num_workers <= self._num_cores:
             return PoolChoice(make_threads(emit), takes_core, PYTHON_WORK)
 
@@ -126,9 +126,11 @@ class LocalPools:
 
         key = sharing_key(stage)
         workers = self._workers[key]
-        group = self._process_groups.setdefault(key, ProcessGroup([environment(devices) for devices in workers]))
+        num_channels = stage.resources.tasks_per_worker
+        environments = [environment(devices) for devices in workers]
+        group = self._process_groups.setdefault(key, ProcessGroup(environments, num_channels))
         open_handler = process_opener(packed_open, group, restart_policy(work))
-        return ThreadPool(open_handler, len(workers), self._threads, emit)
+        return ThreadPool(open_handler, len(workers) * num_channels, self._threads, emit)
 
 
 def packed_opener(work: CallUdf | CallBatch) -> bytes:

@@ -1,0 +1,210 @@
+"""Text embedding on one GPU, Parquet to Parquet: a MiniLM-shaped encoder with random weights, texts of 5 to 250 words.
+
+`python -m benchmarks.gpu.embed_text` compares
+
+penstock     `read_parquet`, `embed_text`, `write_parquet`
+hand-tuned   a loop that tokenizes ahead on threads, sorts by length, bounds batches by tokens and uses bfloat16
+gpu alone    the same batches, already tokenized and on the device; nothing is read or written
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu.measure import Figures, Place, device, main, pipeline_figures, synchronize
+
+NUM_ROWS = 200_000
+MIN_WORDS, MAX_WORDS, MAX_TOKENS = 5, 250, 256
+NUM_WORDS = 24_000
+SMALL_ROWS = 16
+WINDOW_ROWS = 4_096
+BATCH_TOKENS = 131_072
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def prepare(place: Place) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    words = made_up_words(rng)
+    save_model(Path(place.model), words)
+    # The last fifth of the words is not in the vocabulary, so that they take two or three tokens, as rare words do.
+    texts = list(made_up_texts(rng, [*words, *(a + b for a, b in zip(words[::5], words[1::5], strict=True))], place))
+    table = pa.table({"id": np.arange(len(texts)), "text": texts})
+    pq.write_table(table, place.input, row_group_size=16_384)
+    pq.write_table(table.slice(0, SMALL_ROWS), place.small_input)
+
+
+def made_up_words(rng: np.random.Generator) -> list[str]:
+    lengths = rng.integers(2, 10, NUM_WORDS)
+    return list(dict.fromkeys("".join(LETTERS[i] for i in rng.integers(0, 26, length)) for length in lengths))[
+        : 5 * 4_000
+    ]
+
+
+def made_up_texts(rng: np.random.Generator, words: list[str], place: Place) -> Iterator[str]:
+    chosen = np.array(words, object)
+    for count in rng.integers(MIN_WORDS, MAX_WORDS + 1, place.num_rows):
+        yield " ".join(chosen[(len(words) * rng.random(count) ** 2).astype(int)])
+
+
+def save_model(folder: Path, words: list[str]) -> None:
+    """Write a BERT of the shape of all-MiniLM-L6-v2 with its tokenizer, in the layout of sentence-transformers."""
+    import torch
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder.mkdir(parents=True)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*LETTERS, *(f"##{letter}" for letter in LETTERS), *(f"##{word}" for word in words if len(word) < 5)]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys([*special, *pieces, *words]))}
+    backend = BertWordPieceTokenizer(vocabulary, lowercase=True)
+    BertTokenizerFast(tokenizer_object=backend._tokenizer, model_max_length=MAX_TOKENS).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=30_522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1_536
+    )
+    BertModel(config).save_pretrained(folder)
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ]
+    pooling = {"word_embedding_dimension": 384, "pooling_mode_mean_tokens": True}
+    (folder / "1_Pooling").mkdir()
+    (folder / "2_Normalize").mkdir()
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": MAX_TOKENS}))
+
+
+# --- the parts ---
+
+
+def penstock(place: Place) -> Figures:
+    import penstock as ps
+
+    ps.set_config(progress=False)
+
+    def run(source: str, target: str) -> None:
+        vector = ps.col("text").embed_text(provider="transformers", model=place.model)
+        ps.read_parquet(source).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
+
+    return pipeline_figures(place, run)
+
+
+def sentence_transformers(place: Place) -> Figures:
+    import pyarrow.parquet as pq
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(place.model, device=device())
+    texts = pq.read_table(place.input)["text"].to_pylist()[:20_000]
+    began = time.perf_counter()
+    model.encode(texts, show_progress_bar=False)
+    return {"rows/s after start": len(texts) / (time.perf_counter() - began)}
+
+
+class Encoder:
+    """The model and tokenizer of the hand-tuned loop."""
+
+    def __init__(self, place: Place) -> None:
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        self.device = device()
+        dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
+        self.model = AutoModel.from_pretrained(place.model, dtype=dtype).to(self.device).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(place.model).backend_tokenizer
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(MAX_TOKENS)
+
+    def batches(self, texts: list[str]) -> list[tuple[np.ndarray, Any, Any]]:
+        """Return the rows, padded ids and mask of each batch of a window, in pinned memory."""
+        import torch
+
+        ids = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts)]
+        lengths = np.array([len(each) for each in ids])
+        order = np.argsort(-lengths, kind="stable")
+        found, start = [], 0
+        while start < len(order):
+            longest = int(lengths[order[start]])
+            rows = order[start : start + max(1, BATCH_TOKENS // longest)]
+            padded = np.zeros((len(rows), longest), np.int64)
+            for line, row in enumerate(rows):
+                padded[line, : lengths[row]] = ids[row]
+            tensors = torch.from_numpy(padded), torch.from_numpy(np.arange(longest) < lengths[rows][:, None])
+            found.append((rows, *(t.pin_memory() if self.device == "cuda" else t for t in tensors)))
+            start += len(rows)
+        return found
+
+    def vectors(self, ids: Any, mask: Any) -> Any:
+        import torch
+
+        hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+        weights = mask.unsqueeze(2).float()
+        return torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=1)
+
+
+def hand_tuned(place: Place) -> Figures:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import torch
+
+    encoder = Encoder(place)
+    for _, ids, mask in encoder.batches(pq.read_table(place.small_input)["text"].to_pylist()):
+        encoder.vectors(ids.to(encoder.device), mask.to(encoder.device))
+    synchronize()
+    began = time.perf_counter()
+    table = pq.read_table(place.input)
+    texts = table["text"].to_pylist()
+    windows = [texts[start : start + WINDOW_ROWS] for start in range(0, len(texts), WINDOW_ROWS)]
+    out = torch.empty((len(texts), 384), device=encoder.device)
+    with torch.inference_mode(), ThreadPoolExecutor(4) as ahead:
+        for number, batches in enumerate(ahead.map(encoder.batches, windows)):
+            for rows, ids, mask in batches:
+                ids, mask = (tensor.to(encoder.device, non_blocking=True) for tensor in (ids, mask))
+                where = torch.from_numpy(rows + number * WINDOW_ROWS).to(encoder.device, non_blocking=True)
+                out[where] = encoder.vectors(ids, mask)
+    flat = pa.array(out.cpu().numpy().ravel())
+    vectors = pa.FixedSizeListArray.from_arrays(flat, 384)
+    pq.write_table(pa.table({"id": table["id"], "vector": vectors}), place.output("hand-tuned.parquet"))
+    return {"rows/s after start": len(texts) / (time.perf_counter() - began)}
+
+
+def gpu_alone(place: Place) -> Figures:
+    import pyarrow.parquet as pq
+    import torch
+
+    encoder = Encoder(place)
+    texts = pq.read_table(place.input)["text"].to_pylist()[: 8 * WINDOW_ROWS]
+    batches = [
+        (ids.to(encoder.device), mask.to(encoder.device))
+        for start in range(0, len(texts), WINDOW_ROWS)
+        for _, ids, mask in encoder.batches(texts[start : start + WINDOW_ROWS])
+    ]
+    with torch.inference_mode():
+        for _ in range(2):  # the first round warms up
+            synchronize()
+            began = time.perf_counter()
+            for ids, mask in batches:
+                encoder.vectors(ids, mask)
+            synchronize()
+    return {"rows/s after start": len(texts) / (time.perf_counter() - began)}
+
+
+if __name__ == "__main__":
+    parts = {
+        "penstock": penstock,
+        "hand-tuned": hand_tuned,
+        "gpu alone": gpu_alone,
+        "sentence-transformers": sentence_transformers,
+    }
+    main("benchmarks.gpu.embed_text", NUM_ROWS, prepare, parts)

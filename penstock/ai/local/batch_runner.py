@@ -1,0 +1,124 @@
+"""Run the batches of a task on a device and return their results in the order of the rows.
+
+Several threads may run tasks at the same time, so that one tokenizes while another computes.
+
+On a CPU each core computes a batch of its own with one thread of torch. Threads that share each matrix product instead
+wait for each other hundreds of times in a batch, and for whatever else runs on their cores.
+
+On a GPU the batches are queued without waiting for them, and the results of a task come back in one copy. The next task
+is queued meanwhile, so the device always has work.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from penstock.ai.local.length_batches import batches_by_length
+from penstock.config import available_cpus
+
+NDArray = np.ndarray[Any, Any]
+Forward = Callable[[NDArray], Any]
+"""Computes the results of some rows: a tensor with a line for each."""
+
+SWITCH_S = 0.0001
+"""How long a thread of a GPU's process may hold the GIL while the one that queues work for the device waits for it."""
+
+
+class BatchRunner:
+    """``max_tokens`` bounds the tokens of a batch, padding included. It is reduced when the device is out of memory."""
+
+    def __init__(self, device: Any, *, cpu_tokens: int, gpu_tokens: int) -> None:
+        import torch
+
+        self._is_gpu = device.type == "cuda"
+        self._device = device
+        self._lock = threading.Lock()
+        self.max_tokens = cpu_tokens if device.type == "cpu" else gpu_tokens
+        self._num_threads = 1
+        if device.type == "cpu":
+            self._num_threads = max(1, min(torch.get_num_threads(), int(available_cpus())))
+        self._threads = _single_threads(self._num_threads) if self._num_threads > 1 else None
+        if self._is_gpu:
+            sys.setswitchinterval(SWITCH_S)
+
+    def run(self, lengths: NDArray, forward: Forward) -> NDArray:
+        """Return the results of all rows as an array of float32. ``lengths`` are the tokens of each row, at least one.
+
+        The longest rows come first, so a lack of memory shows at once.
+        """
+        if self._is_gpu:
+            return self._run_queued(lengths, forward)
+        max_tokens = min(self.max_tokens, int(lengths.sum()) // self._num_threads)  # work for each thread
+        batches = batches_by_length(lengths, max_tokens)
+        compute = _inferring(forward)
+        parts = list(map(compute, batches) if self._threads is None else self._threads.map(compute, batches))
+        out = np.empty((len(lengths), parts[0].shape[1]), np.float32)
+        for rows, part in zip(batches, parts, strict=True):
+            out[rows] = part
+        return out
+
+    def _run_queued(self, lengths: NDArray, forward: Forward) -> NDArray:
+        import torch
+
+        with self._lock, torch.inference_mode():
+            order: list[NDArray] = []
+            parts = []
+            left = batches_by_length(lengths, self.max_tokens)[::-1]
+            while left:
+                rows = left.pop()
+                try:
+                    parts.append(forward(rows).float())
+                    order.append(rows)
+                except torch.OutOfMemoryError:
+                    if len(rows) == 1:
+                        raise
+                    left += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+                    self.max_tokens = max(1, len(rows) * int(lengths[rows].max()) // 2)
+                    torch.cuda.empty_cache()
+            found = torch.cat(parts)
+            host = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
+            host.copy_(found, non_blocking=True)
+            is_done = torch.cuda.Event(blocking=True)
+            is_done.record()
+        is_done.synchronize()
+        out = np.empty(host.shape, np.float32)
+        out[np.concatenate(order)] = host.numpy()
+        return out
+
+
+def _inferring(forward: Forward) -> Callable[[NDArray], NDArray]:
+    import torch
+
+    def compute(rows: NDArray) -> NDArray:
+        with torch.inference_mode():
+            return forward(rows).float().cpu().numpy()  # type: ignore[no-any-return]
+
+    return compute
+
+
+def _single_threads(num_threads: int) -> ThreadPoolExecutor:
+    """Return threads in which torch uses one core each. Other threads of the process keep their number of cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    started = threading.Barrier(num_threads + 1)
+
+    def start() -> None:
+        torch.set_num_threads(1)
+        started.wait()
+
+    threads = ThreadPoolExecutor(num_threads, "penstock-encoder", start)
+    for _ in range(num_threads):
+        threads.submit(int)
+    started.wait()
+    # The number is also the default of threads that have not used torch yet. One that ends at once restores it.
+    last = threading.Thread(target=torch.set_num_threads, args=(before,))
+    last.start()
+    last.join()
+    return threads

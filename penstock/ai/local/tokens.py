@@ -1,0 +1,153 @@
+"""Texts as token ids in one flat array, from which padded batches are gathered on the device.
+
+The Rust tokenizer works on all cores without the GIL. Python touches each text once, to take its ids.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import RequestRefusedError
+
+NDArray = np.ndarray[Any, Any]
+NO_LIMIT = 1_000_000
+GPU_MULTIPLE = 8
+"""The padded length on a GPU is a multiple of this, as its matrix units and attention kernels prefer."""
+
+_PLAIN_MASK_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The ids of all pieces of text. ``owners`` has the text of each piece if texts were split, else it is empty."""
+
+    ids: NDArray
+    lengths: NDArray
+    types: NDArray | None = None  # the segment of each token, for models that tell the texts of a pair apart
+    owners: Sequence[int] = ()
+
+    def on(self, device: Any, padding: int, max_length: int, config: Any) -> PaddedTokens:
+        """Copy the tokens to a device, for a model with this configuration."""
+        return PaddedTokens(self, device, padding, max_length, takes_plain_mask(config))
+
+
+class PaddedTokens:
+    """Tokens on a device, and the padded batches of them."""
+
+    def __init__(self, tokens: Tokens, device: Any, padding: int, max_length: int, takes_plain_mask: bool) -> None:
+        self._device = device
+        self._takes_plain_mask = takes_plain_mask
+        self._padding = padding
+        self._max_length = max_length
+        self._lengths = tokens.lengths
+        self._ids = to_device(tokens.ids, device)
+        self._types = None if tokens.types is None else to_device(tokens.types, device)
+        self._starts = to_device(np.cumsum(tokens.lengths) - tokens.lengths, device)
+        self._sizes = to_device(tokens.lengths, device)
+
+    def batch(self, rows: NDArray) -> tuple[dict[str, Any], Any]:
+        """Return the arguments of a model for some rows, and the mask: True for tokens, False for padding.
+
+        A batch without padding has no ``attention_mask``, since attention is faster without one.
+        """
+        import torch
+
+        lengths = self._lengths[rows]
+        longest, shortest = max(1, int(lengths.max())), int(lengths.min())
+        if self._device.type == "cuda" and shortest < longest:
+            longest = max(longest, min(-(-longest // GPU_MULTIPLE) * GPU_MULTIPLE, self._max_length))
+        where = to_device(rows, self._device)
+        positions = torch.arange(longest, device=self._device)
+        mask = positions < self._sizes[where].unsqueeze(1)
+        places = (self._starts[where].unsqueeze(1) + positions).clamp_(max=max(0, len(self._ids) - 1))
+        inputs = {"input_ids": self._ids[places].long()}
+        if self._types is not None:
+            inputs["token_type_ids"] = self._types[places].long()
+        if shortest < longest:
+            inputs["input_ids"].masked_fill_(~mask, self._padding)
+            if self._types is not None:
+                inputs["token_type_ids"].masked_fill_(~mask, 0)
+            inputs["attention_mask"] = mask[:, None, None, :] if self._takes_plain_mask else mask.long()
+        return inputs, mask
+
+
+class BatchTokenizer:
+    """The tokenizer of a model, for texts or pairs of texts. The first text of a pair is truncated."""
+
+    def __init__(self, tokenizer: Any, max_length: int, *, has_pairs: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._has_types = has_pairs and "token_type_ids" in tokenizer.model_input_names
+        self._truncation = "only_first" if has_pairs else "longest_first"
+        self._backend = tokenizer.backend_tokenizer if tokenizer.is_fast else None
+        if self._backend is not None:
+            self._backend.no_padding()
+            self._backend.enable_truncation(max_length, strategy=self._truncation)
+
+    def tokens(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> Tokens:
+        """Return the tokens of texts, or of pairs of texts, truncated to the length of the model."""
+        if self._backend is None:
+            return self._slow_tokens(texts)
+        encodings = self._backend.encode_batch_fast(list(texts))
+        types = flat([each.type_ids for each in encodings])[0] if self._has_types else None
+        return Tokens(*flat([each.ids for each in encodings]), types)
+
+    def pieces(self, texts: Sequence[str]) -> Tokens:
+        """Return the tokens of all pieces of texts, each as long as the model takes."""
+        if self._backend is None:
+            raise RequestRefusedError("long_input='average' needs a fast tokenizer, which this model does not have.")
+        ids: list[list[int]] = []
+        owners: list[int] = []
+        for row, encoding in enumerate(self._backend.encode_batch_fast(list(texts))):
+            found = [piece.ids for piece in (encoding, *encoding.overflowing)]
+            ids += found
+            owners += [row] * len(found)
+        return Tokens(*flat(ids), owners=owners)
+
+    def _slow_tokens(self, texts: Sequence[Any]) -> Tokens:
+        columns = zip(*texts, strict=True) if self._has_types else (texts,)
+        found = self._tokenizer(
+            *map(list, columns), truncation=self._truncation, max_length=self._max_length, return_attention_mask=False
+        )
+        types = flat(found["token_type_ids"])[0] if self._has_types and "token_type_ids" in found else None
+        return Tokens(*flat(found["input_ids"]), types)
+
+
+def takes_plain_mask(config: Any) -> bool:
+    """Return whether a model passes a mask with four dimensions to its attention unchanged.
+
+    To make such a mask of one with two dimensions, transformers looks at its content, and so waits for the device.
+    """
+    return config.model_type in _PLAIN_MASK_TYPES and config._attn_implementation == "sdpa"
+
+
+def flat(lists: Sequence[Sequence[int]]) -> tuple[NDArray, NDArray]:
+    """Return the numbers of lists in one array, and the lengths of the lists.
+
+    >>> flat([[7, 8], [9]])
+    (array([7, 8, 9], dtype=int32), array([2, 1]))
+    """
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    return np.fromiter(itertools.chain.from_iterable(lists), np.int32, int(lengths.sum())), lengths
+
+
+def to_device(values: NDArray, device: Any) -> Any:
+    """Copy an array to a device; to a GPU from pinned memory, without waiting."""
+    import torch
+
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def max_input_tokens(config: Any, tokenizer: Any, wanted: int | None) -> int:
+    """Return the smaller of the wanted length (by default the tokenizer's) and the positions of the model."""
+    settings = config.to_dict()
+    positions = settings.get("max_position_embeddings")
+    if positions and settings.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+        positions -= config.pad_token_id + 1  # their positions start after that of the padding
+    return int(min(wanted or tokenizer.model_max_length, positions or NO_LIMIT, NO_LIMIT))
