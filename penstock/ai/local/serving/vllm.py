@@ -104,7 +104,7 @@ class VllmEngine:
             raise RequestRefusedError(f"vLLM refuses the request: {exc.__cause__ or exc}") from exc
         assert last is not None
         num_top = options.get("top_logprobs", 0)
-        return [self._generation(last, output, request, num_top) for output in last.outputs]
+        return [self._generation(last, output, num_top) for output in last.outputs]
 
     async def close(self) -> None:
         llm, self._llm = self._llm, None
@@ -152,10 +152,10 @@ class VllmEngine:
         # A template writes the special tokens itself.
         return {"prompt_token_ids": self._tokenizer(text, add_special_tokens=not is_chat)["input_ids"]}
 
-    def _generation(self, output: Any, answer: Any, request: Request, num_top: int) -> Generation:
+    def _generation(self, output: Any, answer: Any, num_top: int) -> Generation:
         text, reasoning = chat.split_reasoning(answer.text)
         return Generation(
-            chat.without_fence(text) if request.output is not None else text,
+            text,
             model=self._spec.name,
             input_tokens=len(output.prompt_token_ids),
             output_tokens=len(answer.token_ids),
