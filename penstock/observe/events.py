@@ -74,4 +74,22 @@ class QueryFinished:
     time_s: float
 
 
-Event = QueryStarted | BundleProduced | RowsFailed | StageFinished | QueryFinished
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """The use of a GPU while a query ran: the share of time it was busy, its most memory, its mean power."""
+
+    gpu: str
+    busy: float
+    memory_bytes: int
+    total_bytes: int
+    power_w: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpusSampled:
+    """The use of the GPUs of this machine, after the end of a query with stages that need them."""
+
+    gpus: tuple[GpuUse, ...]
+
+
+Event = QueryStarted | BundleProduced | RowsFailed | StageFinished | QueryFinished | GpusSampled

@@ -6,7 +6,16 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from penstock.observe.events import BundleProduced, Event, QueryFinished, QueryStarted, RowsFailed, StageFinished
+from penstock.observe.events import (
+    BundleProduced,
+    Event,
+    GpusSampled,
+    GpuUse,
+    QueryFinished,
+    QueryStarted,
+    RowsFailed,
+    StageFinished,
+)
 from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
 MAX_NAME_WIDTH = 48
@@ -65,6 +74,7 @@ class Stats:
 
     def __init__(self) -> None:
         self.stages: list[StageStats] = []
+        self.gpus: tuple[GpuUse, ...] = ()
         self.elapsed_s: float | None = None
         self.error: BaseException | None = None
         self._started_s = 0.0
@@ -84,7 +94,9 @@ class Stats:
                 self.stages[stage].batch_rows = batch_rows
             case QueryStarted(stages, time_s):
                 self.stages = [StageStats(info.name, writes=info.writes) for info in stages]
-                self.elapsed_s, self.error, self._started_s = None, None, time_s
+                self.elapsed_s, self.error, self._started_s, self.gpus = None, None, time_s, ()
+            case GpusSampled(gpus):
+                self.gpus = gpus
             case QueryFinished(error, time_s):
                 self.error = error
                 self.elapsed_s = time_s - self._started_s
@@ -104,7 +116,7 @@ class Stats:
         widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
         rows.insert(1, tuple("-" * width for width in widths))
         found = [f"{_name(s)}: found batches of {s.batch_rows:,} rows" for s in self.stages if s.batch_rows]
-        return "\n".join([*(_line(row, widths) for row in rows), self._summary(), *found])
+        return "\n".join([*(_line(row, widths) for row in rows), self._summary(), *found, *map(_gpu_line, self.gpus)])
 
     def _summary(self) -> str:
         if self.elapsed_s is None:
@@ -130,6 +142,12 @@ class Stats:
     @property
     def _num_failed(self) -> int:
         return sum(stats.num_failed for stats in self.stages)
+
+
+def _gpu_line(use: GpuUse) -> str:
+    power = "" if use.power_w is None else f", {use.power_w:.0f} W"
+    memory = f"{format_bytes(use.memory_bytes)} of {format_bytes(use.total_bytes)}"
+    return f"GPU {use.gpu}: {use.busy:.0%} busy, at most {memory}{power}"
 
 
 def _name(stats: StageStats) -> str:

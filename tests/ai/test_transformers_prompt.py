@@ -17,7 +17,10 @@ from penstock.ai.conversation import Generation, Image, ModelTurn, Request, Text
 from penstock.ai.local.generation import TransformersPrompter
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Prompting
+from penstock.engine.runners.placement import Machine, placed_workers
 from penstock.errors import InvalidArgumentError, RequestRefusedError
+from penstock.plan.lower import lower
+from penstock.plan.optimizer import RULES, optimize
 from tests.ai.local_models import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, save_llama
 
 TEXTS = ["Hello", "a much longer prompt than the other ones are", "x", "What is it?"]
@@ -212,6 +215,7 @@ def test_a_model_of_texts_refuses_images(llama: str) -> None:
         ({"top_p": 1.5}, "top_p is a number above 0 and up to 1; got 1.5"),
         ({"top_k": 2.5}, "top_k is a whole number"),
         ({"seed": "x"}, "seed is a whole number"),
+        ({"gpus": 2}, "has one GPU, or a share of one; got gpus=2.*several GPUs use provider='vllm'"),
         ({"repetition_penalty": 0}, "repetition_penalty is a number above 0"),
         ({"max_length": 0}, "max_length is a number of tokens"),
         ({"device": "tpu"}, "device is one of cpu, cuda.*; got 'tpu'"),
@@ -246,3 +250,18 @@ def test_requests_may_have_options_of_their_own(llama: str) -> None:
     assert drawn.text == answers(llama, [ask("Hello")], temperature=2.0, seed=1)[0].text != greedy.text
     (refused,) = prompter(llama).generate([ask("Hello", options={"temprature": 1})])
     assert isinstance(refused, InvalidArgumentError)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [("0",), ("1",), ("2",)]),
+        ({"concurrency": 2}, [("0",), ("1",)]),
+        ({"gpus": 0.5}, [(str(i // 2),) for i in range(6)]),
+    ],
+)
+def test_each_free_gpu_gets_a_copy(options: dict[str, Any], expected: list[tuple[str, ...]], llama: str) -> None:
+    answer = functions.prompt(ps.col("q"), provider="transformers", model=llama, device="cuda", **options)
+    stages = lower(optimize(ps.from_pydict({"q": ["x"]}).select(answer)._plan, RULES), is_ordered=True)
+    (workers,) = placed_workers(Machine(8, ("0", "1", "2"), 1 << 34), stages, 8).values()
+    assert workers == expected

@@ -68,6 +68,7 @@ class LocalModel(Model, Generic[Runtime]):
 def resources_of(task: ModelTask) -> Resources:
     """Return the resources of a worker: a GPU where there is one, else a thread of the user's process.
 
+    Without ``concurrency`` there are as many workers as GPUs are free.
     torch uses all cores from one thread and releases the GIL, so a second worker on the CPU would compete with it.
     """
     options = task.options
@@ -77,6 +78,11 @@ def resources_of(task: ModelTask) -> Resources:
     device = options.get("device")
     wants_gpu = has_gpu() if device is None else str(device).startswith("cuda")
     gpus = options.get("gpus", 1 if wants_gpu else 0)
+    if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not 0 <= gpus <= 1:
+        raise InvalidArgumentError(
+            f"{task.function}: with provider 'transformers' a model has one GPU, or a share of one; got gpus={gpus!r}. "
+            "For a copy on each free GPU leave it out, and for a model that needs several GPUs use provider='vllm'."
+        )
     num_tasks = 1 if isinstance(task, Prompting) else TASKS_AT_ONCE
     if gpus:
         return Resources(gpus=gpus, min_workers=concurrency or 1, max_workers=concurrency, tasks_per_worker=num_tasks)

@@ -19,8 +19,10 @@ from penstock.engine.executor import Executor, MakePool
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage, is_traceable
 from penstock.engine.prefetch import prefetched
+from penstock.engine.runners.placement import this_machine
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.gpus import sampled_gpus
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
 from penstock.plan.optimizer import RULES, optimize
@@ -176,7 +178,8 @@ def _execute(
             num_ahead=num_ahead,
             is_read_gradually=is_read_gradually,
         )
-        with closing(executor.run()) as bundles:
+        gpus = this_machine().gpus if any(stage.resources.gpus for stage in stages) else ()
+        with sampled_gpus(gpus, subscribers), closing(executor.run()) as bundles:
             yield from bundles
 
 
