@@ -17,7 +17,8 @@ DEV   := $(VENV)/.installed-dev
 SYSTEM := $(VENV)/.installed-system
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Python compiles what is imported; to compile all that is installed takes longer than to copy it.
+# Python compiles what is imported, once; to compile all that is installed takes longer than to copy it.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS)
 
 # Three workers keep two cores busy, since tests also wait. Ray keeps threads and processes of its own, and forks; so its

@@ -79,7 +79,7 @@ def elsewhere(x: int) -> int:
 
 @ps.func(use_process=True)
 def dying_elsewhere(x: int) -> int:
-    if x == 150:
+    if x == 1:
         os._exit(7)
     return x
 
@@ -176,7 +176,7 @@ def stop_processes_by_closing() -> None:
 
 def stop_processes_by_death() -> None:
     with pytest.raises(WorkerDiedError, match="exit code 7"):
-        rows().with_column("y", dying_elsewhere(ps.col("id"))).collect()
+        ps.range(2).with_column("y", dying_elsewhere(ps.col("id"))).collect()  # few rows are soon halved
 
 
 def stop_processes_that_do_not_open() -> None:
