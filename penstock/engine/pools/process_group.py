@@ -93,7 +93,7 @@ class WorkerProcess:
                 raise WorkerGoneError("The worker process has ended.")
             try:
                 send(channel.sock, request, batch)
-                (is_done, given), output = receive(channel.sock)
+                (is_done, given), output = receive(channel.sock, known=batch)
             except PeerClosedError as exc:
                 self._is_dead = True
                 if is_cancelled():

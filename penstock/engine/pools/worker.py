@@ -67,7 +67,7 @@ class HandlerServer:
             return False
         try:
             is_done, errors, output = self._answer(verb, *args, batch=batch)
-            send(self._sock, (is_done, errors), output)
+            send(self._sock, (is_done, errors), output, known=batch)
         except PeerClosedError:
             raise
         except BaseException as exc:
