@@ -21,7 +21,7 @@ from penstock.cost.accounts import current_account
 from penstock.errors import InvalidAnswerError
 from penstock.protocols import Priced
 from penstock.types import PartialColumn, Series, to_arrow_array
-from penstock.udf.callers import Prepared, Unfinished
+from penstock.udf.instances import Prepared, Unfinished
 
 
 class AsyncPrompts:

@@ -6,14 +6,16 @@ makes the keys from everything that determines a result (see ``keys``).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cache.ledger.open_ledgers import current_ledger
 from penstock.cache.ordinals import RowIds, SharedOrdinals
 from penstock.protocols import Ledger
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class Memo:
 
         If it fails, its caller gets the error and one of the waiting calls computes the result.
         """
+        import asyncio
+
         while (waiting := self._waiting.get(key)) is not None:
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             waiting.append(future)

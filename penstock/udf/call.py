@@ -21,10 +21,9 @@ from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
 from penstock.types import PartialColumn
 from penstock.udf.arguments import Arguments, ColumnProgram
-from penstock.udf.callers import Unfinished
 from penstock.udf.failures import CALL_FAILURES, Failures, Record
 from penstock.udf.generators import ChunkSize, async_chunks, chunks
-from penstock.udf.instances import Lease, close_instance_sync
+from penstock.udf.instances import Lease, Unfinished, close_instance_sync
 from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import column_of_batch, column_of_rows, drained, flattened, owned, with_column
 from penstock.udf.retry import IsCancelled, IsFinal, check_not_cancelled, never, with_policy

@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 from penstock.udf.failures import CALL_FAILURES
 
 CALLS_PER_TURN = 256
 """A coroutine yields to others after this many calls, since calls that never wait would block the loop."""
-
-
-class Unfinished(NamedTuple):
-    """Placeholder for a result that is not known yet: an intermediate state, and the id of the row if it has one."""
-
-    found: Any
-    row_id: bytes | None
-
-
-class Prepared(Protocol):
-    """Knows the results of some rows before they are computed one by one."""
-
-    def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the result of each row of a task, given its arguments, or ``Unfinished``."""
-        ...
-
-    def finish(self, unfinished: Unfinished, *args: Any) -> Awaitable[Any]:
-        """Compute the result of an unfinished row."""
-        ...
 
 
 class CallGroup:

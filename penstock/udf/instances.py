@@ -11,14 +11,13 @@ import inspect
 import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import FatalError
 from penstock.expr.udf import Target
 from penstock.plan.stages import CallUdf
-from penstock.udf.callers import Prepared
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.user_errors import udf_error
 
@@ -37,6 +36,25 @@ class _Instance:
 
 _shared: dict[tuple[str, bool], list[_Instance]] = {}  # by owner and whether it serves async methods
 _guard = threading.Lock()
+
+
+class Unfinished(NamedTuple):
+    """Placeholder for a result that is not known yet: an intermediate state, and the id of the row if it has one."""
+
+    found: Any
+    row_id: bytes | None
+
+
+class Prepared(Protocol):
+    """Knows the results of some rows before they are computed one by one."""
+
+    def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return the result of each row of a task, given its arguments, or ``Unfinished``."""
+        ...
+
+    def finish(self, unfinished: Unfinished, *args: Any) -> Awaitable[Any]:
+        """Compute the result of an unfinished row."""
+        ...
 
 
 class Lease:

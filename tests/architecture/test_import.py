@@ -19,7 +19,15 @@ def run_python(code: str) -> str:
 
 
 def test_import_loads_no_heavy_package() -> None:
-    loaded = set(json.loads(run_python("import json, sys, penstock; print(json.dumps(sorted(sys.modules)))")))
+    code = """
+import json, sys, penstock
+first = sorted(sys.modules)
+import penstock.engine.runners.openers  # what a worker process loads
+print(json.dumps([first, "asyncio" in sys.modules]))
+"""
+    first, has_worker_asyncio = json.loads(run_python(code))
+    loaded = set(first)
+    assert not has_worker_asyncio
     assert not loaded & {*HEAVY, "pyarrow.compute", "asyncio"}
     later = ("functions", "frame.read.media", "frame.read.tables", "frame.sql", "io", "plan.lower", "plan.optimizer")
     assert not loaded & {f"penstock.{module}" for module in later}
