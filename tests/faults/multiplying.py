@@ -1,6 +1,7 @@
 """Pipelines that make many rows of few: ``python -m tests.faults.multiplying NAME MEMORY_LIMIT``. Writes their number.
 
-Each makes 400 MB of a few, and runs as a process of its own, so that its memory is its own too.
+Each makes 200 MB of a few, three times the budget of the test, and runs as a process of its own, so that its memory is
+its own too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pyarrow as pa
 import penstock as ps
 
 TEXT = "x" * 1000
-NUM_ROWS = 400_000
+NUM_ROWS = 200_000
 
 
 def explode() -> ps.DataFrame:

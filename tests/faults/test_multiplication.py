@@ -22,7 +22,7 @@ def test_many_rows_of_few_stay_within_the_budget(pipeline: str) -> None:
     command = [sys.executable, "-m", "tests.faults.multiplying", pipeline, str(BUDGET)]
     query = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
-        with PeakMemory(query.pid) as peak:
+        with PeakMemory(query.pid, every_s=0.03) as peak:
             printed, _ = query.communicate()
     finally:
         query.kill()
