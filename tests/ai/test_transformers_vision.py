@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.ai.local.image_resizer import resizer_of
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding
 from penstock.errors import InvalidArgumentError
@@ -39,6 +41,19 @@ def pixels_of(folder: str) -> dict[str, Any]:
     from transformers import AutoImageProcessor
 
     return dict(AutoImageProcessor.from_pretrained(folder)(images(), return_tensors="pt"))
+
+
+@pytest.mark.parametrize("save", [save_vit, save_clip])
+def test_pixels_that_a_gpu_resizes_are_those_of_the_processor(save: Callable[[Path], str], tmp_path: Path) -> None:
+    from transformers import AutoImageProcessor
+
+    processor = AutoImageProcessor.from_pretrained(save(tmp_path))
+    pixels = [*images(), *images()[:2]]  # two of some shapes
+    expected = processor(pixels, return_tensors="pt", input_data_format="channels_last")["pixel_values"]
+    resizer = resizer_of(processor)
+    assert resizer is not None
+    found = resizer.pixels(pixels, torch.device("cpu"))
+    np.testing.assert_allclose(found, expected, atol=0.04)  # two levels of 255
 
 
 @torch.inference_mode()

@@ -3,6 +3,7 @@
 weights.py            find the files                    checkpoint.py   a model as data
 local_model.py        base of all models                length_batches.py   batches of similar lengths
 sentence_modules.py   read the modules of an encoder    text_encoder.py   run them
+tokens.py             texts as padded batches           batch_runner.py   run batches on the device
 text_classifier.py, vision.py, generation.py            chat.py         chat templates
 """
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from penstock.ai.local.batch_runner import BatchRunner
 from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.image_resizer import resizer_of
 from penstock.ai.local.local_model import LocalModel
 from penstock.ai.local.text_classifier import columns_of, hypotheses, label_names, labels_error
+from penstock.ai.local.text_encoder import unit
+from penstock.ai.local.tokens import to_device
 from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding, NDArray
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.media.images.packages import require_images
 
 CAPTION = "This is a photo of {}."
-IMAGES_AT_ONCE = 64
+CPU_IMAGES, GPU_IMAGES = 4, 256
+"""Images of a batch."""
 
 
 def has_text_tower(config: Mapping[str, Any]) -> bool:
@@ -53,24 +58,58 @@ class VisionModel:
         self.model = checkpoint.load(auto_class)
         self.processor = checkpoint.from_pretrained("AutoImageProcessor")
         self.device = checkpoint.torch_device()
+        self._runner = BatchRunner(self.device, cpu_tokens=CPU_IMAGES, gpu_tokens=GPU_IMAGES)
+        self._resizer = resizer_of(self.processor)
+        if self.device.type == "cuda":
+            import torch
+
+            self._copies = torch.cuda.Stream(self.device)
         self._has_text_tower = has_text_tower(checkpoint.config())
         self._has_pooler = _has_trained_pooler(checkpoint)
 
     def run(self, images: Sequence[NDArray], output: Any) -> NDArray:
-        """Return ``output(pixels)`` of all images, computed a few at a time."""
+        """Return ``output(pixels)`` of all images, computed a few at a time. Several threads may call it at once."""
+        prepared = self._on_gpu(images) if self.device.type == "cuda" else None
+
+        def forward(rows: NDArray) -> Any:
+            pixels = self._processed([images[row] for row in rows]) if prepared is None else prepared(rows)
+            return output(pixels)
+
+        return self._runner.run(np.ones(len(images), np.int64), forward)
+
+    def _processed(self, images: Sequence[NDArray]) -> dict[str, Any]:
+        """Return the input of the model for images, on the device."""
+        some = [as_rgb(image) for image in images]
+        pixels = self.processor(images=some, return_tensors="pt", input_data_format="channels_last")
+        return {
+            key: value.to(self.device, self.model.dtype if value.is_floating_point() else None)
+            for key, value in pixels.items()
+        }
+
+    def _on_gpu(self, images: Sequence[NDArray]) -> Callable[[NDArray], dict[str, Any]]:
+        """Copy all images to the GPU and return a function that picks the input of the model for some rows.
+
+        Copying and resizing run on a stream of their own, beside the model that computes the task before.
+        """
         import torch
 
-        parts = []
-        with torch.inference_mode():
-            for start in range(0, len(images), IMAGES_AT_ONCE):
-                some = [as_rgb(image) for image in images[start : start + IMAGES_AT_ONCE]]
-                pixels = self.processor(images=some, return_tensors="pt", input_data_format="channels_last")
-                moved = {
-                    key: value.to(self.device, self.model.dtype if value.is_floating_point() else None)
-                    for key, value in pixels.items()
-                }
-                parts.append(output(moved).float().cpu().numpy())
-        return np.concatenate(parts)
+        with torch.inference_mode(), torch.cuda.stream(self._copies):
+            if self._resizer is None:
+                pixels = self._processed(images)
+            else:
+                pixels = {"pixel_values": self._resizer.pixels([as_rgb(image) for image in images], self.device)}
+                pixels["pixel_values"] = pixels["pixel_values"].to(self.model.dtype)
+            is_ready = torch.cuda.Event()
+            is_ready.record()
+
+        def pick(rows: NDArray) -> dict[str, Any]:
+            torch.cuda.current_stream().wait_event(is_ready)
+            where = to_device(rows, self.device)
+            for value in pixels.values():
+                value.record_stream(torch.cuda.current_stream())
+            return {key: value[where] for key, value in pixels.items()}
+
+        return pick
 
     def features(self, pixels: dict[str, Any]) -> Any:
         """Return a vector for each image: in the space shared with texts, or pooled by the backbone."""
@@ -163,11 +202,6 @@ def as_rgb(image: NDArray) -> NDArray:
             f"Models take images of 8 or 16 bits a channel; got {image.dtype}. Convert them to RGB."
         )
     return image[:, :, :3] if image.shape[2] >= 3 else np.repeat(image[:, :, :1], 3, axis=2)
-
-
-def unit(vectors: NDArray) -> NDArray:
-    """Return vectors of unit length."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]
 
 
 def _tensor(output: Any) -> Any:
