@@ -83,9 +83,9 @@ def _in_process(module: str, part: str, place: Place) -> Figures:
 
 def _table(found: Mapping[str, Figures]) -> str:
     names = list(dict.fromkeys(name for figures in found.values() for name in figures))
-    lines = [f"{'':24}" + "".join(f"{name:>18}" for name in names)]
+    lines = [f"{'':24}" + "".join(f"{name:>20}" for name in names)]
     for part, figures in found.items():
-        cells = (f"{figures[name]:>18,.2f}" if name in figures else f"{'':>18}" for name in names)
+        cells = (f"{figures[name]:>20,.2f}" if name in figures else f"{'':>20}" for name in names)
         lines.append(f"{part:24}" + "".join(cells))
     return "\n".join(lines)
 
