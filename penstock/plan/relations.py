@@ -218,8 +218,8 @@ class SqlQuery:
         return self.title or f"sql {self.text}"
 
 
-TableRelation = Sort | Distinct | Aggregate | GroupRows | AddWindows | Join | SetOperation | SqlQuery  # run by DuckDB
-Relation = TableRelation | Nearest | DropNear | DropSimilar
+TableRelation = Sort | Distinct | Aggregate | AddWindows | Join | SetOperation | SqlQuery  # has a form in SQL
+Relation = TableRelation | GroupRows | Nearest | DropNear | DropSimilar
 
 
 def check_same_columns(verb: str, left: Schema, right: Schema) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -12,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.config import get_config
 from penstock.errors import ComputeError, PenstockError, WriteError
+from penstock.relational.spill import spill_error, spill_folder
 from penstock.relational.sql import quoted
 
 VECTOR_ROWS = 2048  # DuckDB computes in vectors of this many rows
@@ -89,12 +88,7 @@ class TemporaryDatabase:
         except Exception as exc:
             text = str(exc)
             if self._folder in text or "max_temp_directory_size" in text:
-                reason = text.splitlines()[0].rpartition('": ')[2]
-                raise WriteError(
-                    f"{relation}: rows that do not fit in memory cannot be written to temp_dir "
-                    f"({os.path.dirname(self._folder)}): {reason}. Free space there, or set another temp_dir or a "
-                    "larger memory_limit."
-                ) from exc
+                raise spill_error(relation, text.splitlines()[0].rpartition('": ')[2]) from exc
             if text.startswith("Out of Memory Error"):
                 reason = text.splitlines()[0]
                 raise ComputeError(
@@ -113,8 +107,7 @@ class TemporaryDatabase:
 
 
 def _temporary_folder() -> str:
-    parent = get_config().temp_dir or None
     try:
-        return tempfile.mkdtemp(prefix="penstock-", dir=parent)
+        return tempfile.mkdtemp(prefix="penstock-", dir=spill_folder())
     except OSError as exc:
-        raise WriteError(f"temp_dir {parent or tempfile.gettempdir()!r} cannot be used: {exc.strerror}") from exc
+        raise WriteError(f"temp_dir {spill_folder()!r} cannot be used: {exc.strerror}") from exc

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.relational.arrow import from_duckdb
+from penstock.relational.arrow import to_duckdb
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch], keys: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -33,7 +33,7 @@ def _starts(previous: Sequence[pa.RecordBatch], batch: pa.RecordBatch, keys: Seq
     before = [part.slice(part.num_rows - 1) for part in previous]
     is_start = np.zeros(batch.num_rows, bool)
     for key in keys:
-        column = pa.concat_arrays([part.column(key) for part in (*before, batch)])
+        column = pa.concat_arrays([to_duckdb(part.select([key])).column(0) for part in (*before, batch)])
         is_start[1 - len(before) :] |= _changes(column)
     if not before:
         is_start[:1] = True
@@ -61,7 +61,7 @@ def _flags(column: pa.Array) -> npt.NDArray[np.bool_]:
 def _lists(parts: Sequence[pa.RecordBatch], starts: Sequence[int], schema: pa.Schema) -> pa.RecordBatch:
     """Return a list for each group of rows."""
     dtype = schema.field(0).type
-    rows = from_duckdb(pa.concat_batches(parts), pa.schema(list(dtype.value_type)))
+    rows = pa.concat_batches(parts).select([field.name for field in dtype.value_type])
     structs = pa.StructArray.from_arrays(rows.columns, fields=list(dtype.value_type))
     lists = pa.ListArray.from_arrays(pa.array([*starts, rows.num_rows], pa.int32()), structs, type=dtype)
     return pa.RecordBatch.from_arrays([lists], schema=schema)

@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.errors import TypeMismatchError
-from penstock.plan.relations import GroupRows, Join, SqlQuery, TableRelation
+from penstock.plan.relations import Join, Relation, SqlQuery, TableRelation
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.protocols import EndOfInput
-from penstock.relational.arrow import duckdb_type, from_duckdb, to_duckdb
+from penstock.relational.arrow import from_duckdb, to_duckdb
 from penstock.relational.database import TemporaryDatabase
-from penstock.relational.groups import whole_groups
 from penstock.relational.sql import input_name, to_sql
 from penstock.relational.stream import QueryStream
 from penstock.types import DataType, Schema
@@ -41,7 +40,7 @@ class RelationHandler:
         schema = self._schemas[side]
         if schema is None:
             schema = self._schemas[side] = Schema.from_arrow(item.schema)
-        batch = to_duckdb(self._with_types(item, schema.to_arrow()))
+        batch = to_duckdb(with_types(self._relation, item, schema.to_arrow()))
         if side in self._sides:
             return self._outputs(self._started().push(side, batch))
         self._store(side, batch)
@@ -63,19 +62,6 @@ class RelationHandler:
                 self._database.interrupt()  # an interrupt before the query starts has no effect
         self._database.close()
 
-    def _with_types(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        """Return a batch with the types of the first one; a function may give other types in each batch."""
-        if batch.schema.types == schema.types and batch.schema.names == schema.names:
-            return batch
-        if set(batch.schema.names) != set(schema.names):
-            raise TypeMismatchError(
-                f"{self._relation}: the first rows have the columns {', '.join(schema.names)}, later ones "
-                f"{', '.join(batch.schema.names)}; a function must return the same columns for all rows"
-            )
-        what = f"{self._relation}: a function gave several types for column"
-        arrays = [cast(batch.column(f.name), DataType(f.type), what=f"{what} {f.name!r}") for f in schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
     def _streamed_sides(self) -> Sequence[int]:
         """Return the inputs that DuckDB pulls, in the order in which they come."""
         if isinstance(self._relation, SqlQuery) and not self._relation.is_streamed:
@@ -87,7 +73,7 @@ class RelationHandler:
     def _started(self) -> QueryStream:
         if self._stream is None:
             schemas = [schema for schema in self._schemas if schema is not None]
-            empty = [_empty(schema) for schema in schemas]
+            empty = [to_duckdb(no_rows(schema.to_arrow())) for schema in schemas]
             for side, rows in enumerate(empty):
                 if side not in self._sides and side not in self._stored:
                     self._store(side, rows)
@@ -116,20 +102,30 @@ class RelationHandler:
             return  # an input of unknown columns had no rows
         yield from self._outputs(self._started().end())
         assert self._output is not None
-        # Without rows, the columns alone go on.
-        yield pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in self._output], schema=self._output)
+        yield no_rows(self._output)
 
     def _outputs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert self._output is not None
         with self._database.naming_errors(str(self._relation)):
-            if isinstance(self._relation, GroupRows):
-                yield from whole_groups(batches, self._relation.keys, self._output)
-                return
             for batch in batches:
                 yield from_duckdb(batch, self._output)
 
 
-def _empty(schema: Schema) -> pa.RecordBatch:
-    types = {field.name: duckdb_type(field.type) for field in schema.to_arrow()}
+def with_types(relation: Relation, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the types of the first one; a function may give other types in each batch."""
+    if batch.schema.types == schema.types and batch.schema.names == schema.names:
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    if set(batch.schema.names) != set(schema.names):
+        raise TypeMismatchError(
+            f"{relation}: the first rows have the columns {', '.join(schema.names)}, later ones "
+            f"{', '.join(batch.schema.names)}; a function must return the same columns for all rows"
+        )
+    what = f"{relation}: a function gave several types for column"
+    arrays = [cast(batch.column(f.name), DataType(f.type), what=f"{what} {f.name!r}") for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Return an empty batch, the end of a result: without rows, the columns alone go on."""
     # nulls() rather than from_pylist(), which imports pandas
-    return pa.RecordBatch.from_arrays([pa.nulls(0, dtype) for dtype in types.values()], names=list(types))
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

@@ -6,8 +6,22 @@ import tempfile
 from typing import Any
 
 from penstock.config import get_config
+from penstock.errors import WriteError
+
+
+def spill_folder() -> str:
+    """Return the folder of temporary files."""
+    return get_config().temp_dir or tempfile.gettempdir()
 
 
 def spill_file() -> Any:
     """Open a file without a name in ``temp_dir``. The system frees it when it is closed or the process is killed."""
-    return tempfile.TemporaryFile(prefix="penstock-", dir=get_config().temp_dir or None)
+    return tempfile.TemporaryFile(prefix="penstock-", dir=spill_folder())
+
+
+def spill_error(relation: str, reason: str) -> WriteError:
+    """Return the error of a relation whose rows cannot be written to ``temp_dir``."""
+    return WriteError(
+        f"{relation}: rows that do not fit in memory cannot be written to temp_dir ({spill_folder()}): {reason}. Free "
+        "space there, or set another temp_dir or a larger memory_limit."
+    )

@@ -8,7 +8,6 @@ from penstock.plan.relations import (
     Aggregate,
     AggregateColumn,
     Distinct,
-    GroupRows,
     Join,
     SetOperation,
     Sort,
@@ -39,7 +38,7 @@ def to_sql(relation: TableRelation, *inputs: Schema) -> str:
             return text
         case Sort(keys, num_rows):
             top = "" if num_rows is None else f" limit {num_rows}"
-            return f"select * from input0 order by {_order(keys) or 'random()'}{top}"
+            return f"select * from input0 order by {ordered(keys) or 'random()'}{top}"
         case Distinct(columns):
             if set(columns) == set(inputs[0].names):
                 return "select distinct * from input0"
@@ -48,9 +47,6 @@ def to_sql(relation: TableRelation, *inputs: Schema) -> str:
             grouping = f" group by {_list(keys)}" if keys else ""
             computed = [_aggregate(column, inputs[0]) for column in columns]
             return f"select {', '.join([*map(quoted, keys), *computed])} from input0{grouping}"
-        case GroupRows(keys, number):
-            order = ", ".join(map(quoted, (*keys, number)))
-            return f"select * exclude ({quoted(number)}) from input0 order by {order}"
         case AddWindows(columns):
             return f"select *, {', '.join(_window(column, inputs[0]) for column in columns)} from input0"
         case Join():
@@ -63,7 +59,9 @@ def _list(names: tuple[str, ...]) -> str:
     return ", ".join(map(quoted, names))
 
 
-def _order(keys: tuple[SortKey, ...]) -> str:
+def ordered(keys: tuple[SortKey, ...]) -> str:
+    """Return the list of an ORDER BY."""
+
     def term(key: SortKey) -> str:
         direction, nulls = "desc" if key.is_descending else "asc", "first" if key.is_nulls_first else "last"
         return f"{quoted(key.column)} {direction} nulls {nulls}"
@@ -79,7 +77,7 @@ def _aggregate(column: AggregateColumn | WindowColumn, schema: Schema, over: str
 
 def _window(column: WindowColumn, schema: Schema) -> str:
     partition = f"partition by {_list(column.partition_by)} " if column.partition_by else ""
-    order = f"order by {_order(column.order_by)} " if column.order_by else ""
+    order = f"order by {ordered(column.order_by)} " if column.order_by else ""
     frame = column.frame or ("" if column.function in RANKING else WHOLE_PARTITION)
     over = f" over ({partition}{order}{frame})"
     if column.min_periods < 2:

@@ -16,7 +16,7 @@ from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.processes import RestartPolicy
 from penstock.engine.runners.placement import this_machine
 from penstock.engine.steps import Steps
-from penstock.plan.relations import Relation
+from penstock.plan.relations import GroupRows, Relation, Sort
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Transform, Work, WriteOut
 from penstock.protocols import Handler, PartSink, WorkerContext
@@ -125,6 +125,10 @@ def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext
             from penstock.relational.similar_texts import DropSimilarHandler
 
             return DropSimilarHandler(relation, context.is_cancelled)
+        case Sort(num_rows=None) | GroupRows():
+            from penstock.relational.external_sort import SortHandler
+
+            return SortHandler(relation, work, context.is_cancelled)
         case _:
             from penstock.relational.handler import RelationHandler
 

@@ -1,0 +1,193 @@
+"""The handler of a sort: it sorts runs, sets them aside in memory or in a file, and merges them block by block.
+
+DuckDB orders the keys alone. The rows stay in Arrow, so a sort takes rows of any width and type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.config import get_config
+from penstock.errors import QueryCancelledError
+from penstock.plan.relations import GroupRows, Sort, SortKey
+from penstock.plan.stages import RunRelation
+from penstock.protocols import EndOfInput
+from penstock.relational.arrow import to_duckdb
+from penstock.relational.database import BATCH_NBYTES, MIN_MEMORY_BYTES, TemporaryDatabase
+from penstock.relational.groups import whole_groups
+from penstock.relational.handler import no_rows, with_types
+from penstock.relational.spill import spill_error, spill_file
+from penstock.relational.sql import ordered
+from penstock.types import Schema
+
+RUNS_IN_MEMORY = 4  # a run that fills, a copy in order, a run that is kept, and room for DuckDB
+MAX_RUN_NBYTES = 2**30  # Arrow counts the bytes of a column with 31 bits
+BLOCKS_PER_RUN = 128  # a merge holds one block of each run
+KEY_NBYTES = 64  # for each row, while DuckDB sorts the keys
+CHUNK_ROWS = 2**17  # of keys, for each thread of DuckDB
+DRAWN = SortKey("penstock.draw")  # the key of a sort without keys
+
+Order = npt.NDArray[np.int64]
+
+
+class Block(NamedTuple):
+    """A part of a sorted run: the key of its first row, and its rows or their place in the file."""
+
+    first: pa.RecordBatch
+    rows: pa.RecordBatch | None
+    offset: int = 0
+    nbytes: int = 0
+
+
+class SortHandler:
+    """Sorts rows, or makes groups of the sorted rows."""
+
+    def __init__(self, relation: Sort | GroupRows, work: RunRelation, is_cancelled: Callable[[], bool]) -> None:
+        self._relation = relation
+        self._schemas = list(work.schemas)
+        self._is_cancelled = is_cancelled
+        self._keys = _keys(relation)
+        self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count)
+        self._file = spill_file()
+        self._run_nbytes = min(max(work.memory_bytes, MIN_MEMORY_BYTES) // RUNS_IN_MEMORY, MAX_RUN_NBYTES)
+        self._run: list[pa.RecordBatch] = []
+        self._nbytes_run = 0
+        self._blocks: list[Block] = []
+        self._nbytes_kept = 0  # of blocks in memory
+        self._stored_schema: pa.Schema | None = None
+
+    def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
+        if isinstance(item, EndOfInput):
+            return self._ended()
+        (schema,) = self._schemas
+        if schema is None:
+            schema = Schema.from_arrow(item.schema)
+            self._relation.schema(schema)  # raises an error if a key cannot be compared
+            self._schemas = [schema]
+        batch = with_types(self._relation, item, schema.to_arrow())
+        self._run += [batch] if batch.num_rows else []
+        self._nbytes_run += batch.nbytes + batch.num_rows * KEY_NBYTES
+        if self._nbytes_run >= self._run_nbytes:
+            self._end_run()
+        return iter(())
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def interrupt(self, *, is_busy: bool) -> None:
+        self._database.interrupt()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # writing the rest fails again if the disk is full
+            self._file.close()
+        self._database.close()
+
+    def _ended(self) -> Iterator[pa.RecordBatch]:
+        (schema,) = self._schemas
+        if schema is None:
+            return  # an input of unknown columns had no rows
+        output = self._relation.schema(schema).to_arrow()
+        if self._blocks and self._run:
+            self._end_run()
+        rows = self._merged() if self._blocks else self._sorted_run(BATCH_NBYTES)
+        if isinstance(self._relation, GroupRows):
+            yield from whole_groups(rows, self._relation.keys, output)
+        else:
+            for batch in rows:
+                yield batch.select(output.names)
+        yield no_rows(output)
+
+    def _end_run(self) -> None:
+        """Sort the run and set it aside."""
+        self._blocks.extend(map(self._stored, self._sorted_run(self._run_nbytes // BLOCKS_PER_RUN)))
+        self._file.flush()
+
+    def _sorted_run(self, nbytes: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the run in order, in pieces of about ``nbytes``, and start another run."""
+        if not self._run:
+            return
+        rows = pa.concat_batches(self._run)
+        self._run, self._nbytes_run = [], 0
+        if self._keys == (DRAWN,):
+            rows = rows.append_column(DRAWN.column, pa.array(np.random.default_rng().random(rows.num_rows)))
+        self._stored_schema = rows.schema
+        yield from self._pieces(rows, self._order(self._keys_of(rows)), nbytes)
+
+    def _stored(self, rows: pa.RecordBatch) -> Block:
+        """Return a block. About as many as make a run stay in memory."""
+        first = self._keys_of(rows).take(pa.array([0]))
+        if self._nbytes_kept + rows.nbytes <= self._run_nbytes:
+            self._nbytes_kept += rows.nbytes
+            return Block(first, rows)
+        try:
+            return Block(first, None, self._file.tell(), self._file.write(rows.serialize()))
+        except OSError as exc:
+            raise spill_error(str(self._relation), exc.strerror or str(exc)) from exc
+
+    def _loaded(self, block: Block) -> pa.RecordBatch:
+        if block.rows is not None:
+            return block.rows
+        message = os.pread(self._file.fileno(), block.nbytes, block.offset)
+        return pa.ipc.read_record_batch(pa.py_buffer(message), self._stored_schema)
+
+    def _merged(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in order.
+
+        Blocks are loaded in the order of their first keys. Rows up to the first key of the next block are then final,
+        because every later block starts there or after it. At most one block of each run remains.
+        """
+        order = self._order(pa.concat_batches([block.first for block in self._blocks]))
+        blocks = deque(self._blocks[number] for number in order)
+        self._blocks = []
+        loaded: list[pa.RecordBatch] = []
+        while blocks:
+            nbytes = 0
+            while blocks and nbytes < self._run_nbytes:
+                loaded.append(self._loaded(blocks.popleft()))
+                nbytes += loaded[-1].nbytes
+            rows = pa.concat_batches(loaded)
+            loaded = []
+            next_key = [blocks[0].first] if blocks else []
+            order = self._order(pa.concat_batches([self._keys_of(rows), *next_key]))
+            num_final = int(np.argmax(order == rows.num_rows)) if next_key else rows.num_rows
+            yield from self._pieces(rows, order[:num_final], BATCH_NBYTES)
+            loaded.append(rows.take(pa.array(order[num_final + 1 :])))
+
+    def _pieces(self, rows: pa.RecordBatch, order: Order, nbytes: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of an order in pieces of about ``nbytes``."""
+        num_rows = max(1, rows.num_rows * nbytes // max(rows.nbytes, 1))
+        for start in range(0, len(order), num_rows):
+            yield rows.take(pa.array(order[start : start + num_rows]))
+
+    def _keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.select([key.column for key in self._keys])
+
+    def _order(self, keys: pa.RecordBatch) -> Order:
+        """Return the numbers of the rows in the order of their keys."""
+        if self._is_cancelled():
+            raise QueryCancelledError("the query was stopped")
+        names = [f"k{number}" for number in range(len(self._keys))]
+        numbers = pa.array(np.arange(keys.num_rows))
+        table = pa.RecordBatch.from_arrays([*to_duckdb(keys).columns, numbers], names=[*names, "number"])
+        chunks = [table.slice(start, CHUNK_ROWS) for start in range(0, table.num_rows, CHUNK_ROWS)]
+        by = ordered(tuple(replace(key, column=name) for key, name in zip(self._keys, names, strict=True)))
+        stream = pa.RecordBatchReader.from_batches(table.schema, chunks)
+        with self._database.naming_errors(str(self._relation)):
+            parts = list(self._database.query(f"select number from keys order by {by}", {"keys": stream}))
+        order: Order = pa.concat_batches(parts).column(0).to_numpy()
+        return order
+
+
+def _keys(relation: Sort | GroupRows) -> tuple[SortKey, ...]:
+    if isinstance(relation, GroupRows):
+        return tuple(map(SortKey, (*relation.keys, relation.number)))
+    return relation.keys or (DRAWN,)
