@@ -48,16 +48,16 @@ def wait_until(is_true: Callable[[], object], timeout_s: float = 60) -> None:
 
 
 def has_spilled(folder: Path, pid: int | str = "self") -> bool:
-    return any(folder.glob("*/*")) or any(map(os.path.getsize, open_files(folder, pid)))
+    return any(folder.glob("*/*")) or any(open_files(folder, pid))
 
 
-def open_files(folder: Path, pid: int | str = "self") -> list[str]:
-    """Return the files below a folder that a process has open, also those without a name."""
-    found = []
+def open_files(folder: Path, pid: int | str = "self") -> list[int]:
+    """Return the sizes of the files below a folder that a process has open, also of those without a name."""
+    sizes = []
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            found += [str(file)] if os.readlink(file).startswith(str(folder)) else []
-    return found
+            sizes += [file.stat().st_size] if os.readlink(file).startswith(str(folder)) else []
+    return sizes
 
 
 def is_empty(folder: Path) -> bool:
