@@ -26,7 +26,7 @@ from penstock.udf.generators import ChunkSize, async_chunks, chunks
 from penstock.udf.instances import Lease, Unfinished, close_instance_sync
 from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import column_of_batch, column_of_rows, drained, flattened, owned, with_column
-from penstock.udf.retry import IsCancelled, IsFinal, check_not_cancelled, never, with_policy
+from penstock.udf.retry import IsCancelled, IsFinal, cancellable, check_not_cancelled, never, with_policy
 from penstock.udf.sizing import BatchSizes, Parts
 
 ApplySteps = Callable[[pa.RecordBatch, int], pa.RecordBatch]
@@ -72,7 +72,8 @@ class SyncCaller:
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         check_not_cancelled(self._is_cancelled)
-        return self.function(*args, **kwargs)
+        with cancellable(self._is_cancelled):
+            return self.function(*args, **kwargs)
 
     async def call_rows(self, calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int = 0) -> list[Any]:
         results: list[Any] = []

@@ -8,7 +8,9 @@ import logging
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -161,3 +163,21 @@ def _sleep(seconds: float, is_cancelled: IsCancelled) -> None:
 def check_not_cancelled(is_cancelled: IsCancelled) -> None:
     if is_cancelled():
         raise QueryCancelledError("the query was stopped")
+
+
+_call_is_cancelled: ContextVar[IsCancelled] = ContextVar("penstock_call_is_cancelled", default=lambda: False)
+
+
+@contextmanager
+def cancellable(is_cancelled: IsCancelled) -> Iterator[None]:
+    """Let ``check_call_not_cancelled`` ask ``is_cancelled`` within the context, on this thread."""
+    token = _call_is_cancelled.set(is_cancelled)
+    try:
+        yield
+    finally:
+        _call_is_cancelled.reset(token)
+
+
+def check_call_not_cancelled() -> None:
+    """Raise QueryCancelledError in a call of a batch function whose query was stopped. For calls that take minutes."""
+    check_not_cancelled(_call_is_cancelled.get())

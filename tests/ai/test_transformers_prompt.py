@@ -89,6 +89,36 @@ def test_a_finished_slot_is_refilled_while_others_go_on(llama: str) -> None:
     assert model.generate([]) == []
 
 
+def test_a_model_without_slots_gives_the_same_answers(llama: str) -> None:
+    """Its answers, and those about images, come from ``generate`` of transformers, one at a time."""
+    model = prompter(llama, logprobs=True, stop=["v"])
+    requests = [
+        ask(text, output=output) for text in TEXTS for output in (None, SimpleNamespace(schema={"enum": [1, 20]}))
+    ]
+    expected = model.generate(requests)
+    model.runtime.has_slots = False
+    for one, same in zip(model.generate(requests), expected, strict=True):
+        (one,), (same,) = one, same  # type: ignore[misc]
+        assert (one.text, one.output_tokens, one.finish_reason) == (same.text, same.output_tokens, same.finish_reason)
+        assert [each["logprob"] for each in one.logprobs] == pytest.approx(
+            [each["logprob"] for each in same.logprobs], abs=1e-4
+        )
+    assert {some[0].text for some in expected[1::2]} <= {"1", "20"}  # type: ignore[index]
+
+
+def test_a_query_that_is_stopped_does_not_finish_its_answers(tmp_path: Path) -> None:
+    """A second row of a million tokens would take longer than the time limit of tests."""
+    folder = save_llama(tmp_path, num_positions=2_000_000)
+    (tmp_path / "generation_config.json").write_text('{"do_sample": false}')  # no token ends an answer
+    df = ps.from_pydict({"q": ["x", "x"], "limit": [2, 1_000_000]})
+    answer = functions.prompt(
+        ps.col("q"), provider="transformers", model=folder, device="cpu", batch_size=1, max_tokens=ps.col("limit")
+    )
+    rows = df.select(answer).iter_rows()
+    assert len(next(rows)["q"]) > 0
+    rows.close()
+
+
 def test_answers_always_match_the_return_format(tmp_path: Path) -> None:
     """The model is nonsense, and still every answer is valid at once."""
     folder = save_llama(tmp_path, num_positions=1024)

@@ -21,6 +21,7 @@ import numpy as np
 from penstock.ai.local.constraint import Constraints
 from penstock.ai.local.length_batches import batches_by_length
 from penstock.ai.local.sampling import Sampling, TokenChooser
+from penstock.udf.retry import check_call_not_cancelled
 
 if TYPE_CHECKING:
     from penstock.ai.local.slot_cache import SlotCache
@@ -63,6 +64,7 @@ class Decoder:
         import torch
 
         def choose(ids: Any, logits: Any) -> Any:
+            check_call_not_cancelled()
             (token,) = self.advance([row], logits)
             return torch.full_like(logits, -float("inf")).index_fill_(1, torch.tensor([token], device=ids.device), 0)
 
@@ -82,8 +84,12 @@ class Decoder:
             assert self.constraints is not None
             allowed = self.constraints.allowed([row.matcher for row in rows], logits.device)
             scores = logits.masked_fill(~allowed, -float("inf"))
-        texts = [row.prompt + row.tokens for row in rows]
-        chosen = self.chooser.choose(scores, [row.sampling for row in rows], texts, [row.generator for row in rows])
+        chosen = self.chooser.choose(
+            scores,
+            [row.sampling for row in rows],
+            [row.generator for row in rows],
+            lambda number: rows[number].prompt + rows[number].tokens,
+        )
         self._note_logprobs(rows, logits, chosen)
         tokens: list[int] = chosen.tolist()
         for row, token in zip(rows, tokens, strict=True):
@@ -137,6 +143,7 @@ class SlotDecoder(Decoder):
         cache, running = SlotCache(), dict[int, Continuation]()
         with torch.inference_mode():
             while waiting or running:
+                check_call_not_cancelled()
                 if waiting:
                     self._refill(cache, running, waiting)
                 elif len(running) <= len(cache.starts) // 2:

@@ -9,16 +9,16 @@ from penstock.ai.conversation import Generation, Request
 from penstock.ai.local import chat
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.constraint import Constraints
-from penstock.ai.local.decoding import ROWS_AT_ONCE, Continuation, SlotDecoder
+from penstock.ai.local.decoding import Continuation, SlotDecoder
 from penstock.ai.local.local_model import OPTIONS, LocalModel
 from penstock.ai.local.sampling import ROW_OPTIONS, Sampling, checked_number
 from penstock.ai.local.weights import has_gpu
 from penstock.ai.provider import Prompter, Prompting
-from penstock.errors import PenstockError, RequestRefusedError
+from penstock.errors import PenstockError, QueryCancelledError, RequestRefusedError
 
 PROMPT_OPTIONS = (*OPTIONS, *ROW_OPTIONS, "max_length", "logprobs", "top_logprobs")
-ROUNDS = 8
-"""Rows of a batch for each slot: the slots are full until the last round."""
+BATCH_ROWS = {"cpu": 64, "cuda": 2048}
+"""Rows of a batch: several for each slot, so that the slots are full most of the time; few where they take long."""
 CPU_CACHE_BYTES = 2 << 30
 """Memory for the keys and values of a batch on a CPU."""
 GPU_CACHE_SHARE = 0.6  # of the memory that the weights leave free
@@ -60,7 +60,7 @@ class GenerationRuntime:
     def matcher(self, schema: Mapping[str, Any]) -> Any:
         """Return the constraint of one answer to a JSON schema."""
         if self.decoder.constraints is None:
-            num_tokens = self.model.get_output_embeddings().weight.shape[0]
+            num_tokens = self.model.config.get_text_config().vocab_size
             self.decoder.constraints = Constraints(self.tokenizer, num_tokens, sorted(self.decoder.end_tokens))
         return self.decoder.constraints.matcher(schema)
 
@@ -85,7 +85,7 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
         super().__init__(checkpoint, task, **facts)
         if self.batch_size == "auto":  # a search would begin with few rows, and a batch takes too long to try several
             is_gpu = has_gpu() if checkpoint.device is None else not checkpoint.device.startswith("cpu")
-            self.batch_size = ROUNDS * ROWS_AT_ONCE["cuda" if is_gpu else "cpu"]
+            self.batch_size = BATCH_ROWS["cuda" if is_gpu else "cpu"]
 
     def _build(self) -> GenerationRuntime:
         return GenerationRuntime(self._checkpoint)
@@ -113,6 +113,8 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
                     continue
                 for row in rows:
                     runtime.decoder.run_alone(row, self._inputs(one, row))
+            except QueryCancelledError:
+                raise
             except PenstockError as exc:
                 found.append(exc)
         runtime.decoder.run(together)
@@ -221,6 +223,8 @@ def _max_cached_tokens(model: Any, device: Any) -> int:
 
     config = model.config.get_text_config()
     settings = config.to_dict()
+    if not settings.get("num_attention_heads"):  # no cache that grows
+        return 1
     num_heads = settings.get("num_key_value_heads") or config.num_attention_heads
     head_width = settings.get("head_dim") or config.hidden_size // config.num_attention_heads
     nbytes = 2 * config.num_hidden_layers * num_heads * head_width * model.dtype.itemsize

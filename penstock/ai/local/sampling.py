@@ -66,12 +66,16 @@ class TokenChooser:
         return sampling.is_random(bool(self._defaults.do_sample))
 
     def choose(
-        self, logits: Any, samplings: Sequence[Sampling], texts: Sequence[list[int]], generators: Sequence[Any]
+        self,
+        logits: Any,
+        samplings: Sequence[Sampling],
+        generators: Sequence[Any],
+        tokens_of: Callable[[int], list[int]],
     ) -> Any:
         """Return the next token of each row as a tensor.
 
-        ``texts`` are the tokens of each row so far, with its prompt. A row that has a generator draws from it, so that
-        its answer does not depend on the other rows.
+        A row that has a generator draws from it, so that its answer does not depend on the other rows. ``tokens_of``
+        returns the tokens of a row so far, with its prompt.
         """
         import torch
 
@@ -83,7 +87,7 @@ class TokenChooser:
             scores = logits if len(rows_of) == 1 else logits[rows]
             processors = self._processors_of(sampling)
             if processors:
-                ids = _padded([texts[row] for row in rows], logits.device) if self._penalty(sampling) else None
+                ids = _padded([tokens_of(row) for row in rows], logits.device) if self._penalty(sampling) else None
                 scores = processors(ids, scores)
             if not self.is_random(sampling):
                 tokens[rows] = scores.argmax(-1)

@@ -4,7 +4,10 @@ weights.py            find the files                    checkpoint.py   a model 
 local_model.py        base of all models                length_batches.py   batches of similar lengths
 sentence_modules.py   read the modules of an encoder    text_encoder.py   run them
 tokens.py             texts as padded batches           batch_runner.py   run batches on the device
-text_classifier.py, vision.py, generation.py            chat.py         chat templates
+text_classifier.py, vision.py
+generation.py         prompts and answers               chat.py         chat templates
+decoding.py           continue many sequences at once   slot_cache.py   their keys and values
+sampling.py           choose the next tokens            constraint.py   tokens that a JSON schema allows
 """
 
 from __future__ import annotations
