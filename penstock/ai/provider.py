@@ -30,7 +30,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -39,6 +39,7 @@ from penstock.ai.conversation import Generation, Request
 from penstock.ai.remote.limits.limiter import Caps
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
+from penstock.types.frozen import frozen
 from penstock.udf.peer_options import peer_hint
 
 NDArray = np.ndarray[Any, Any]
@@ -57,7 +58,7 @@ CALL_OPTIONS = (
 """Options of the engine, which all AI functions take."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BatchSettings:
     """Settings of a provider's batch API: the first interval between polls, and an upper limit on the batch size."""
 
@@ -65,7 +66,7 @@ class BatchSettings:
     max_requests: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class CallSettings:
     """Settings of calls to remote models."""
 
@@ -81,7 +82,7 @@ class CallSettings:
 DEFAULT_SETTINGS = CallSettings()
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelTask:
     """The task that a function needs a model for. The provider checks ``options`` and refuses unknown ones.
 
@@ -97,7 +98,7 @@ class ModelTask:
     row_options: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Prompting(ModelTask):
     function: ClassVar[str] = "prompt"
     parameters: ClassVar[tuple[str, ...]] = (
@@ -106,7 +107,7 @@ class Prompting(ModelTask):
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class TextEmbedding(ModelTask):
     function: ClassVar[str] = "embed_text"
     parameters: ClassVar[tuple[str, ...]] = ("text", "dimensions", "long_input")
@@ -114,21 +115,21 @@ class TextEmbedding(ModelTask):
     long_input: Literal["truncate", "average"] = "truncate"
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageEmbedding(ModelTask):
     function: ClassVar[str] = "embed_image"
     parameters: ClassVar[tuple[str, ...]] = ("image", "dimensions")
     dimensions: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class TextClassification(ModelTask):
     function: ClassVar[str] = "classify_text"
     parameters: ClassVar[tuple[str, ...]] = ("text", "labels", "scores")
     labels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageClassification(ModelTask):
     function: ClassVar[str] = "classify_image"
     parameters: ClassVar[tuple[str, ...]] = ("image", "labels")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from penstock.types.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageInfo:
     """A stage as users see it.
 
@@ -17,13 +17,13 @@ class StageInfo:
     writes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueryStarted:
     stages: tuple[StageInfo, ...]
     time_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BundleProduced:
     """A stage produced one bundle, on which a worker spent ``busy_s``."""
 
@@ -33,7 +33,7 @@ class BundleProduced:
     busy_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowError:
     """A failed row, as data. ``input`` holds the arguments of the function as JSON.
 
@@ -49,7 +49,7 @@ class RowError:
     row: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowsFailed:
     """Rows of a stage are null or missing because their function failed."""
 
@@ -57,7 +57,7 @@ class RowsFailed:
     errors: tuple[RowError, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageFinished:
     """A stage has produced all its rows; ``batch_rows`` is the batch size found by measurement."""
 
@@ -66,7 +66,7 @@ class StageFinished:
     batch_rows: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueryFinished:
     """The query ended; ``error`` is None if it completed or was closed early by its reader."""
 
@@ -74,7 +74,7 @@ class QueryFinished:
     time_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuUse:
     """The use of a GPU while a query ran: the share of time it was busy, its most memory, its mean power."""
 
@@ -85,7 +85,7 @@ class GpuUse:
     power_w: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpusSampled:
     """The use of the GPUs of this machine, after the end of a query with stages that need them."""
 
