@@ -23,6 +23,7 @@ COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
 _SMALL_NBYTES = 2**20  # too little for threads to pay off
 _STREAM_NBYTES = 16 * 2**20  # read-ahead of a larger file
+_WRITE_NBYTES = 16 * 2**10  # a small file is written by one call of the system instead of ten
 _PREFETCH_NBYTES = 128 * 2**20  # a task reads so much at once over the network; of more, a column at a time
 
 
@@ -201,7 +202,7 @@ class ParquetEncoder:
     def __init__(self, path: str, schema: pa.Schema, compression: str | None) -> None:
         import pyarrow.parquet as pq
 
-        self._file = pa.OSFile(path, "wb")
+        self._file = pa.BufferedOutputStream(pa.OSFile(path, "wb"), _WRITE_NBYTES)
         self._writer = pq.ParquetWriter(
             self._file, schema, compression=compression or "none", use_dictionary=_repeating_columns(schema)
         )
