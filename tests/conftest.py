@@ -7,13 +7,16 @@ from collections.abc import Iterator
 import cloudpickle
 import pytest
 
-import tests
+import tests.engine
+import tests.faults
+import tests.udf
 from tests.storage.servers import Bucket, new_bucket, serving
 from tests.storage.web import Web, start_web
 
-# As those of a script, functions of tests travel by value: or each worker process imports pytest, and what else is
-# imported beside the function, which takes longer than its start.
-cloudpickle.register_pickle_by_value(tests)
+# As those of a script, functions of these tests travel by value: or each of hundreds of worker processes imports
+# pytest, and what else is imported beside the function, which takes longer than its start.
+for room in (tests.engine, tests.faults, tests.udf):
+    cloudpickle.register_pickle_by_value(room)
 
 
 @pytest.fixture(scope="session")
