@@ -393,7 +393,9 @@ class WorkerPool(Protocol):
     again. So the executor decides when a worker may produce more.
     """
 
-    capacity: int  # tasks that it can hold at once, including resting ones
+    @property
+    def capacity(self) -> int:
+        """Tasks that it can hold at once, including resting ones. On a cluster it changes with the cluster's size."""
 
     def submit(self, task: Task) -> None:
         """Start a task, or resume one that rests. Never called for more than ``capacity`` tasks at once."""

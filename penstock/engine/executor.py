@@ -38,7 +38,7 @@ class Executor:
         make_pool: MakePool,
         *,
         memory_bytes: int,
-        num_cores: int,
+        cores: Cores,
         subscribers: Sequence[Subscriber] = (),
         lineage: Lineage | None = None,
         cancellation: Cancellation | None = None,
@@ -58,7 +58,7 @@ class Executor:
         self._results = Results(NUM_RESULTS_HELD + num_unused, num_unused)
         self._least_read = 1 if is_read_gradually else None
         self._resources = QueryResources(
-            memory_bytes, task_share(memory_bytes, num_cores), Cores(num_cores), self._results, clock, lineage
+            memory_bytes, task_share(memory_bytes, cores.num_cores), cores, self._results, clock, lineage
         )
         self._stages: list[StageState] = []
 

@@ -11,10 +11,15 @@ from penstock.protocols import Bundle
 
 
 class Cores:
-    """Cores that the stages of a query share."""
+    """Cores that the stages of a query share. On a cluster their number follows its size."""
 
     def __init__(self, num_cores: int) -> None:
-        self.num_free = num_cores
+        self.num_cores = num_cores  # may be set by any thread
+        self.num_busy = 0
+
+    @property
+    def num_free(self) -> int:
+        return self.num_cores - self.num_busy
 
 
 class Results:

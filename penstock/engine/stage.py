@@ -66,7 +66,6 @@ class StageState:
         self.is_finishing = self.is_done = False
         self._resources = resources
         self._pool = choice.pool if choice else None
-        self._capacity = choice.pool.capacity if choice else 0
         self._cores = resources.cores if choice and choice.takes_core else None
         self._footprint = choice.footprint if choice else LEAST_FOOTPRINT
         self._reads = reads
@@ -165,6 +164,10 @@ class StageState:
             return self._in_flight.num_rows_settled(self._num_rows_used)
         return self.gate.num_rows_settled(self._num_rows_used) if self._has_reader else self.gate.num_rows_in
 
+    @property
+    def _capacity(self) -> int:
+        return 0 if self._pool is None else self._pool.capacity
+
     # --- the executor's view ---
 
     @property
@@ -213,7 +216,7 @@ class StageState:
         expected = self._next_output_nbytes
         task = self._in_flight.start(None if self._in_flight.resting is not None else self._new_task(), expected)
         if self._cores is not None:
-            self._cores.num_free -= 1
+            self._cores.num_busy += 1
         assert self._pool is not None
         self._pool.submit(task)
 
@@ -257,7 +260,7 @@ class StageState:
         """Drop everything and stop the workers. May be called twice."""
         self.is_done = True
         if self._cores is not None:
-            self._cores.num_free += self._in_flight.num_running
+            self._cores.num_busy -= self._in_flight.num_running
         self.inbox.clear()
         self._in_flight.clear()
         with ExitStack() as closing:
@@ -268,7 +271,7 @@ class StageState:
 
     def _receive_task(self, task: Task, report: Report) -> Sequence[Bundle]:
         if self._cores is not None:
-            self._cores.num_free += 1
+            self._cores.num_busy -= 1
         lineage = self._resources.lineage
         task.busy_s += report.busy_s
         output = report.output if lineage is None else lineage.note(self._kind, task, report)

@@ -40,9 +40,10 @@ HEAVY = {
 }
 OWN_FILE: dict[str, set[str]] = {
     "penstock.engine.runners.ray": {"ray"},
-    "penstock.engine.runners.ray.actors": {"ray"},
-    "penstock.engine.runners.ray.pool": {"ray"},
-    "penstock.engine.runners.ray.runner": {"ray"},
+    **{
+        f"penstock.engine.runners.ray.{name}": {"ray"}
+        for name in ("actors", "cluster", "failures", "pool", "runner", "stored", "worker")
+    },
     "penstock.frame.torch": {"torch"},
     "penstock.ai.local.slot_cache": {"torch", "transformers"},
 }

@@ -17,6 +17,7 @@ from queue import Empty
 from typing import Any
 
 from penstock.engine.executor import Executor
+from penstock.engine.resources import Cores
 from penstock.engine.scheduling import LEAST_FOOTPRINT, Footprint
 from penstock.engine.stage import PoolChoice
 from penstock.plan.stages import Cut, Inbox, Read, Stage, Transform, Whole, Work
@@ -237,7 +238,7 @@ class World:
             stages,
             self._make_pool,
             memory_bytes=memory_bytes,
-            num_cores=num_cores,
+            cores=Cores(num_cores),
             clock=lambda: self.clock.now_s,
             mailbox=Mailbox(self.clock),
             subscribers=subscribers,

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from penstock.engine.executor import Executor
+from penstock.engine.resources import Cores
 from penstock.engine.stage import PoolChoice
 from penstock.observe.events import Event, QueryFinished, QueryStarted, StageFinished
 from penstock.plan.stages import Cut, Read, Stage, Transform, Work
@@ -96,7 +97,7 @@ class Query:
             Stage("c", Transform(()), inputs=(1,)),
             *more,
         )
-        return Executor(stages, self.make_pool, memory_bytes=10**6, num_cores=4, subscribers=[self]).run()
+        return Executor(stages, self.make_pool, memory_bytes=10**6, cores=Cores(4), subscribers=[self]).run()
 
     @property
     def outcome(self) -> BaseException | None:
@@ -210,7 +211,7 @@ def test_concat_takes_its_inputs_one_after_another_if_ordered(is_ordered: bool) 
         [replace(stage, is_ordered=is_ordered) for stage in stages],
         lambda stage, work, emit: PoolChoice(Watched(stage.name, emit, query.journal), takes_core=True),
         memory_bytes=10**6,
-        num_cores=2,
+        cores=Cores(2),
     )
     assert sum(bundle.num_rows for bundle in executor.run()) == 1500
     assert (started == sorted(started)) is is_ordered

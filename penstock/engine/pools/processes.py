@@ -10,7 +10,6 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,27 +17,11 @@ import pyarrow as pa
 
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.process_group import ProcessGroup
+from penstock.engine.pools.worker_restart import Record, RestartPlan, RestartPolicy
 from penstock.errors import PenstockError, WorkerDiedError, WorkerGoneError
-from penstock.observe.events import RowError
 from penstock.protocols import WorkerContext
 
 log = logging.getLogger("penstock.workers")
-
-Record = Callable[[RowError], None]
-GiveUp = Callable[[pa.RecordBatch, int, WorkerDiedError, Record], pa.RecordBatch | None]
-
-
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """The number of retries of a batch after a death, and the outcome of a row that kills the process alone.
-
-    ``give_up`` returns the output for such a row, None, or raises. A batch is always tried twice: the system may have
-    killed the process for lack of memory. A task of several batches is first cut into them, of ``batch_rows``.
-    """
-
-    give_up: GiveUp
-    max_retries: int = 1
-    batch_rows: int | None = None
 
 
 def pack(open_handler: OpenHandler) -> bytes:
@@ -120,26 +103,12 @@ class RestartingHandler:
         self._policy = policy
         self._record = record
         self._worker: RemoteHandler | None = None
-        self._num_retries = max(policy.max_retries, 1)
         self._num_failed_starts = 0  # processes in a row that died before they saw a row
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         """Return the output of a batch. A death after the first output is an error: outputs would come twice."""
         given = self._attempt(item, first_row)
-        size = self._policy.batch_rows
-        if isinstance(given, WorkerDiedError) and size is not None and item.num_rows > size:
-            return self._in_batches(item, first_row, size)
-        num_retries_left = self._num_retries
-        while isinstance(given, WorkerDiedError) and num_retries_left:
-            log.warning("%s Retrying its batch of %d rows.", given, item.num_rows)
-            num_retries_left -= 1
-            given = self._attempt(item, first_row)
-        return self._bisected(item, first_row, given) if isinstance(given, WorkerDiedError) else given
-
-    def _in_batches(self, item: pa.RecordBatch, first_row: int, size: int) -> Iterator[pa.RecordBatch]:
-        for start in range(0, item.num_rows, size):
-            given = self.process(item.slice(start, size), first_row + start)
-            yield from [given] if isinstance(given, pa.RecordBatch) else given
+        return self._in_parts(item, first_row, given) if isinstance(given, WorkerDiedError) else given
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
@@ -171,23 +140,23 @@ class RestartingHandler:
             if is_row_suspect:
                 return exc
             self._num_failed_starts += 1
-            if self._num_failed_starts > self._num_retries:
+            if self._num_failed_starts > self._policy.num_retries:
                 raise
         return self._attempt(item, first_row)
 
-    def _bisected(self, item: pa.RecordBatch, first_row: int, death: WorkerDiedError) -> Iterator[pa.RecordBatch]:
-        """Yield the outputs of the halves of a batch, halving again until the rows that kill stand alone."""
-        if item.num_rows <= 1:
-            given = self._policy.give_up(item, first_row, death, self._record)
-            if given is not None:
-                yield given
-            return
-        half = item.num_rows // 2
-        for offset, part in ((0, item.slice(0, half)), (half, item.slice(half))):
-            given = self._attempt(part, first_row + offset)
-            if isinstance(given, WorkerDiedError):
-                yield from self._bisected(part, first_row + offset, given)
-            elif isinstance(given, pa.RecordBatch):
-                yield given
-            else:
-                yield from given
+    def _in_parts(self, item: pa.RecordBatch, first_row: int, death: WorkerDiedError) -> Iterator[pa.RecordBatch]:
+        """Yield the outputs of the parts of a batch that killed a process."""
+        plan = RestartPlan(item.num_rows, self._policy)
+        given: pa.RecordBatch | Iterator[pa.RecordBatch] | WorkerDiedError | None = death
+        while (part := plan.part) is not None:
+            rows, start = item.slice(part.offset, part.num_rows), first_row + part.offset
+            if given is None:
+                given = self._attempt(rows, start)
+            if not isinstance(given, WorkerDiedError):
+                plan.note_done()
+                yield from [given] if isinstance(given, pa.RecordBatch) else given
+            elif plan.note_death():
+                log.warning("%s Trying its %d rows again.", given, part.num_rows)
+            elif (output := self._policy.give_up(rows, start, given, self._record)) is not None:
+                yield output
+            given = None

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.config import Config
 from penstock.engine.pools.threads import ThreadPool, Threads
+from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import (
     Devices,
@@ -52,7 +53,7 @@ class LocalRunner:
         threads = Threads()
         try:
             make_pool = LocalPools(threads, config.thread_count, workers).make
-            yield Workplace(make_pool, num_cores=config.thread_count, memory_bytes=config.memory_bytes)
+            yield Workplace(make_pool, cores=Cores(config.thread_count), memory_bytes=config.memory_bytes)
         finally:
             threads.close()
 

@@ -13,7 +13,7 @@ from penstock.config import get_config, set_config
 from penstock.cost.accounts import AccountTerms, inherit_account
 from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler
 from penstock.engine.pools.handler_slot import OpenHandler
-from penstock.engine.pools.processes import RestartPolicy
+from penstock.engine.pools.worker_restart import RestartPolicy
 from penstock.engine.runners.placement import this_machine
 from penstock.engine.steps import Steps
 from penstock.plan.relations import GroupRows, Relation, Sort

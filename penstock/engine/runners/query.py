@@ -19,6 +19,7 @@ from penstock.engine.executor import Executor, MakePool
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage, is_traceable
 from penstock.engine.prefetch import prefetched
+from penstock.engine.resources import Cores
 from penstock.engine.runners.placement import this_machine
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.observe.errors import SCHEMA, ErrorLog
@@ -39,7 +40,7 @@ class Workplace:
     """A place where a query runs: how to make its pools, and the cores and memory that its stages share."""
 
     make_pool: MakePool
-    num_cores: int
+    cores: Cores
     memory_bytes: int
 
 
@@ -171,7 +172,7 @@ def _execute(
             stages,
             workplace.make_pool,
             memory_bytes=memory_bytes,
-            num_cores=workplace.num_cores,
+            cores=workplace.cores,
             subscribers=subscribers,
             lineage=lineage,
             cancellation=cancellation,

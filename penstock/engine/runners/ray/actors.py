@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -19,8 +20,12 @@ class ActorSource(Protocol):
 
     address: tuple[int, ...]
 
-    def acquire(self) -> Any:
-        """Return an actor that opens the stage's handler with its first task."""
+    def acquire(self, *, is_alone: bool) -> Any:
+        """Return an actor; with ``is_alone`` one that no other task uses."""
+        ...
+
+    def discard(self, actor: Any) -> None:
+        """Forget an actor that died, or that must not be used again, and kill it."""
         ...
 
     def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
@@ -46,25 +51,28 @@ class OwnActors:
     """Actors of one stage.
 
     An actor is a process, which takes a second to start. Actors that any stage could use are therefore kept for the
-    next query, up to ``MAX_SPARES``, until the user's process ends.
+    next query, up to ``MAX_SPARES`` of each ``kind``, until the user's process ends. None: they are not kept.
     """
 
     address: tuple[int, ...] = ()
-    _spares: ClassVar[list[Any]] = []
+    _spares: ClassVar[dict[str, list[Any]]] = {}
     _spares_connection: ClassVar[Any] = None  # the connection to Ray that the spares belong to
 
-    def __init__(self, open_handler: Callable[..., Any], options: dict[str, Any], is_reusable: bool) -> None:
-        self._is_reusable = is_reusable and options == actor_options(Resources())
+    def __init__(self, open_handler: Callable[..., Any], options: dict[str, Any], kind: str | None) -> None:
+        self._kind = kind
         self._actor_cls = ray.remote(Worker).options(**options)
         self._packed_open = put_packed(open_handler)
 
-    def acquire(self) -> Any:
+    def acquire(self, *, is_alone: bool) -> Any:
         spares = self._current_spares()
-        while self._is_reusable and spares:
+        while spares:
             actor = spares.pop()
             if has_succeeded(actor.assign.remote(self._packed_open)):
                 return actor
         return self._actor_cls.remote(self._packed_open)
+
+    def discard(self, actor: Any) -> None:
+        ray.kill(actor)
 
     def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
         if not idle and not running:
@@ -75,19 +83,18 @@ class OwnActors:
         ray.wait([*running, *closing], num_returns=len(running) + len(closing), timeout=CLOSE_TIMEOUT_S)
         spares = self._current_spares()
         for ref, actor in closing.items():
-            if self._is_reusable and len(spares) < MAX_SPARES and has_succeeded(ref, timeout_s=0):
+            if self._kind is not None and len(spares) < MAX_SPARES and has_succeeded(ref, timeout_s=0):
                 spares.append(actor)
             else:
                 ray.kill(actor)
 
-    @classmethod
-    def _current_spares(cls) -> list[Any]:
-        """Return the spares of the present connection to Ray."""
+    def _current_spares(self) -> list[Any]:
+        """Return the spares of this kind and of the present connection to Ray."""
         context = ray.get_runtime_context()
         connection = context.get_node_id(), context.get_job_id()
-        if cls._spares_connection != connection:
-            cls._spares_connection, cls._spares = connection, []
-        return cls._spares
+        if OwnActors._spares_connection != connection:
+            OwnActors._spares_connection, OwnActors._spares = connection, {}
+        return [] if self._kind is None else OwnActors._spares.setdefault(self._kind, [])
 
 
 class SharedActor:
@@ -102,6 +109,8 @@ class SharedActor:
         self._num_tasks = 0
         self._num_members = 0
         self._actor: Any = None
+        self._others: list[Any] = []  # actors of single tasks
+        self._lock = threading.Lock()
 
     def join(self, open_handler: Callable[..., Any], num_tasks: int) -> ActorSlot:
         """Add a stage with at most ``num_tasks`` tasks at once."""
@@ -110,26 +119,40 @@ class SharedActor:
         self._num_members += 1
         return ActorSlot(self, len(self._packed_opens) - 1)
 
-    def started(self) -> Any:
-        if self._actor is None:
-            # One call more for each stage, so that it can be closed while its tasks run.
-            options = {"max_concurrency": self._num_tasks + self._num_members, **self._options}
-            self._actor = ray.remote(AsyncWorker).options(**options).remote(*self._packed_opens)
-        return self._actor
+    def acquire(self, *, is_alone: bool) -> Any:
+        with self._lock:
+            if is_alone:
+                self._others.append(self._started())
+                return self._others[-1]
+            self._actor = self._actor or self._started()
+            return self._actor
+
+    def discard(self, actor: Any) -> None:
+        with self._lock:
+            if actor is self._actor:
+                self._actor = None
+        ray.kill(actor)
 
     def leave(self, stage: int, replies: Sequence[Any]) -> None:
-        """Cancel the running tasks of a stage and close it; kill the actor after its last stage.
+        """Cancel the running tasks of a stage and close it; kill the actors after the last stage.
 
         An actor that is killed while it works may send requests for a moment longer, and their cost is not counted.
         ``replies`` are those of the running tasks.
         """
-        self._num_members -= 1
-        if self._actor is None:
-            return
-        ended = [self._actor.close.remote(stage), *replies]
-        ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
+        with self._lock:
+            self._num_members -= 1
+            actors = [*self._others, *([self._actor] if self._actor is not None else [])]
+        ended = [*(actor.close.remote(stage) for actor in actors), *replies]
+        if ended:
+            ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
         if not self._num_members:
-            ray.kill(self._actor)
+            for actor in actors:
+                ray.kill(actor)
+
+    def _started(self) -> Any:
+        # One call more for each stage, so that it can be closed while its tasks run, and one to open it.
+        options = {"max_concurrency": self._num_tasks + 2 * self._num_members, **self._options}
+        return ray.remote(AsyncWorker).options(**options).remote(*self._packed_opens)
 
 
 class ActorSlot:
@@ -140,8 +163,11 @@ class ActorSlot:
         self._stage = stage
         self.address: tuple[int, ...] = (stage,)
 
-    def acquire(self) -> Any:
-        return self._actor.started()
+    def acquire(self, *, is_alone: bool) -> Any:
+        return self._actor.acquire(is_alone=is_alone)
+
+    def discard(self, actor: Any) -> None:
+        self._actor.discard(actor)
 
     def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
         self._actor.leave(self._stage, list(running))

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.config import Config
-from penstock.engine.runners.openers import async_opener, opener
-from penstock.engine.runners.placement import num_async_tasks, sharing_key, worker_count
+from penstock.engine.resources import Cores
+from penstock.engine.runners.openers import async_opener, opener, restart_policy
+from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
-from penstock.engine.runners.ray.actors import OwnActors, SharedActor, actor_options
-from penstock.engine.runners.ray.pool import RayPool, translated
+from penstock.engine.runners.ray.actors import ActorSource, OwnActors, SharedActor, actor_options
+from penstock.engine.runners.ray.cluster import Cluster, demand, most_workers
+from penstock.engine.runners.ray.pool import PoolSize, RayPool
+from penstock.engine.runners.ray.stored import fetched
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
-from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work
-from penstock.protocols import Bundle, Emit
+from penstock.expr.udf import Resources
+from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
+from penstock.protocols import Bundle, Emit, OneWriterSink, PartSink
 from penstock.types.ipc import from_ipc
 
-STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to disk from 0.8 on
+PLAIN = actor_options(Resources())
 
 
 class RayRunner:
@@ -34,17 +42,32 @@ class RayRunner:
 
     @contextmanager
     def open(self, config: Config, stages: Sequence[Stage]) -> Iterator[Workplace]:
-        if ray.is_initialized():
-            self._check_connection()
-        else:
-            ray.init(self._address, ignore_reinit_error=True, include_dashboard=False)
-        cluster = ray.cluster_resources()
-        num_cores = max(1, int(cluster.get("CPU", 0)))
-        memory_bytes = config.memory_limit or int(cluster["object_store_memory"] * STORE_SHARE)
-        yield Workplace(RayPools(num_cores).make, num_cores=num_cores, memory_bytes=memory_bytes)
+        self._connect()
+        cluster = Cluster()
+        cores = Cores(cluster.num_cores)
 
-    def _check_connection(self) -> None:
-        """Raise InvalidArgumentError if this process is connected to another cluster than ``address``."""
+        def follow() -> None:
+            cores.num_cores = cluster.num_cores
+
+        cluster.on_poll(follow)
+        cluster.start()
+        try:
+            memory_bytes = config.memory_limit or cluster.store_nbytes
+            yield Workplace(RayPools(cluster, stages).make, cores=cores, memory_bytes=memory_bytes)
+        finally:
+            cluster.close()
+
+    def _connect(self) -> None:
+        """Connect to the cluster, unless this process is connected. Raise InvalidArgumentError if to another one."""
+        address = self._address or os.environ.get("RAY_ADDRESS", "")
+        if address.startswith("ray://") or ray.util.client.ray.is_connected():
+            raise InvalidArgumentError(
+                f"Penstock cannot use Ray Client ({address or 'ray.init was called with ray://'}), because its process "
+                "is not part of the cluster. Run the script on a node, or with: ray job submit -- python script.py"
+            )
+        if not ray.is_initialized():
+            ray.init(self._address, ignore_reinit_error=True, include_dashboard=False, logging_level=logging.WARNING)
+            return
         connected = ray.get_runtime_context().gcs_address
         if self._address not in (None, "auto", "local", connected):
             raise InvalidArgumentError(
@@ -53,37 +76,70 @@ class RayRunner:
             )
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
-        try:
-            return from_ipc(ray.get(bundle.handle)).slice(bundle.offset, bundle.num_rows)
-        except ray.exceptions.RayError as exc:
-            raise translated(exc) from exc
+        return from_ipc(fetched(bundle.handle)).slice(bundle.offset, bundle.num_rows)
 
 
 class RayPools:
     """Makes the pools of one query. Async stages that would share an event loop on one machine share an actor."""
 
-    def __init__(self, num_cores: int) -> None:
-        self._num_cores = num_cores
+    def __init__(self, cluster: Cluster, stages: Sequence[Stage]) -> None:
+        self._cluster = cluster
+        self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._shared: dict[str, SharedActor] = {}
 
     def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
         """Return actors for a stage. Actors without cores of their own share the cluster's cores in the executor."""
-        if isinstance(work, CallUdf) and work.spec.target.is_async:
-            return self._async_pool(stage, work, emit)
-        resources, is_reusable, num_workers = stage.resources, True, self._num_cores
-        if isinstance(work, CallUdf | CallBatch):
-            is_reusable, num_workers = not work.spec.target.is_class, worker_count(work.spec, self._num_cores)
-        elif isinstance(work, RunRelation):  # one worker, which needs all the rows
-            num_workers = 1
-        actors = OwnActors(opener(work), actor_options(resources), is_reusable=is_reusable)
+        resources = stage.resources
+        options = actor_options(resources)
         takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
-        return PoolChoice(RayPool(actors, num_workers, 1, emit), takes_core)
+        match work:
+            case CallUdf() if work.spec.target.is_async:
+                return PoolChoice(self._async_pool(stage, work, options, emit), takes_core=False)
+            case CallUdf() | CallBatch():
+                size = PoolSize(self._most(stage), resources.min_workers, is_gradual=work.spec.target.is_class)
+                is_plain = options == PLAIN and not work.spec.target.is_class
+                source = OwnActors(opener(work), options, kind="anywhere" if is_plain else None)
+                return PoolChoice(self._pool(source, size, emit, restart=restart_policy(work)), takes_core)
+            case RunRelation():  # one worker, which needs all the rows
+                return PoolChoice(self._one_actor(work, emit), takes_core=False)
+            case WriteOut(sink, False) if isinstance(sink, OneWriterSink) and sink.needs_one_writer:
+                return PoolChoice(self._one_actor(work, emit), takes_core)
+            case WriteOut(sink):
+                # Parts are complete files, so that a writer that dies loses only the part that it writes.
+                has_parts = isinstance(sink, PartSink)
+                source = OwnActors(opener(WriteOut(sink, is_in_parts=has_parts)), options, kind="anywhere")
+                size = PoolSize(self._most(stage))
+                return PoolChoice(self._pool(source, size, emit, has_state=not has_parts), takes_core)
+            case _:
+                source = OwnActors(opener(work), options, kind="anywhere")
+                return PoolChoice(self._pool(source, PoolSize(self._most(stage)), emit), takes_core)
 
-    def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
-        options = actor_options(stage.resources)
+    def _most(self, stage: Stage) -> Callable[[], int]:
+        """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""
+        most, wanted = stage.resources.max_workers, self._demands[id(stage)]
+        if most is not None:
+            return lambda: most
+        if not wanted:
+            return lambda: self._cluster.num_cores
+        others = [each for key, each in self._demands.items() if key != id(stage)]
+        return lambda: most_workers(list(self._cluster.usable.values()), wanted, others)
+
+    def _one_actor(self, work: Work, emit: Emit) -> RayPool:
+        """Return one actor with all the rows of a stage, on the driver's node: no other node's loss ends it."""
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        source = OwnActors(opener(work), PLAIN | {"scheduling_strategy": here}, kind="here")
+        return self._pool(source, PoolSize(lambda: 1), emit, has_state=True)
+
+    def _async_pool(self, stage: Stage, work: CallUdf, options: dict[str, Any], emit: Emit) -> RayPool:
         key = f"{work.spec.builtin.event_loop or sharing_key(stage)} {options}"
         if key not in self._shared:
             self._shared[key] = SharedActor(options)
         num_tasks = num_async_tasks(stage, work.spec)
         slot = self._shared[key].join(async_opener(work), num_tasks)
-        return PoolChoice(RayPool(slot, 1, num_tasks, emit), takes_core=False)
+        size = PoolSize(lambda: 1, tasks_per_worker=num_tasks)
+        return self._pool(slot, size, emit, restart=restart_policy(work))
+
+    def _pool(self, source: ActorSource, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
+        pool = RayPool(source, size, self._cluster, emit, **options)
+        self._cluster.on_poll(pool.adjust)
+        return pool

@@ -1,0 +1,101 @@
+"""The nodes of the Ray cluster, followed while a query runs."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import ray
+
+POLL_S = 2.0
+STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to disk from 0.8 on
+
+
+class Cluster:
+    """The nodes that may get work: alive and not draining. Read again every ``POLL_S`` seconds by a thread."""
+
+    def __init__(self) -> None:
+        self.usable: dict[str, Mapping[str, float]] = {}  # the resources of each node by its id
+        self._listeners: list[Callable[[], None]] = []
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="penstock-ray-nodes", daemon=True)
+        self.poll()
+
+    @property
+    def num_cores(self) -> int:
+        return max(1, int(sum(resources.get("CPU", 0) for resources in self.usable.values())))
+
+    @property
+    def store_nbytes(self) -> int:
+        """Bytes of the object stores that bundles may fill."""
+        return int(STORE_SHARE * sum(resources.get("object_store_memory", 0) for resources in self.usable.values()))
+
+    def on_poll(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` on the thread of this object after each poll."""
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_closed.set()
+        self._thread.join()
+
+    def poll(self) -> None:
+        draining = ray._private.state.state.get_draining_nodes()  # no public function tells
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in draining]
+        self.usable = {node["NodeID"]: node["Resources"] for node in nodes}
+
+    def _follow(self) -> None:
+        while not self._is_closed.wait(POLL_S):
+            self.poll()
+            for listener in self._listeners:
+                listener()
+
+
+def is_node_alive(node_id: str) -> bool:
+    """Say whether Ray's process on a node takes connections. Ray itself notices a dead node only after seconds."""
+    node = next((node for node in ray.nodes() if node["NodeID"] == node_id and node["Alive"]), None)
+    if node is None:
+        return False
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), timeout=POLL_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def demand(options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the resources that an actor with these options takes from its node.
+
+    >>> demand({"num_gpus": 0.5, "num_cpus": 0, "scheduling_strategy": "SPREAD"})
+    {'GPU': 0.5}
+    """
+    named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    amounts = {name: options.get(option) or 0 for name, option in named.items()} | dict(options.get("resources") or {})
+    if options.get("accelerator_type"):
+        amounts[f"accelerator_type:{options['accelerator_type']}"] = 0.001
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def num_fitting(nodes: Iterable[Mapping[str, float]], demand: Mapping[str, float]) -> int:
+    """Return how many actors with this demand fit on the nodes.
+
+    >>> num_fitting([{"CPU": 8, "GPU": 2}, {"CPU": 4}, {"CPU": 4, "GPU": 1}], {"GPU": 0.5, "CPU": 1})
+    6
+    """
+    return sum(min(int(node.get(name, 0) / amount + 1e-9) for name, amount in demand.items()) for node in nodes)
+
+
+def most_workers(
+    nodes: Sequence[Mapping[str, float]], demand: Mapping[str, float], others: Sequence[Mapping[str, float]]
+) -> int:
+    """Return how many actors a stage may have, so that each of the ``others``, by their demands, can have its least.
+
+    >>> most_workers([{"GPU": 4}], {"GPU": 1}, [{"GPU": 0.5}, {"CPU": 1}])
+    3
+    """
+    taken = max((sum(other.get(name, 0) for other in others) / amount for name, amount in demand.items()), default=0)
+    return num_fitting(nodes, demand) - -int(-taken // 1) if demand else 0

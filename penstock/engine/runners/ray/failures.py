@@ -1,0 +1,35 @@
+"""Kinds of failures of calls to Ray actors, by the classes of Ray's exceptions."""
+
+from __future__ import annotations
+
+from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
+
+from penstock.errors import WorkerDiedError
+
+DEATHS = (RayActorError, NodeDiedError, OutOfMemoryError)
+
+
+def lost_object(exc: BaseException) -> str | None:
+    """Return the id of the object that a call needed and that is lost with its node; None for another failure."""
+    cause = exc.cause if isinstance(exc, RayTaskError) else exc
+    return cause.object_ref_hex if isinstance(cause, ObjectLostError) else None
+
+
+def is_death(exc: BaseException) -> bool:
+    """Say whether the actor of a call is gone."""
+    return isinstance(exc, DEATHS) and not isinstance(exc, RayTaskError)
+
+
+def translated(exc: BaseException, worker: str = "") -> BaseException:
+    """Return an exception of Ray, from a call to the actor ``worker``, as one of ours."""
+    if isinstance(exc, RayTaskError):  # the call did not reach the handler, for example because a module is missing
+        cause: BaseException = exc.cause
+        cause.add_note(f"In the Ray worker:\n{exc.traceback_str}")
+        return cause
+    if is_death(exc) and worker:
+        what = f"A Ray worker ({worker}) died while it worked on a batch"
+    else:
+        what = f"A Ray worker failed: {exc}"
+    error = WorkerDiedError(f"{what}. If it ran out of memory, use a smaller batch_size or fewer workers.")
+    error.__cause__ = exc
+    return error

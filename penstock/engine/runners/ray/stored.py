@@ -1,0 +1,143 @@
+"""Batches in the object store, and how to make them again if the node that holds them is lost.
+
+Ray could remake the output of an actor only while the same actor, with the same state, is alive; it cannot for ours.
+So each batch has a recipe: the task that made it and the recipes of its inputs. Recipes hold no batches, so the store
+is free to drop a batch once no bundle needs it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+import ray
+
+from penstock.engine.runners.ray.failures import lost_object, translated
+from penstock.engine.runners.ray.worker import Slices, input_from
+from penstock.protocols import Bundle, Task
+
+
+class Remaker(Protocol):
+    """Runs a task again."""
+
+    def remake(self, recipe: Recipe) -> Any:
+        """Return a reference to the rows of a recipe, which are in the store. Blocks."""
+        ...
+
+
+class StoredBatch:
+    """A batch in the object store: the handle of a bundle."""
+
+    __slots__ = ("__weakref__", "recipe", "ref")
+
+    def __init__(self, ref: Any, recipe: Recipe | None) -> None:
+        self.ref = ref
+        self.recipe = recipe  # None: lives on the driver's node, without which there is no query
+        if recipe is not None:
+            recipe.stored = weakref.ref(self)
+
+    def restore(self, lost: str) -> None:
+        """Make the batch again, unless another task has done so since its object was ``lost``."""
+        assert self.recipe is not None
+        with self.recipe.lock:
+            if self.ref.hex() == lost:
+                self.ref = self.recipe.remaker.remake(self.recipe)
+
+
+@dataclass(eq=False, slots=True)
+class Recipe:
+    """The rows from ``start`` on of the output of a task, and the inputs of the task."""
+
+    remaker: Remaker
+    first_row: int
+    slices: Slices | None  # None: the only item is a read task
+    items: tuple[Any, ...]  # the recipes of the inputs, or batches without one
+    start: int
+    num_rows: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stored: weakref.ref[StoredBatch] | None = None
+
+    def batch(self) -> StoredBatch:
+        """Return the batch, which is made again if no bundle holds it."""
+        with self.lock:
+            stored = self.stored and self.stored()
+            return stored or StoredBatch(self.remaker.remake(self), self)
+
+    def inputs(self) -> list[Any]:
+        """Return the inputs of the task: a read task, or batches."""
+        return [item.batch() if isinstance(item, Recipe) else item for item in self.items]
+
+
+@dataclass(slots=True)
+class TaskInput:
+    """The input of a task, or of some of its rows, as an actor gets it."""
+
+    first_row: int
+    slices: Slices | None
+    items: list[Any]  # a read task, or stored batches
+
+    @staticmethod
+    def of(task: Task, offset: int = 0, num_rows: int | None = None) -> TaskInput:
+        """Return the input of ``num_rows`` rows of a task after the first ``offset``; by default of all."""
+        if not isinstance(task.item, tuple):
+            return TaskInput(task.first_row, None, [task.item])
+        bundles = task.item if num_rows is None else cut(task.item, offset, num_rows)
+        slices = tuple((bundle.offset, bundle.num_rows) for bundle in bundles)
+        return TaskInput(task.first_row + offset, slices, [bundle.handle for bundle in bundles])
+
+    def recipe(self, remaker: Remaker, start: int, num_rows: int) -> Recipe:
+        items = (item.recipe or item if isinstance(item, StoredBatch) else item for item in self.items)
+        return Recipe(remaker, self.first_row, self.slices, tuple(items), start, num_rows)
+
+    def fetched(self) -> pa.RecordBatch:
+        """Return the rows in this process."""
+        return input_from(self.slices, tuple(map(fetched, self.items)))
+
+
+def arguments(items: Sequence[Any]) -> list[Any]:
+    """Return items as the arguments of a call; Ray replaces references with their objects."""
+    return [item.ref if isinstance(item, StoredBatch) else item for item in items]
+
+
+def has_restored(items: Sequence[Any], given: Sequence[Any], failure: BaseException) -> bool:
+    """Make the items again whose loss made a call fail, which was ``given`` their references. Blocks.
+
+    Return False if the call failed for another reason, or the item has no recipe.
+    """
+    lost = lost_object(failure)
+    if lost is None:
+        return False
+    found = [
+        item
+        for item, ref in zip(items, given, strict=True)
+        if isinstance(item, StoredBatch) and item.recipe is not None and ref.hex() == lost
+    ]
+    for item in found:
+        item.restore(lost)
+    return bool(found)
+
+
+def fetched(stored: StoredBatch) -> pa.Buffer:
+    """Return the object of a batch, which is made again if it is lost."""
+    while True:
+        ref = stored.ref
+        try:
+            return ray.get(ref)
+        except ray.exceptions.RayError as exc:
+            if not has_restored([stored], [ref], exc):
+                raise translated(exc) from exc
+
+
+def cut(bundles: tuple[Bundle, ...], offset: int, num_rows: int) -> tuple[Bundle, ...]:
+    """Return ``num_rows`` rows of consecutive bundles after the first ``offset``."""
+    found = []
+    for bundle in bundles:
+        first, last = max(offset, 0), min(offset + num_rows, bundle.num_rows)
+        if first < last:
+            found.append(bundle.slice(first, last - first))
+        offset -= bundle.num_rows
+    return tuple(found)

@@ -1,0 +1,171 @@
+"""Queries on a cluster whose nodes come and go. ``main`` runs all of them and writes what it saw to a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+import penstock as ps
+
+NUM_ROWS = 40
+NODE = {"object_store_memory": 200_000_000}
+HEALTH = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3}  # a dead node is noticed in seconds
+
+
+def main(path: str) -> None:
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": HEALTH, **NODE}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        ray.init(cluster.address, log_to_driver=False)
+        ps.set_runner_ray()
+        ps.set_config(progress=False)
+        seen = {"lost": lost_node(cluster), "grown": grown_cluster(cluster)}
+        seen["drained"] = drained_node(cluster)
+        Path(path).write_text(json.dumps(seen))
+    finally:
+        ray.shutdown()
+        for node in [*cluster.worker_nodes, cluster.head_node]:
+            cluster.remove_node(node, allow_graceful=False)  # at once: a node that is asked to end drains first
+
+
+class Gate:
+    """A file that workers wait for, and a log of their calls."""
+
+    def __init__(self) -> None:
+        folder = Path(tempfile.mkdtemp())
+        self.opened, self.log = str(folder / "open"), str(folder / "log")
+        Path(self.log).touch()
+
+    def open(self) -> None:
+        Path(self.opened).touch()
+
+    def wait(self) -> None:
+        while not os.path.exists(self.opened):
+            time.sleep(0.01)
+
+    def note(self, what: Any) -> None:
+        descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND)
+        os.write(descriptor, f"{what}\n".encode())
+        os.close(descriptor)
+
+    def noted(self) -> list[str]:
+        return Path(self.log).read_text().split()
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class Collected:
+    """A query that runs on a thread of its own."""
+
+    def __init__(self, df: ps.DataFrame) -> None:
+        self._df = df
+        self._rows: Any = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def rows(self) -> Any:
+        self._thread.join()
+        if isinstance(self._rows, BaseException):
+            raise self._rows
+        return self._rows
+
+    def _run(self) -> None:
+        try:
+            self._rows = self._df.to_pydict()
+        except BaseException as exc:
+            self._rows = exc
+
+
+def lost_node(cluster: Cluster) -> Any:
+    """The node with the finished batches of a stage is killed while the next stage waits."""
+    node = cluster.add_node(num_cpus=1, num_gpus=1, **NODE)
+    gate, made = Gate(), Gate()
+
+    @ps.func(gpus=0.01, max_concurrency=1)
+    def grown(x: int) -> bytes:
+        made.note(ray.get_runtime_context().get_node_id())
+        return bytes([x]) * 300_000
+
+    @ps.func.batch(return_dtype=ps.DataType.int64(), batch_size=4, max_concurrency=1)
+    def measured(y: Any) -> list[int]:
+        gate.wait()
+        return [value[0] * 1000 + len(value) // 300_000 for value in y.to_pylist()]
+
+    df = ps.range(NUM_ROWS).into_batches(4).with_column("y", grown(ps.col("id")))
+    query = Collected(df.with_column("y", measured(ps.col("y"))))
+    until(lambda: len(made.noted()) >= 8)
+    cluster.remove_node(node, allow_graceful=False)
+    other = cluster.add_node(num_cpus=1, num_gpus=1, **NODE)
+    gate.open()
+    rows = query.rows()
+    return {
+        "is_exact": rows == {"id": list(range(NUM_ROWS)), "y": [1000 * x + 1 for x in range(NUM_ROWS)]},
+        "num_calls": len(made.noted()),
+        "is_on_gpu_nodes": set(made.noted()) == {node.node_id, other.node_id},
+    }
+
+
+class Where:
+    """Stands for a model on one core."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._node = ray.get_runtime_context().get_node_id()
+        gate.note(self._node)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        self._gate.wait()
+        return {"id": batch["id"], "node": [self._node] * len(batch["id"])}
+
+
+def grown_cluster(cluster: Cluster) -> Any:
+    """A class without ``concurrency`` starts on the nodes there are, and uses one that comes later."""
+    gate = Gate()
+    query = Collected(ps.range(NUM_ROWS).map_batches(Where, batch_size=1, num_cpus=1, fn_constructor_args=(gate,)))
+    until(lambda: len(gate.noted()) >= 2)
+    late = cluster.add_node(num_cpus=1, **NODE)
+    until(lambda: late.node_id in gate.noted())
+    gate.open()
+    rows = query.rows()
+    is_late_used = late.node_id in rows["node"]
+    return {"is_exact": rows["id"] == list(range(NUM_ROWS)), "is_late_used": is_late_used}
+
+
+def drained_node(cluster: Cluster) -> Any:
+    """A node is marked as draining in the middle of a query: soon all rows come from other nodes."""
+    from ray.core.generated import autoscaler_pb2
+
+    gate, node = Gate(), max(cluster.worker_nodes, key=lambda each: each.node_id)
+    gate.open()
+    options: Any = {"batch_size": 1, "num_cpus": 1, "concurrency": (3, 3), "fn_constructor_args": (gate,)}
+    with closing(ps.range(10**6).map_batches(Where, **options).iter_rows()) as rows:
+        nodes = (row["node"] for row in rows)
+        is_used_before = node.node_id in nodes  # reads until it is
+        reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        client = ray._raylet.GcsClient(address=cluster.address)
+        is_accepted, why = client.drain_node(node.node_id, reason, "preempted", 2**63 - 1)
+        assert is_accepted, why
+        num_other = 0
+        while num_other < 50:
+            num_other = 0 if next(nodes) == node.node_id else num_other + 1
+    return {"is_used_before": is_used_before}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

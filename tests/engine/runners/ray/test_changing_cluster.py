@@ -1,0 +1,36 @@
+"""Nodes of a real cluster that are killed, come late, or drain. The queries run in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.engine.runners.ray import changing_cluster
+from tests.engine.runners.ray.changing_cluster import NUM_ROWS
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("changing") / "seen.json"
+    subprocess.run([sys.executable, "-m", changing_cluster.__name__, str(path)], check=True)
+    return json.loads(path.read_text())
+
+
+def test_the_batches_of_a_node_that_is_killed_are_made_again(seen: Any) -> None:
+    assert seen["lost"]["is_exact"]
+    assert seen["lost"]["is_on_gpu_nodes"]
+    assert NUM_ROWS < seen["lost"]["num_calls"] < 2 * NUM_ROWS
+
+
+def test_a_class_uses_the_nodes_that_come_while_it_runs(seen: Any) -> None:
+    assert seen["grown"] == {"is_exact": True, "is_late_used": True}
+
+
+def test_a_draining_node_gets_no_more_rows(seen: Any) -> None:
+    assert seen["drained"] == {"is_used_before": True}

@@ -1,0 +1,204 @@
+"""Queries on real Ray whose workers are killed: exact output, and a row that kills its worker is one error."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.errors import WorkerDiedError
+from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
+from penstock.io.writer import FileSink
+from penstock.protocols import ReadRequest
+
+pytestmark = pytest.mark.ray
+
+NUM_ROWS = 40
+
+
+@pytest.fixture(autouse=True)
+def on_ray(ray_cluster: None) -> Iterator[None]:
+    ps.set_runner_ray()
+    yield
+    ps.set_runner_local()
+
+
+def die_once(flag: str) -> None:
+    """Kill this process, unless a file says that it was done before."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class TimesTen:
+    """Stands for a model; its worker dies once while it loads, if ``where`` says so, or with row 25."""
+
+    def __init__(self, flag: str, where: str = "row") -> None:
+        self.flag = flag
+        if where == "start":
+            die_once(flag)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        if 25 in batch["id"]:
+            die_once(self.flag)
+        return {"id": batch["id"], "y": batch["id"] * 10}
+
+
+def by_function(df: ps.DataFrame, flag: str) -> ps.DataFrame:
+    @ps.func
+    def ten_times(x: int) -> int:
+        if x == 25:
+            die_once(flag)
+        return x * 10
+
+    return df.with_column("y", ten_times(ps.col("id")))
+
+
+def by_async_function(df: ps.DataFrame, flag: str) -> ps.DataFrame:
+    @ps.func
+    async def ten_times(x: int) -> int:
+        if x == 25:
+            die_once(flag)
+        return x * 10
+
+    return df.with_column("y", ten_times(ps.col("id")))
+
+
+def by_generator(df: ps.DataFrame, flag: str) -> ps.DataFrame:
+    def ten_times(batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for number in batch["id"].tolist():
+            if number == 25:
+                die_once(flag)
+            yield {"id": [number], "y": [number * 10]}
+
+    return df.map_batches(ten_times, batch_size=20)
+
+
+def by_model(df: ps.DataFrame, flag: str) -> ps.DataFrame:
+    return df.map_batches(TimesTen, batch_size=8, fn_constructor_args=(flag,))
+
+
+def by_model_that_fails_to_start(df: ps.DataFrame, flag: str) -> ps.DataFrame:
+    return df.map_batches(TimesTen, batch_size=8, fn_constructor_args=(flag, "start"))
+
+
+@pytest.mark.parametrize(
+    "times_ten", [by_function, by_async_function, by_generator, by_model, by_model_that_fails_to_start]
+)
+def test_a_worker_that_is_killed_is_replaced(times_ten: Any, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    rows = times_ten(ps.range(NUM_ROWS), str(flag)).to_pydict()
+    assert rows == {"id": list(range(NUM_ROWS)), "y": [10 * x for x in range(NUM_ROWS)]}
+    assert flag.exists()
+
+
+@dataclass
+class DeadlyRead:
+    """Reads four batches; the worker is killed once before the third."""
+
+    flag: str
+    num_rows: int | None = None
+    nbytes: int | None = None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        for number in range(4):
+            if number == 2:
+                die_once(self.flag)
+            yield pa.record_batch({"id": [2 * number, 2 * number + 1]})
+
+
+@dataclass
+class DeadlySource:
+    flag: str
+    name: str = "deadly"
+    can_filter: bool = False
+
+    def schema(self) -> ps.Schema:
+        return ps.Schema.from_pydict({"id": "int64"})
+
+    def read_tasks(self, request: ReadRequest) -> Iterator[DeadlyRead]:
+        yield DeadlyRead(self.flag)
+
+
+def test_a_read_that_is_killed_gives_each_row_once(tmp_path: Path) -> None:
+    source = DeadlySource(str(tmp_path / "flag"))
+    assert ps.read_source(source).to_pydict() == {"id": list(range(8))}
+
+
+@dataclass(frozen=True)
+class DeadlyEncoding(ParquetEncoding):
+    """Kills the writer once, after it has written a part of its file."""
+
+    flag: str = ""
+
+    def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
+        encoder = super().open(path, schema)
+        encoder.write(pa.record_batch({"id": [-1]}))
+        die_once(self.flag)
+        encoder.close()
+        return super().open(path, schema)
+
+
+def test_a_writer_that_is_killed_writes_its_part_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ps.range(NUM_ROWS).write_sink(FileSink(str(out), DeadlyEncoding(flag=str(tmp_path / "flag"))))
+    assert ps.read_parquet(str(out)).to_pydict() == {"id": list(range(NUM_ROWS))}
+    assert len(list(out.iterdir())) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_row_that_kills_its_worker_is_one_error(is_async: bool) -> None:
+    if is_async:
+
+        @ps.func(on_error="log")
+        async def deadly(x: int) -> int:
+            if x == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return -x
+
+    else:
+
+        @ps.func(on_error="log")
+        def deadly(x: int) -> int:
+            if x == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return -x
+
+    df = ps.range(2).select(deadly(ps.col("id"))).collect()
+    assert df.to_pydict() == {"id": [0, None]}
+    (error,) = df.errors().to_pylist()
+    assert error["error_type"] == WorkerDiedError.__name__, error
+
+
+def test_a_model_that_never_starts_ends_the_query() -> None:
+    class Deadly:
+        def __init__(self) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+            return batch
+
+    with pytest.raises(WorkerDiedError, match="4 Ray workers in a row died while they were starting"):
+        ps.range(3).map_batches(Deadly).collect()
+
+
+def test_more_data_than_the_object_store_holds_flows_through() -> None:
+    @ps.func
+    def inflated(x: int) -> bytes:
+        return bytes(4_000_000 + x)
+
+    @ps.func.batch(return_dtype=ps.DataType.int64(), batch_size=8)
+    def size(blobs: ps.Series) -> list[int]:
+        return [len(blob) for blob in blobs.to_pylist()]
+
+    sizes = ps.range(100).select(size(inflated(ps.col("id"))).alias("size")).to_pydict()["size"]
+    assert sizes == [4_000_000 + x for x in range(100)]  # twice the 200 MB of the store
