@@ -34,7 +34,8 @@ class Config:
     limit. ``prices`` is a file of model prices that precedes the built-in ones (``docs/PROMPTS.md``).
     ``max_image_pixels`` bounds decoded images; a row with a larger image is an error. ``max_response_bytes`` bounds the
     decompressed answer of a model server; a longer one is an error of its row. ``checkpoint_interval`` is the time in
-    seconds between commits of a resumable job; it grows to twelve times that as the job takes longer.
+    seconds between commits of a resumable job; it grows to twelve times that as the job takes longer. A query whose
+    workers give nothing for ``stall_timeout`` seconds ("1h") ends with an error that names them; ``0`` means never.
     """
 
     memory_limit: int = 0
@@ -42,6 +43,7 @@ class Config:
     max_image_pixels: int = MAX_IMAGE_PIXELS
     max_response_bytes: int = 64 * 2**20
     checkpoint_interval: float = 5.0
+    stall_timeout: float = 0.0
     progress: bool = True
     cache_dir: str = ""
     cache_max_size: int = 0
@@ -153,7 +155,7 @@ def _parse_prices(value: Any) -> str:
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("memory_limit", "cache_max_size", "max_response_bytes"), parse_bytes),
-    "cache_max_age": parse_age,
+    **dict.fromkeys(("cache_max_age", "stall_timeout"), parse_age),
     **dict.fromkeys(("num_threads", "max_image_pixels"), _parse_whole),
     "checkpoint_interval": _parse_seconds,
     **dict.fromkeys(("progress", "allow_local_files", "allow_private_urls"), _parse_switch),

@@ -24,6 +24,7 @@
     |-- WorkerDiedError             a worker process ended during a task
     |   `-- WorkerGoneError         it ended before it got the task
     |-- QueryCancelledError         the query was stopped before it finished
+    |-- QueryStalledError           no task has given anything for stall_timeout
     |-- MissingExtraError           an optional dependency is not installed
     |-- ProviderError               a model, or its server, refuses or fails
     |   |-- ProviderUnusableError   a FatalError: every row would fail
@@ -190,6 +191,10 @@ class WorkerGoneError(WorkerDiedError):
 
 class QueryCancelledError(PenstockError):
     """The query was stopped before it finished."""
+
+
+class QueryStalledError(PenstockError):
+    """No task of a query has given anything for ``stall_timeout`` seconds."""
 
 
 class MissingExtraError(PenstockError, ImportError):

@@ -410,6 +410,15 @@ class WorkerPool(Protocol):
         ...
 
 
+@runtime_checkable
+class DescribesTasks(Protocol):
+    """A pool that can say where its tasks run."""
+
+    def described_tasks(self) -> list[str]:
+        """Return each task that is not done, with its worker, for an error message."""
+        ...
+
+
 class Subscriber(Protocol):
     """Receives events in order, on the driver's thread. It must return quickly and never raise."""
 

@@ -48,46 +48,40 @@ def run_query() -> None:
     assert rows["size"] == [20_000 + x % 7 + x for x in range(NUM_ROWS)], "values are wrong"
 
 
-class Killer(threading.Thread):
-    """Kills a worker process every ``every_s`` seconds, and each tenth time a node, which is replaced."""
+class Queries(threading.Thread):
+    """Runs one query after another. Nodes are started by the main thread, because Ray sets signal handlers."""
 
-    def __init__(self, cluster: Cluster, every_s: float, seed: int) -> None:
-        super().__init__(daemon=True)
-        self._cluster = cluster
-        self._every_s = every_s
-        self._random = random.Random(seed)
-        self._is_over = threading.Event()
-        self.num_workers = self.num_nodes = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_done = 0
+        self.error: BaseException | None = None
+        self.must_stop = False
 
     def run(self) -> None:
-        count = 0
-        while not self._is_over.wait(self._random.uniform(0.5, 1.5) * self._every_s):
-            count += 1
-            if count % 10 == 0:
-                self._kill_node()
-            else:
-                self._kill_worker()
+        try:
+            while not self.must_stop:
+                run_query()
+                self.num_done += 1
+        except BaseException as exc:
+            self.error = exc
 
-    def stop(self) -> None:
-        self._is_over.set()
-        self.join()
 
-    def _kill_node(self) -> None:
-        node = self._random.choice(sorted(self._cluster.worker_nodes, key=lambda each: str(each.node_id)))
-        self._cluster.remove_node(node, allow_graceful=False)
-        self._cluster.add_node(**NODE)
-        self.num_nodes += 1
+def kill_node(cluster: Cluster, chance: random.Random) -> None:
+    """Kill a node that is not the driver's, and start another one."""
+    cluster.remove_node(chance.choice(list(cluster.worker_nodes)), allow_graceful=False)
+    cluster.add_node(**NODE)
 
-    def _kill_worker(self) -> None:
-        found = [each for each in psutil.Process().children(recursive=True) if is_worker(each)]
-        if found:
-            os.kill(self._random.choice(found).pid, signal.SIGKILL)
-            self.num_workers += 1
+
+def has_killed_worker(chance: random.Random) -> bool:
+    found = [each for each in psutil.Process().children(recursive=True) if is_worker(each)]
+    if found:
+        os.kill(chance.choice(found).pid, signal.SIGKILL)
+    return bool(found)
 
 
 def is_worker(process: psutil.Process) -> bool:
     try:
-        return process.name().startswith("ray::")
+        return process.name().startswith("ray::Worker")
     except psutil.NoSuchProcess:
         return False
 
@@ -106,17 +100,24 @@ def main() -> None:
     ps.set_runner_ray()
     ps.set_config(progress=False)
     run_query()
-    killer = Killer(cluster, args.every, args.seed)
-    killer.start()
-    num_queries, ends_at = 0, time.monotonic() + 60 * args.minutes
+    queries, chance, num_workers, num_nodes = Queries(), random.Random(args.seed), 0, 0
+    queries.start()
     try:
-        while time.monotonic() < ends_at:
-            run_query()
-            num_queries += 1
-        print(f"{num_queries} queries of {NUM_ROWS} rows were exact in {args.minutes:g} minutes, while ", end="")
-        print(f"{killer.num_workers} workers and {killer.num_nodes} nodes were killed.")
+        ends_at = time.monotonic() + 60 * args.minutes
+        while time.monotonic() < ends_at and queries.error is None:
+            time.sleep(chance.uniform(0.5, 1.5) * args.every)
+            if chance.random() < 0.1:
+                kill_node(cluster, chance)
+                num_nodes += 1
+            else:
+                num_workers += has_killed_worker(chance)
+        queries.must_stop = True
+        queries.join()
+        if queries.error is not None:
+            raise queries.error
+        print(f"{queries.num_done} queries of {NUM_ROWS} rows were exact in {args.minutes:g} minutes, while ", end="")
+        print(f"{num_workers} workers and {num_nodes} nodes were killed.")
     finally:
-        killer.stop()
         ray.shutdown()
         for node in [*cluster.worker_nodes, cluster.head_node]:
             cluster.remove_node(node, allow_graceful=False)

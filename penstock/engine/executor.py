@@ -14,7 +14,7 @@ from penstock.engine.read_groups import in_groups
 from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.scheduling import task_share
 from penstock.engine.stage import PoolChoice, StageState
-from penstock.errors import QueryCancelledError
+from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events
 from penstock.plan.stages import Read, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit, Report, Subscriber
@@ -46,6 +46,7 @@ class Executor:
         is_read_gradually: bool = False,
         clock: Callable[[], float] = time.monotonic,
         mailbox: SimpleQueue[tuple[int, Report]] | None = None,
+        stall_timeout_s: float = 0.0,
     ) -> None:
         self._specs = stages
         self._make_pool = make_pool
@@ -61,20 +62,25 @@ class Executor:
             memory_bytes, task_share(memory_bytes, cores.num_cores), cores, self._results, clock, lineage
         )
         self._stages: list[StageState] = []
+        self._stall_timeout_s = stall_timeout_s or None
+        self._progress_at_s = 0.0
 
     def run(self) -> Generator[Bundle, None, None]:
         """Yield the last stage's bundles. Everything is released when the iterator ends, fails or is closed."""
         error: BaseException | None = None
         try:
             self._open()
+            self._progress_at_s = self._clock()
             while not self._stages[-1].is_done or self._results:
                 self._dispatch()
                 has_result = bool(self._results)
                 if has_result:
                     yield self._results.take()
+                    self._progress_at_s = self._clock()
                 for state, report in self._collect(may_wait=not has_result):
                     self._deliver(state, report)
                     del report  # it holds batches, and the next one may be far away
+                self._check_progress()
         except GeneratorExit:
             raise
         except BaseException as exc:
@@ -118,6 +124,8 @@ class Executor:
         """Hand what a report brings to the next stage, the reader and the subscribers."""
         if state.is_done:
             return
+        if report.task is not None or report.output is not None:
+            self._progress_at_s = self._clock()
         if report.error is not None and not state.is_spared(report):
             raise report.error
         if report.errors:
@@ -167,10 +175,22 @@ class Executor:
         self._report(len(self._stages) - 1, Report(None, None, True, error=error))
 
     def _seconds_until_due(self) -> float | None:
-        """Return the time until gathered rows must be written; None if none wait."""
+        """Return the time until gathered rows must be written, or until the query counts as stalled; None: any time."""
         now = self._clock()
         due = [at - now for state in self._stages if (at := state.due_at_s) is not None]
+        if self._stall_timeout_s is not None:
+            due.append(self._progress_at_s + self._stall_timeout_s - now)
         return min((seconds for seconds in due if seconds > 0), default=None)
+
+    def _check_progress(self) -> None:
+        """Raise QueryStalledError if nothing has come for too long."""
+        if self._stall_timeout_s is None or self._clock() < self._progress_at_s + self._stall_timeout_s:
+            return
+        running = "; ".join(state.description for state in self._stages if state.is_working)
+        raise QueryStalledError(
+            f"No worker has given anything for {self._stall_timeout_s:g} s (stall_timeout), so the query stops: "
+            f"{running}. If such tasks are normal, set a longer stall_timeout."
+        )
 
     def _hand_on(self, state: StageState, bundle: Bundle) -> None:
         """Hand a bundle to the next stage, or to the reader after the last."""

@@ -24,7 +24,9 @@ from penstock.engine.scheduling import (
 )
 from penstock.errors import PenstockError
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
-from penstock.protocols import Bundle, EndOfInput, ReadTask, Report, Task, WorkerPool
+from penstock.protocols import Bundle, DescribesTasks, EndOfInput, ReadTask, Report, Task, WorkerPool
+
+MAX_DESCRIBED = 10  # tasks in an error message
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +212,13 @@ class StageState:
         """The batch size found by measurement, if the rows sufficed to find one."""
         search = self.inbox.size_search
         return search.num_rows if search is not None and search.is_settled else None
+
+    @property
+    def description(self) -> str:
+        """The tasks of this stage that run, for an error message."""
+        pool: object = self._pool
+        tasks = pool.described_tasks()[:MAX_DESCRIBED] if isinstance(pool, DescribesTasks) else []
+        return "; ".join([f"{self.stage.name!r} has {self.num_running} running tasks", *tasks])
 
     def submit_next(self) -> None:
         """Give the pool one task: the oldest that rests, or a new one."""

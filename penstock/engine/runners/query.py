@@ -178,6 +178,7 @@ def _execute(
             cancellation=cancellation,
             num_ahead=num_ahead,
             is_read_gradually=is_read_gradually,
+            stall_timeout_s=get_config().stall_timeout,
         )
         gpus = this_machine().gpus if any(stage.resources.gpus for stage in stages) else ()
         with sampled_gpus(gpus, subscribers), closing(executor.run()) as bundles:

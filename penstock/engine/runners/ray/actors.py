@@ -131,23 +131,25 @@ class SharedActor:
         with self._lock:
             if actor is self._actor:
                 self._actor = None
+            self._others = [each for each in self._others if each is not actor]
         ray.kill(actor)
 
-    def leave(self, stage: int, replies: Sequence[Any]) -> None:
+    def leave(self, stage: int, replies: Sequence[Any], *, is_again: bool) -> None:
         """Cancel the running tasks of a stage and close it; kill the actors after the last stage.
 
+        A stage leaves again if it had to remake batches after its end.
         An actor that is killed while it works may send requests for a moment longer, and their cost is not counted.
         ``replies`` are those of the running tasks.
         """
         with self._lock:
-            self._num_members -= 1
+            self._num_members -= not is_again
             actors = [*self._others, *([self._actor] if self._actor is not None else [])]
         ended = [*(actor.close.remote(stage) for actor in actors), *replies]
         if ended:
             ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
         if not self._num_members:
             for actor in actors:
-                ray.kill(actor)
+                self.discard(actor)
 
     def _started(self) -> Any:
         # One call more for each stage, so that it can be closed while its tasks run, and one to open it.
@@ -162,6 +164,7 @@ class ActorSlot:
         self._actor = actor
         self._stage = stage
         self.address: tuple[int, ...] = (stage,)
+        self._has_left = False
 
     def acquire(self, *, is_alone: bool) -> Any:
         return self._actor.acquire(is_alone=is_alone)
@@ -170,7 +173,8 @@ class ActorSlot:
         self._actor.discard(actor)
 
     def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
-        self._actor.leave(self._stage, list(running))
+        is_again, self._has_left = self._has_left, True  # before the call: it may come from two threads at once
+        self._actor.leave(self._stage, list(running), is_again=is_again)
 
 
 def put_packed(open_handler: Callable[..., Any]) -> Any:

@@ -172,6 +172,14 @@ class RayPool:
             self._source.discard(actor.handle)
         self._emit_unless_closed(Report(None, None, is_done=False))
 
+    def described_tasks(self) -> list[str]:
+        """Implements ``DescribesTasks``."""
+        runs = list(self._running.values())
+        places = [
+            run.actor.place.name if run.actor and run.actor.place else "a worker that has not started" for run in runs
+        ]
+        return [f"rows from {run.task.first_row} in {place}" for run, place in zip(runs, places, strict=True)]
+
     # --- a task ---
 
     def _start(self, run: RunningTask) -> None:

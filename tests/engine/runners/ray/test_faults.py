@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.errors import WorkerDiedError
+from penstock.errors import QueryStalledError, WorkerDiedError
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
 from penstock.io.writer import FileSink
 from penstock.protocols import ReadRequest
@@ -189,6 +190,17 @@ def test_a_model_that_never_starts_ends_the_query() -> None:
 
     with pytest.raises(WorkerDiedError, match="4 Ray workers in a row died while they were starting"):
         ps.range(3).map_batches(Deadly).collect()
+
+
+def test_a_query_without_progress_ends_with_the_place_of_its_tasks() -> None:
+    @ps.func(max_concurrency=1)
+    def waiting(x: int) -> int:
+        time.sleep(600)
+        return x
+
+    place = r"(pid \d+ on [\d.]+|a worker that has not started)"  # as a busy machine takes its time
+    with ps.config(stall_timeout=3), pytest.raises(QueryStalledError, match=f"1 running tasks; rows from 0 in {place}"):
+        ps.range(3).select(waiting(ps.col("id"))).collect()
 
 
 def test_more_data_than_the_object_store_holds_flows_through() -> None:
