@@ -199,9 +199,11 @@ def opener(diary: Diary) -> OpenHandler:
     return partial(ObedientHandler, diary)
 
 
-def process_pool(open_handler: OpenHandler, capacity: int, threads: Threads, emit: Emit) -> ThreadPool:
+def process_pool(
+    open_handler: OpenHandler, capacity: int, threads: Threads, emit: Emit, num_channels: int = 1
+) -> ThreadPool:
     """Return a pool whose handlers are in worker processes."""
-    group = ProcessGroup([{}] * capacity)
+    group = ProcessGroup([{}] * (capacity // num_channels), num_channels)
     return ThreadPool(process_opener(pack(open_handler), group), capacity, threads, emit)
 
 

@@ -182,6 +182,26 @@ def test_big_batches_both_ways(workers: Workers) -> None:
     assert grown[12_500_000:].equals(pa.array(payload))
 
 
+def test_a_process_runs_several_tasks_at_once_and_dies_with_all_of_them(
+    threads: Threads, gates: Gates, diary: Diary
+) -> None:
+    reports, waiting = Reports(), [gates.make(), gates.make()]
+    pool = process_pool(opener(diary), 2, threads, reports.emit, num_channels=2)
+    for gate in waiting:
+        pool.submit(order(f"wait {gate}"))
+    for gate in reversed(waiting):  # the second task passes while the first one waits
+        gates.open(gate)
+        assert reports.next().error is None
+    assert len(set(pids(diary, "open"))) == 1
+    stuck = gates.make()
+    pool.submit(order(f"start_child_and_wait {stuck}"))
+    gates.open(stuck)
+    pool.submit(order("exit 3"))
+    assert {type(reports.next().error) for _ in range(2)} == {WorkerDiedError}
+    pool.close()
+    assert workers_left() == []
+
+
 def test_close_kills_a_worker_that_is_busy(workers: Workers, gates: Gates, diary: Diary) -> None:
     """And what it started itself."""
     gate = gates.make()
