@@ -17,7 +17,7 @@ class SlotLayer(DynamicLayer):  # type: ignore[misc]
 
     def __init__(self, sample: Any) -> None:
         super().__init__()
-        self.lazy_initialization(sample.keys, sample.values)
+        self.dtype, self.device, self.is_initialized = sample.keys.dtype, sample.keys.device, True
         self.buffers = tuple(
             each.new_empty((0, each.shape[1], 0, each.shape[3])) for each in (sample.keys, sample.values)
         )
