@@ -621,6 +621,17 @@ def test_classes_of_a_function_travel() -> None:
             copy.parse("{}")
 
 
+def test_classes_of_a_module_that_travels_by_value() -> None:
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        for _ in range(2):  # loading must not change the class itself
+            copy = cloudpickle.loads(cloudpickle.dumps(OutputFormat.of(Point)))
+            assert copy.parse('{"x": 1}') == OutputFormat.of(Point).parse('{"x": 1}')
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
 SCRIPT = """
 from __future__ import annotations
 import dataclasses, enum, sys, typing, cloudpickle

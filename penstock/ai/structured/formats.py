@@ -232,8 +232,7 @@ def portable(hint: Any, _seen: tuple[Any, ...] = ()) -> Any:
         }
         return TypedDict(hint.__name__, fields)  # type: ignore[operator]
     if isinstance(hint, type) and dataclasses.is_dataclass(hint) and not hasattr(hint, "__pydantic_fields__"):
-        is_found_by_name = hint.__module__ != "__main__" and "<locals>" not in hint.__qualname__
-        return hint if is_found_by_name else _portable_dataclass(hint, (*_seen, hint))
+        return _portable_dataclass(hint, (*_seen, hint)) if _travels_by_value(hint) else hint
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     parts = tuple(portable(arg, _seen) for arg in args)
     if parts == args:
@@ -241,6 +240,16 @@ def portable(hint: Any, _seen: tuple[Any, ...] = ()) -> Any:
     if origin in (typing.Union, types.UnionType):
         return typing.Union[parts]  # noqa: UP007
     return hint.copy_with(parts) if hasattr(hint, "copy_with") else origin[parts]
+
+
+def _travels_by_value(cls: type) -> bool:
+    """Say whether cloudpickle sends the class itself, and not its name: always, or because the user asked for it."""
+    from cloudpickle import list_registry_pickle_by_value
+
+    parts = cls.__module__.split(".")
+    modules = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+    is_sent = "__main__" in modules or "<locals>" in cls.__qualname__
+    return is_sent or not modules.isdisjoint(list_registry_pickle_by_value())
 
 
 def _typeddict_field(hint: Any, is_required: bool, seen: tuple[Any, ...]) -> Any:
