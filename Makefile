@@ -41,7 +41,7 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 	$(BIN)/python -m pytest -q tests/architecture/test_layers.py tests/architecture/test_house.py tests/architecture/test_import.py tests/architecture/test_protocols.py
 
 test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
-	@$(MAKE) --no-print-directory --jobs=2 test-ray test-others
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-ray test-others
 
 test-ray:
 	$(BIN)/python -m pytest -q -m ray tests/engine tests/udf tests/llm tests/seeds
