@@ -12,9 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from penstock.config import get_config
 from penstock.io.commit.place import StagedFiles
 
 BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # of the rows that a file writes at once, such as a row group
+BLOCKS_IN_MEMORY = 16  # a block takes at most this part of the memory: each core writes one, and copies it to encode it
 
 
 class FileEncoder(Protocol):
@@ -54,6 +56,7 @@ class StagedFile:
         self._num_rows_held = 0
         self._held: list[pa.RecordBatch] = []
         self._schema = schema
+        self._block_nbytes = min(BLOCK_NBYTES, get_config().memory_bytes // BLOCKS_IN_MEMORY)
         self._encoding, self._staging = encoding, staging
         self._path: str | None = None
         self._encoder: FileEncoder | None = None
@@ -64,7 +67,7 @@ class StagedFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         num_rows, nbytes = batch.num_rows, batch.nbytes
-        if self._num_rows_held + num_rows > BLOCK_ROWS or self.nbytes_held + nbytes > BLOCK_NBYTES:
+        if self._num_rows_held + num_rows > BLOCK_ROWS or self.nbytes_held + nbytes > self._block_nbytes:
             self.flush()
         self._held.append(batch)
         self._num_rows_held += num_rows

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +22,8 @@ from penstock.storage.ranges import RangeFile
 ROW_GROUP_ROWS = 2**20
 COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
+_DICTIONARY_NBYTES = 2**20  # the default of Arrow
+_SAMPLE_ROWS = 4096
 _SMALL_NBYTES = 2**20  # too little for threads to pay off
 _STREAM_NBYTES = 16 * 2**20  # read-ahead of a larger file
 _WRITE_NBYTES = 16 * 2**10  # a small file is written by one call of the system instead of ten
@@ -200,19 +203,44 @@ class ParquetEncoder:
     """One open Parquet file."""
 
     def __init__(self, path: str, schema: pa.Schema, compression: str | None) -> None:
-        import pyarrow.parquet as pq
-
         self._file = pa.BufferedOutputStream(pa.OSFile(path, "wb"), _WRITE_NBYTES)
-        self._writer = pq.ParquetWriter(
-            self._file, schema, compression=compression or "none", use_dictionary=_repeating_columns(schema)
-        )
+        self._schema = schema
+        self._compression = compression or "none"
+        self._writer: Any = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
+        self._opened(batch).write_batch(batch, row_group_size=ROW_GROUP_ROWS)
 
     def close(self) -> None:
-        self._writer.close()
+        self._opened(None).close()
         self._file.close()
+
+    def _opened(self, first: pa.RecordBatch | None) -> Any:
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            columns = _repeating_columns(self._schema)
+            if first is not None:
+                many = {name for name in first.schema.names if _has_many_values(first.column(name))}
+                columns = [path for path in columns if path not in many]
+            options = {"compression": self._compression, "use_dictionary": columns}
+            self._writer = pq.ParquetWriter(self._file, self._schema, **options)
+        return self._writer
+
+
+def _has_many_values(column: pa.Array) -> bool:
+    """Estimate from a sample whether the different values exceed a dictionary, which Arrow gives up after trying it."""
+    nbytes, num_rows = column.nbytes, len(column)
+    if nbytes <= _DICTIONARY_NBYTES or num_rows < _SAMPLE_ROWS or pa.types.is_nested(column.type):
+        return False
+    if isinstance(column.type, pa.BaseExtensionType):
+        return False
+    sample = column.take(pa.array(np.linspace(0, num_rows - 1, _SAMPLE_ROWS, dtype=np.int64)))
+    num_repeated = _SAMPLE_ROWS - pc.count_distinct(sample, mode="all").as_py()
+    if num_repeated > _SAMPLE_ROWS // 2:
+        return False
+    # Of n values drawn among m different ones, about n * n / 2m repeat another.
+    return bool(_SAMPLE_ROWS**2 * nbytes > 2 * num_repeated * _DICTIONARY_NBYTES * num_rows)
 
 
 @functools.lru_cache(maxsize=64)  # the files of many partitions have one schema
