@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from typing import Any
 
 from penstock.ai.conversation import Audio, Document, Image, ModelTurn, Request, Text, ToolTurn, UserTurn
@@ -87,16 +86,6 @@ def split_reasoning(text: str) -> tuple[str, str | None]:
     if not end:
         return text, None
     return answer.lstrip(), reasoning.strip().removeprefix("<think>").strip() or None
-
-
-def without_fence(text: str) -> str:
-    """Return a JSON answer without a Markdown code fence around it.
-
-    >>> without_fence("```json\\n{}\\n```")
-    '{}'
-    """
-    match = re.fullmatch(r"\s*```\w*\s*\n(.*?)\n?\s*```\s*", text, re.DOTALL)
-    return match[1] if match else text
 
 
 def _message(role: str, parts: list[Message], takes_images: bool) -> Message:

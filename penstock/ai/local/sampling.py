@@ -60,7 +60,7 @@ class TokenChooser:
 
     def __init__(self, defaults: Any) -> None:
         self._defaults = defaults
-        self._processors: dict[Sampling, Any] = {}
+        self._processors: dict[tuple[tuple[str, Any], ...], Any] = {}  # by options
 
     def is_random(self, sampling: Sampling) -> bool:
         return sampling.is_random(bool(self._defaults.do_sample))
@@ -79,11 +79,12 @@ class TokenChooser:
         """
         import torch
 
-        rows_of: dict[Sampling, list[int]] = {}
+        rows_of: dict[tuple[tuple[str, Any], ...], list[int]] = {}  # by options: each group costs calls of the device
         for row, sampling in enumerate(samplings):
-            rows_of.setdefault(sampling, []).append(row)
+            rows_of.setdefault(sampling.options, []).append(row)
         tokens = torch.empty(len(samplings), dtype=torch.long, device=logits.device)
-        for sampling, rows in rows_of.items():
+        for rows in rows_of.values():
+            sampling = samplings[rows[0]]
             scores = logits if len(rows_of) == 1 else logits[rows]
             processors = self._processors_of(sampling)
             if processors:
@@ -105,8 +106,8 @@ class TokenChooser:
         return penalty if penalty not in (None, 1.0) else None
 
     def _processors_of(self, sampling: Sampling) -> Any:
-        if (found := self._processors.get(sampling)) is None:
-            found = self._processors[sampling] = self._make_processors(sampling)
+        if (found := self._processors.get(sampling.options)) is None:
+            found = self._processors[sampling.options] = self._make_processors(sampling)
         return found
 
     def _make_processors(self, sampling: Sampling) -> Any:
