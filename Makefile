@@ -26,7 +26,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS
 PYTEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-ray test-others format stubs bench clean
+.PHONY: help demo check test format stubs bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,12 +41,7 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 	$(BIN)/python -m pytest -q tests/architecture/test_layers.py tests/architecture/test_house.py tests/architecture/test_import.py tests/architecture/test_protocols.py
 
 test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-ray test-others
-
-test-ray:
 	$(BIN)/python -m pytest -q -m ray tests/engine tests/udf tests/llm tests/seeds
-
-test-others:
 	$(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
 format: $(DEV)  ## Format and fix what can be fixed
