@@ -154,14 +154,14 @@ class RayPool:
 
     def adjust(self) -> None:
         """Release actors that are idle or on a draining node, and tell the executor that the capacity may differ."""
-        now, usable = time.monotonic(), self._cluster.usable
+        now = time.monotonic()
         self._most = max(self._size.most(), self._size.least)
         gone: list[PoolActor] = []
         with self._lock:
             num_spare = len(self._actors) - self._size.least if self._size.is_gradual else 0
             for actor in () if self._has_state else self._actors:
                 is_idle = not actor.num_tasks and not actor.num_remakes
-                if is_idle and actor.place is not None and actor.place.node_id not in usable:
+                if is_idle and self._is_leaving(actor):
                     gone.append(actor)
                 elif is_idle and num_spare > 0 and now - actor.idle_since_s > IDLE_S:
                     gone.append(actor)
@@ -392,11 +392,17 @@ class RayPool:
         with self._lock:
             actor.num_tasks -= 1
             actor.idle_since_s = time.monotonic()
-            if actor.is_alone:
+            if actor.is_alone or (self._is_leaving(actor) and not actor.num_tasks):
+                self._forget(actor)
                 self._on_thread(partial(self._discard, actor))  # a call of Ray on its own thread would never return
             elif actor in self._actors:
                 self._free.append(actor)
                 self._take_waiting(actor)
+
+    def _is_leaving(self, actor: PoolActor) -> bool:
+        """Say whether an actor must get no more work, because its node drains or is gone. Shared actors stay."""
+        can_leave = not self._has_state and self._size.tasks_per_worker == 1
+        return can_leave and actor.place is not None and actor.place.node_id not in self._cluster.usable
 
     def _take_waiting(self, actor: PoolActor) -> None:
         """Give a free actor a task that waits for another one to open: that may take long, or fail for lack of room."""
