@@ -29,7 +29,7 @@ from penstock.relational.spill import spill_error, spill_file
 from penstock.relational.sql import ordered
 from penstock.types import Schema
 
-RUNS_IN_MEMORY = 4  # a run that fills, a copy in order, a run that is kept, and room for DuckDB
+RUNS_IN_MEMORY = 12  # a run that fills, its copy in order, a run that is kept, keys in DuckDB, and room for allocators
 MAX_RUN_NBYTES = 2**30  # Arrow counts the bytes of a column with 31 bits
 BLOCKS_PER_RUN = 128  # a merge holds one block of each run
 KEY_NBYTES = 64  # for each row, while DuckDB sorts the keys
@@ -110,6 +110,7 @@ class SortHandler:
         """Sort the run and set it aside."""
         self._blocks.extend(map(self._stored, self._sorted_run(self._run_nbytes // BLOCKS_PER_RUN)))
         self._file.flush()
+        pa.default_memory_pool().release_unused()
 
     def _sorted_run(self, nbytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the run in order, in pieces of about ``nbytes``, and start another run."""
@@ -143,7 +144,8 @@ class SortHandler:
         """Yield all rows in order.
 
         Blocks are loaded in the order of their first keys. Rows up to the first key of the next block are then final,
-        because every later block starts there or after it. At most one block of each run remains.
+        because every later block starts there or after it. At most one block of each run remains. The next key comes
+        after rows with an equal key, so that these leave too.
         """
         order = self._order(pa.concat_batches([block.first for block in self._blocks]))
         blocks = deque(self._blocks[number] for number in order)
@@ -161,6 +163,8 @@ class SortHandler:
             num_final = int(np.argmax(order == rows.num_rows)) if next_key else rows.num_rows
             yield from self._pieces(rows, order[:num_final], BATCH_NBYTES)
             loaded.append(rows.take(pa.array(order[num_final + 1 :])))
+            del rows
+            pa.default_memory_pool().release_unused()
 
     def _pieces(self, rows: pa.RecordBatch, order: Order, nbytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an order in pieces of about ``nbytes``."""
@@ -172,7 +176,7 @@ class SortHandler:
         return rows.select([key.column for key in self._keys])
 
     def _order(self, keys: pa.RecordBatch) -> Order:
-        """Return the numbers of the rows in the order of their keys."""
+        """Return the numbers of the rows in the order of their keys; equal keys stay in the order of the rows."""
         if self._is_cancelled():
             raise QueryCancelledError("the query was stopped")
         names = [f"k{number}" for number in range(len(self._keys))]
@@ -182,7 +186,7 @@ class SortHandler:
         by = ordered(tuple(replace(key, column=name) for key, name in zip(self._keys, names, strict=True)))
         stream = pa.RecordBatchReader.from_batches(table.schema, chunks)
         with self._database.naming_errors(str(self._relation)):
-            parts = list(self._database.query(f"select number from keys order by {by}", {"keys": stream}))
+            parts = list(self._database.query(f"select number from keys order by {by}, number", {"keys": stream}))
         order: Order = pa.concat_batches(parts).column(0).to_numpy()
         return order
 
