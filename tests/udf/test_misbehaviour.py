@@ -104,6 +104,18 @@ def test_tensors_may_be_changed_in_place() -> None:
     assert table["t"].to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_a_column_changed_through_a_tensor_in_a_process_is_what_it_was_changed_to() -> None:
+    def change(batch: dict[str, Any]) -> dict[str, Any]:
+        import torch
+
+        torch.as_tensor(batch["t"]).add_(5)
+        return batch
+
+    df = ps.from_arrow(pa.table({"t": np.arange(5.0)}))
+    assert df.map_batches(change, use_process=True).to_pydict() == {"t": [5.0, 6.0, 7.0, 8.0, 9.0]}
+
+
 WRAPPERS = {
     "arrow array": lambda buffer: {"y": pa.array(buffer)},
     "arrow table": lambda buffer: pa.table({"y": pa.array(buffer)}),

@@ -67,7 +67,8 @@ class HandlerServer:
             return False
         try:
             is_done, errors, output = self._answer(verb, *args, batch=batch)
-            send(self._sock, (is_done, errors), output, known=batch)
+            # NumPy arrays of a batch are read-only, but a tensor of torch that shares their memory can be written to.
+            send(self._sock, (is_done, errors), output, known=None if "torch" in sys.modules else batch)
         except PeerClosedError:
             raise
         except BaseException as exc:
