@@ -16,7 +16,7 @@ from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef
 from penstock.plan.stages import Melt
 from penstock.types import DataType, Schema, supertype
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_numbers, numpy_values
 
 PIECE_NBYTES = 8 * 2**20
 
@@ -26,7 +26,7 @@ Numbers = np.ndarray[Any, Any]
 def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield one row per list element. Lists exploded together must have equal lengths in every row."""
     lists = {name: _as_lists(batch.column(name)) for name in columns}
-    lengths = {name: pc.fill_null(pc.list_value_length(array), 0).to_numpy() for name, array in lists.items()}
+    lengths = {name: numpy_values(pc.fill_null(pc.list_value_length(array), 0)) for name, array in lists.items()}
     counts = lengths[columns[0]]
     for name in columns[1:]:
         if not np.array_equal(lengths[name], counts):
@@ -88,8 +88,8 @@ def melt(step: Melt, schema: Schema) -> Callable[[pa.RecordBatch, int], Iterator
         num_rows = batch.num_rows
         parts = [program.run(batch) for program in programs]
         values = pa.concat_arrays([part.column(step.value_name).cast(common.arrow) for part in parts])
-        by_row = pa.array(np.arange(num_rows * width).reshape(width, num_rows).T.reshape(-1))
-        parents = pa.array(np.repeat(np.arange(num_rows), width))
+        by_row = arrow_numbers(np.arange(num_rows * width).reshape(width, num_rows).T.reshape(-1))
+        parents = arrow_numbers(np.repeat(np.arange(num_rows), width))
         columns = {name: batch.column(name).take(parents) for name in step.ids}
         columns[step.variable_name] = pa.array(list(step.values) * num_rows, pa.string())
         columns[step.value_name] = values.take(by_row)
@@ -110,7 +110,7 @@ def row_nbytes(columns: Sequence[pa.Array], num_rows: int) -> Numbers:
     for column in columns:
         nbytes += column.nbytes // max(num_rows, 1)
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-            lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+            lengths = numpy_values(pc.fill_null(pc.binary_length(column), 0))
             nbytes += lengths - int(lengths.mean()) if num_rows else 0
     return np.maximum(nbytes, 1)
 

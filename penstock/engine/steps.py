@@ -28,6 +28,7 @@ from penstock.plan.stages import (
 )
 from penstock.types import Schema
 from penstock.types.frozen import frozen
+from penstock.types.plain import arrow_numbers
 
 Apply = Callable[[pa.RecordBatch, int], pa.RecordBatch | Iterator[pa.RecordBatch]]
 
@@ -149,7 +150,7 @@ def sample(batch: pa.RecordBatch, step: TakeSample, first_row: int) -> pa.Record
     """Draw the share of each block of SAMPLED_ROWS rows. A batch starts with a block."""
     starts = range(0, batch.num_rows, SAMPLED_ROWS)
     drawn = [_drawn(step, first_row + at, min(SAMPLED_ROWS, batch.num_rows - at)) + at for at in starts]
-    return batch.take(pa.array(np.concatenate([np.empty(0, np.int64), *drawn])))
+    return batch.take(arrow_numbers(np.concatenate([np.empty(0, np.int64), *drawn])))
 
 
 def _drawn(step: TakeSample, first_row: int, num_rows: int) -> np.ndarray[Any, Any]:
@@ -185,5 +186,5 @@ def _uniform(seed: int | None, first_row: int, num_rows: int) -> np.ndarray[Any,
 
 
 def number_rows(batch: pa.RecordBatch, column: str, first_row: int) -> pa.RecordBatch:
-    ids = pa.array(np.arange(first_row, first_row + batch.num_rows, dtype=np.uint64))
+    ids = arrow_numbers(np.arange(first_row, first_row + batch.num_rows, dtype=np.uint64))
     return pa.RecordBatch.from_arrays([ids, *batch.columns], names=[column, *batch.schema.names])

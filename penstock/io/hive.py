@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import TypeMismatchError
+from penstock.types.plain import arrow_numbers, numpy_values
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -86,12 +87,12 @@ def split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterato
     codes = np.zeros(batch.num_rows, np.int64)
     for column in encoded:
         # Dense codes after each column stay small for any number of columns.
-        wide = codes * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
+        wide = codes * len(column.dictionary) + numpy_values(column.indices)
         codes = np.unique(wide, return_inverse=True)[1]
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    content = batch.drop_columns(list(columns)).take(pa.array(order))
-    firsts = pa.array(order[starts])
+    content = batch.drop_columns(list(columns)).take(arrow_numbers(order))
+    firsts = arrow_numbers(order[starts])
     values = [batch.column(name).take(firsts).cast(pa.string()).to_pylist() for name in columns]
     for start, stop, *key in zip(starts, [*starts[1:], batch.num_rows], *values, strict=True):
         folders = [partition_folder(name, value) for name, value in zip(columns, key, strict=True)]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.io.commit.place import StagedFiles
+from penstock.types.plain import arrow_numbers
 
 BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # of the rows that a file writes at once, such as a row group
 BLOCKS_IN_MEMORY = 16  # a block takes at most this part of the memory: each core writes one, and copies it to encode it
@@ -85,7 +86,7 @@ class StagedFile:
     def copy_held(self) -> None:
         """Copy the rows that are held back; as slices they would keep their whole batches in memory."""
         if self._held:
-            self._held = [self._joined().take(pa.array(np.arange(self._num_rows_held)))]
+            self._held = [self._joined().take(arrow_numbers(np.arange(self._num_rows_held)))]
 
     def _joined(self) -> pa.RecordBatch:
         return self._held[0] if len(self._held) == 1 else pa.concat_batches(self._held)

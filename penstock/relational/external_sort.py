@@ -28,6 +28,7 @@ from penstock.relational.handler import no_rows, with_types
 from penstock.relational.spill import spill_error, spill_file
 from penstock.relational.sql import ordered
 from penstock.types import Schema
+from penstock.types.plain import arrow_numbers, numpy_values
 
 RUNS_IN_MEMORY = 12  # a run that fills, its copy in order, a run that is kept, keys in DuckDB, and room for allocators
 MAX_RUN_NBYTES = 2**30  # Arrow counts the bytes of a column with 31 bits
@@ -35,6 +36,7 @@ BLOCKS_PER_RUN = 128  # a merge holds one block of each run
 KEY_NBYTES = 64  # for each row, while DuckDB sorts the keys
 CHUNK_ROWS = 2**17  # of keys, for each thread of DuckDB
 DRAWN = SortKey("penstock.draw")  # the key of a sort without keys
+FIRST_ROW = arrow_numbers(np.zeros(1, np.int64))
 
 Order = npt.NDArray[np.int64]
 
@@ -119,13 +121,13 @@ class SortHandler:
         rows = pa.concat_batches(self._run)
         self._run, self._nbytes_run = [], 0
         if self._keys == (DRAWN,):
-            rows = rows.append_column(DRAWN.column, pa.array(np.random.default_rng().random(rows.num_rows)))
+            rows = rows.append_column(DRAWN.column, arrow_numbers(np.random.default_rng().random(rows.num_rows)))
         self._stored_schema = rows.schema
         yield from self._pieces(rows, self._order(self._keys_of(rows)), nbytes)
 
     def _stored(self, rows: pa.RecordBatch) -> Block:
         """Return a block. About as many as make a run stay in memory."""
-        first = self._keys_of(rows).take(pa.array([0]))
+        first = self._keys_of(rows).take(FIRST_ROW)  # a copy, which does not keep the block
         if self._nbytes_kept + rows.nbytes <= self._run_nbytes:
             self._nbytes_kept += rows.nbytes
             return Block(first, rows)
@@ -162,7 +164,7 @@ class SortHandler:
             order = self._order(pa.concat_batches([self._keys_of(rows), *next_key]))
             num_final = int(np.argmax(order == rows.num_rows)) if next_key else rows.num_rows
             yield from self._pieces(rows, order[:num_final], BATCH_NBYTES)
-            loaded.append(rows.take(pa.array(order[num_final + 1 :])))
+            loaded.append(rows.take(arrow_numbers(order[num_final + 1 :])))
             del rows
             pa.default_memory_pool().release_unused()
 
@@ -170,7 +172,7 @@ class SortHandler:
         """Yield the rows of an order in pieces of about ``nbytes``."""
         num_rows = max(1, rows.num_rows * nbytes // max(rows.nbytes, 1))
         for start in range(0, len(order), num_rows):
-            yield rows.take(pa.array(order[start : start + num_rows]))
+            yield rows.take(arrow_numbers(order[start : start + num_rows]))
 
     def _keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows.select([key.column for key in self._keys])
@@ -180,14 +182,14 @@ class SortHandler:
         if self._is_cancelled():
             raise QueryCancelledError("the query was stopped")
         names = [f"k{number}" for number in range(len(self._keys))]
-        numbers = pa.array(np.arange(keys.num_rows))
+        numbers = arrow_numbers(np.arange(keys.num_rows))
         table = pa.RecordBatch.from_arrays([*to_duckdb(keys).columns, numbers], names=[*names, "number"])
         chunks = [table.slice(start, CHUNK_ROWS) for start in range(0, table.num_rows, CHUNK_ROWS)]
         by = ordered(tuple(replace(key, column=name) for key, name in zip(self._keys, names, strict=True)))
         stream = pa.RecordBatchReader.from_batches(table.schema, chunks)
         with self._database.naming_errors(str(self._relation)):
             parts = list(self._database.query(f"select number from keys order by {by}, number", {"keys": stream}))
-        order: Order = pa.concat_batches(parts).column(0).to_numpy()
+        order: Order = numpy_values(pa.concat_batches(parts).column(0))
         return order
 
 

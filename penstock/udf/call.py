@@ -20,6 +20,7 @@ from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
 from penstock.types import PartialColumn
+from penstock.types.plain import arrow_numbers
 from penstock.udf.arguments import Arguments, ColumnProgram
 from penstock.udf.failures import CALL_FAILURES, Failures, Record
 from penstock.udf.generators import ChunkSize, async_chunks, chunks
@@ -171,7 +172,7 @@ class UdfCalls:
             results = await self._row_results(part, first_row)
             column = column_of_rows(results, self._spec.return_dtype, self._failures, part, first_row)
         flags = needed.to_numpy(zero_copy_only=False)
-        return column.take(pa.array(np.cumsum(flags) - 1, mask=~flags))
+        return column.take(arrow_numbers(np.cumsum(flags) - 1, ~flags))
 
     def stream(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield the values of generators as they come."""

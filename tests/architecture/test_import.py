@@ -38,7 +38,8 @@ def test_a_query_and_a_write_load_no_pandas(tmp_path: Path) -> None:
     code = f"""
 import sys, penstock as ps
 add = ps.func(lambda number: number + 1, return_dtype=ps.DataType.int64())
-ps.from_pydict({{"a": [1, 2], "t": ["x", "y"]}}).with_column("b", add(ps.col("a"))).write_parquet({str(tmp_path)!r})
+df = ps.from_pydict({{"a": list(range(20_000)), "t": [f"{{number:0100d}}" for number in range(20_000)]}})
+df.with_column("b", add(ps.col("a"))).sort("a", desc=True).write_parquet({str(tmp_path)!r})
 print("pandas" in sys.modules)
 """
     assert run_python(code).strip() == "False"

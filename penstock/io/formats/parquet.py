@@ -18,6 +18,7 @@ from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.writer import FileSink, file_sink
 from penstock.storage.ranges import RangeFile
+from penstock.types.plain import arrow_numbers
 
 ROW_GROUP_ROWS = 2**20
 COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
@@ -235,7 +236,7 @@ def _has_many_values(column: pa.Array) -> bool:
         return False
     if isinstance(column.type, pa.BaseExtensionType):
         return False
-    sample = column.take(pa.array(np.linspace(0, num_rows - 1, _SAMPLE_ROWS, dtype=np.int64)))
+    sample = column.take(arrow_numbers(np.linspace(0, num_rows - 1, _SAMPLE_ROWS, dtype=np.int64)))
     num_repeated = _SAMPLE_ROWS - pc.count_distinct(sample, mode="all").as_py()
     if num_repeated > _SAMPLE_ROWS // 2:
         return False
