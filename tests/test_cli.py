@@ -158,6 +158,12 @@ def test_doctor_names_no_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert "sk-secret" not in shown
 
 
+@pytest.mark.parametrize("command", ["jobs", "errors"])
+def test_a_folder_that_does_not_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "nowhere"]) == 1
+    assert "Folder 'nowhere' does not exist" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -24,6 +24,7 @@ def jobs(
     """List the jobs in a folder, with their state and rows."""
     from penstock.jobs.summary import summaries_below
 
+    _check_exists(folder)
     found = list(summaries_below(folder))
     if json:
         print_json([dataclasses.asdict(each) for each in found])
@@ -45,6 +46,7 @@ def errors(
     """Show the rows that failed, with their inputs and errors."""
     import penstock as ps
 
+    _check_exists(out)
     try:
         failed = ps.read_parquet(f"{out.rstrip('/')}/_errors")
     except PathNotFoundError:
@@ -67,3 +69,8 @@ def retry(out: Out) -> None:
     argv, folder = noted_command(out)
     os.chdir(folder)
     raise typer.Exit(main([*argv, RETRY]))
+
+
+def _check_exists(folder: str) -> None:
+    if "://" not in folder and not os.path.isdir(folder):
+        raise PathNotFoundError(f"Folder {folder!r} does not exist.")

@@ -13,7 +13,7 @@ import typer
 from penstock.cli.app import AsJson, app, print_json
 from penstock.cli.groups import with_groups
 from penstock.cli.inputs import TableInput
-from penstock.cli.results import TableOutput, run_as_job
+from penstock.cli.results import TableOutput, write_and_report
 from penstock.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def prompt(
     penstock prompt reviews.parquet --prompt "Summarise: {text}" -m gpt-5-mini -o out/ --resume --budget 5
     penstock prompt questions.jsonl -c question -m gpt-5-mini --schema answer.json | head -3
     """
-    run_as_job(table.rows().with_column(name, text.expression(model)), result, json)
+    write_and_report(table.rows().with_column(name, text.expression(model)), result, json)
 
 
 @app.command()
@@ -116,7 +116,7 @@ def embed(
     """
     import penstock as ps
 
-    run_as_job(table.rows().with_column(name, ps.embed_text(ps.col(column), **model.options())), result, json)
+    write_and_report(table.rows().with_column(name, ps.embed_text(ps.col(column), **model.options())), result, json)
 
 
 @app.command()
@@ -138,7 +138,7 @@ def classify(
     import penstock as ps
 
     labels = ps.classify_text(ps.col(column), label, **model.options())
-    run_as_job(table.rows().with_column(name, labels), result, json)
+    write_and_report(table.rows().with_column(name, labels), result, json)
 
 
 @app.command()

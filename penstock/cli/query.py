@@ -12,7 +12,7 @@ import typer
 from penstock.cli.app import AsJson, app
 from penstock.cli.groups import with_groups
 from penstock.cli.inputs import read_table
-from penstock.cli.results import TableOutput, run_as_job
+from penstock.cli.results import TableOutput, write_and_report
 
 
 @app.command()
@@ -40,7 +40,7 @@ def sql(
     for given in tables:
         name, sign, path = given.partition("=")
         frames[name if sign else PurePosixPath(given).name.partition(".")[0]] = read_table(path if sign else given)
-    run_as_job(ps.sql(query, **frames), result, json)
+    write_and_report(ps.sql(query, **frames), result, json)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -67,7 +67,7 @@ class TableOutput:
         return written
 
 
-def run_as_job(df: DataFrame, result: TableOutput, as_json: bool) -> None:
+def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     """Write the rows of a command and print a summary. A job remembers its command, for ``retry``."""
     from penstock.jobs.summary import note_command
 

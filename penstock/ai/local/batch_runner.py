@@ -27,7 +27,7 @@ Forward = Callable[[NDArray], Any]
 """Computes the results of some rows: a tensor with a line for each."""
 
 SWITCH_S = 0.0001
-"""How long a thread of a GPU's process may hold the GIL while the one that queues work for the device waits for it."""
+"""The switch interval of Python in a process with a GPU: short, so that the thread that feeds the GPU waits little."""
 
 
 class BatchRunner:
