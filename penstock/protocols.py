@@ -425,6 +425,29 @@ class Subscriber(Protocol):
     def on_event(self, event: Event) -> None: ...
 
 
+class QueryControl(Protocol):
+    """Controls a running query, from any thread. After the end of the query its methods have no effect."""
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Start no more tasks until it is called with False. Tasks that run go on to their end."""
+        ...
+
+    def cancel(self) -> None:
+        """End the query with QueryCancelledError."""
+        ...
+
+    def limit_tasks(self, stage: int, max_running: int) -> None:
+        """Let a stage run at most so many tasks at once, and at least one. Its pool may allow fewer."""
+        ...
+
+
+@runtime_checkable
+class QueryController(Protocol):
+    """A Subscriber that controls the query. It receives the control before the first event."""
+
+    def on_control(self, control: QueryControl) -> None: ...
+
+
 class Ledger(Protocol):
     """A durable log of finished calls, by key. Safe to use from several threads and processes at once.
 

@@ -17,7 +17,7 @@ from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events
 from penstock.plan.stages import Read, Stage, Work, WriteOut
-from penstock.protocols import Bundle, Emit, Report, Subscriber
+from penstock.protocols import Bundle, Emit, QueryController, Report, Subscriber
 
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
 
@@ -64,6 +64,7 @@ class Executor:
         self._stages: list[StageState] = []
         self._stall_timeout_s = stall_timeout_s or None
         self._progress_at_s = 0.0
+        self._is_paused = False
 
     def run(self) -> Generator[Bundle, None, None]:
         """Yield the last stage's bundles. Everything is released when the iterator ends, fails or is closed."""
@@ -98,7 +99,7 @@ class Executor:
         """Give the pools all the work that memory and workers allow, the most downstream first."""
         for state in self._stages:
             self._finish_if_exhausted(state)
-        while True:
+        while not self._is_paused:
             nbytes_held, is_idle = self._results.nbytes, not self._results
             for state in self._stages:
                 nbytes_held += state.nbytes_held
@@ -137,6 +138,25 @@ class Executor:
         if report.task is None and report.is_done:
             self._mark_done(state)
 
+    # --- the control of the query: called from other threads ---
+
+    def set_paused(self, is_paused: bool) -> None:
+        self._is_paused = is_paused
+        self._progress_at_s = self._clock()  # a pause is not a stall
+        self._wake()
+
+    def cancel(self) -> None:
+        error = QueryCancelledError("the query was stopped")
+        self._report(len(self._stages) - 1, Report(None, None, True, error=error))
+
+    def limit_tasks(self, stage: int, max_running: int) -> None:
+        self._stages[stage].max_running = max(max_running, 1)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Make the driver look again at what it may do."""
+        self._report(len(self._stages) - 1, Report(None, None, is_done=False))
+
     # --- inside ---
 
     def _open(self) -> None:
@@ -145,7 +165,10 @@ class Executor:
         for state in reversed(self._stages):
             state.limit_to_reader(self._least_read)
         if self._cancellation is not None:
-            self._cancellation.on_request(self._cancel)
+            self._cancellation.on_request(self.cancel)
+        for subscriber in self._subscribers:
+            if isinstance(subscriber, QueryController):
+                subscriber.on_control(self)
         infos = (
             events.StageInfo(index, stage.name, stage.inputs[0] if isinstance(stage.work, WriteOut) else None)
             for index, stage in enumerate(self._specs)
@@ -169,11 +192,6 @@ class Executor:
     def _report(self, index: int, report: Report) -> None:
         self._mailbox.put((index, report))
 
-    def _cancel(self) -> None:
-        """Make ``run`` end; called from another thread."""
-        error = QueryCancelledError("the query was stopped")
-        self._report(len(self._stages) - 1, Report(None, None, True, error=error))
-
     def _seconds_until_due(self) -> float | None:
         """Return the time until gathered rows must be written, or until the query counts as stalled; None: any time."""
         now = self._clock()
@@ -184,6 +202,8 @@ class Executor:
 
     def _check_progress(self) -> None:
         """Raise QueryStalledError if nothing has come for too long."""
+        if self._is_paused:
+            self._progress_at_s = self._clock()
         if self._stall_timeout_s is None or self._clock() < self._progress_at_s + self._stall_timeout_s:
             return
         running = "; ".join(state.description for state in self._stages if state.is_working)

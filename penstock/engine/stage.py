@@ -62,6 +62,7 @@ class StageState:
         self.downstream: StageState | None = None  # takes the outputs; None for the last stage
         self.inbox = Inbox(stage.inbox, resources.clock)
         self.gate = Gate(stage.inbox) if choice is None else None
+        self.max_running: int | None = None  # tasks at once, if a person has set it while the query runs
         self.num_rows_taken = 0
         self.empty_output: Bundle | None = None  # has the columns of a result without rows
         self._empty_input: Bundle | None = None
@@ -168,7 +169,8 @@ class StageState:
 
     @property
     def _capacity(self) -> int:
-        return 0 if self._pool is None else self._pool.capacity
+        capacity = 0 if self._pool is None else self._pool.capacity
+        return capacity if self.max_running is None else min(capacity, self.max_running)
 
     # --- the executor's view ---
 
