@@ -1,13 +1,11 @@
 """The account of a query: the tokens and dollars that its model calls used.
 
-``cost/budget.py`` records calls in the current account. A runner makes an account current in its workers and adds up
-what they recorded. Without an account nothing is counted.
+``cost/budget.py`` records calls in the current account. Without an account nothing is counted.
 """
 
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -63,14 +61,6 @@ class ModelUse:
         return None if self.num_unpriced else self.nanodollars / NANO
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """Records of one account, to be added to another."""
-
-    uses: tuple[ModelUse, ...] = ()
-    calls: tuple[CallRecord, ...] = ()
-
-
 class Account:
     """The usage and cost of a query, by model. With ``is_sample`` it also records each call. Thread-safe.
 
@@ -81,12 +71,8 @@ class Account:
     (1, 1, 0.00035)
     """
 
-    def __init__(
-        self, budget: float | None = None, is_sample: bool = False, name: str = "", before: tuple[int, int] = (0, 0)
-    ) -> None:
-        self.name = name or uuid.uuid4().hex
+    def __init__(self, budget: float | None = None, is_sample: bool = False) -> None:
         self.budget = budget  # dollars
-        self.before = before  # calls and nanodollars that were spent of the budget elsewhere
         self.is_sample = is_sample
         self.calls: list[CallRecord] = []
         self._uses: dict[tuple[str, str], ModelUse] = {}
@@ -125,23 +111,6 @@ class Account:
         """Record a call of a sample, besides counting it."""
         with self._lock:
             self.calls.append(call)
-
-    def take(self) -> Entries | None:
-        """Remove and return the records since the last call, or None without any."""
-        if not self._uses:
-            return None
-        with self._lock:
-            uses, self._uses = self._uses, {}
-            calls, self.calls = self.calls, []
-        return Entries(tuple(uses.values()), tuple(calls))
-
-    def enter(self, entries: Entries) -> None:
-        """Add the records of another account."""
-        with self._lock:
-            for use in entries.uses:
-                key = use.provider, use.model
-                self._uses.setdefault(key, ModelUse(*key)).add(use)
-            self.calls += entries.calls
 
     @property
     def models(self) -> list[ModelUse]:
@@ -182,7 +151,6 @@ def total(amounts: Iterable[float | None]) -> float | None:
 
 
 _account: ContextVar[Account | None] = ContextVar("penstock_account", default=None)
-_inherited: Account | None = None  # in a worker process: counts for the driver
 
 
 @contextmanager
@@ -197,41 +165,10 @@ def accounting(account: Account) -> Iterator[Account]:
 
 def current_account() -> Account | None:
     """Return the account that records the calls made here."""
-    return _account.get() or _inherited
+    return _account.get()
 
 
 def is_sampling() -> bool:
     """Return whether calls are made for a sample, which must not wait a day for a batch."""
     account = current_account()
     return account is not None and account.is_sample
-
-
-@dataclass(frozen=True, slots=True)
-class AccountTerms:
-    """The part of an account that a worker needs to record its own calls."""
-
-    name: str
-    budget: float | None
-    is_sample: bool
-    before: tuple[int, int] = (0, 0)
-
-    @staticmethod
-    def here() -> AccountTerms | None:
-        account = current_account()
-        if account is None:
-            return None
-        return AccountTerms(account.name, account.budget, account.is_sample, (account.num_calls, account.nanodollars))
-
-
-def inherit_account(terms: AccountTerms | None) -> None:
-    """Record the calls of this worker process for the account of its driver."""
-    global _inherited
-    if terms is None:
-        _inherited = None
-    elif _inherited is None or _inherited.name != terms.name:
-        _inherited = Account(terms.budget, terms.is_sample, terms.name, terms.before)
-
-
-def taken_entries() -> Entries | None:
-    """Return the records of this worker process since the last call, for its driver."""
-    return None if _inherited is None else _inherited.take()

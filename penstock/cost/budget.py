@@ -59,10 +59,10 @@ def spending(budget: float | None = None) -> Iterator[Account]:
 class Budget:
     """The money of a query, with a queue of calls that wait for some. Thread-safe; never blocks under its lock."""
 
-    def __init__(self, dollars: float, before: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, dollars: float) -> None:
         self._limit = round(dollars * NANO)
         self._lock = threading.Lock()
-        self._num_calls, self._spent = before
+        self._num_calls = self._spent = 0
         self._reserved = 0
         self._num_under_way = 0
         self._queue: OrderedDict[_QueuedCharge, None] = OrderedDict()
@@ -201,7 +201,7 @@ def _budget_of(account: Account) -> Budget | None:
         return None
     with _lock:
         if account not in _budgets:
-            _budgets[account] = Budget(account.budget, account.before)
+            _budgets[account] = Budget(account.budget)
         return _budgets[account]
 
 

@@ -101,6 +101,9 @@ class BatchLimits:
     split_on: tuple[type[BaseException], ...] = ()
 
 
+API_LOOP = "penstock.ai"  # the event loop of the calls of remote models
+
+
 @frozen
 class Builtin:
     """Settings that only Penstock's own functions have."""

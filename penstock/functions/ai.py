@@ -32,7 +32,7 @@ from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.column import Expression, method, to_expr
 from penstock.expr.kinds import TEXT, Kind
 from penstock.expr.nodes import UdfCall
-from penstock.expr.udf import Builtin, Target, UdfSpec
+from penstock.expr.udf import API_LOOP, Builtin, Target, UdfSpec
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["classify_image", "classify_text", "embed_image", "embed_text", "prompt"]
 
-API_LOOP = "penstock.ai"
 MAX_API_CALLS = 1024
 """Rows that wait for a remote model concurrently. The limiter of the model decides how many requests are sent."""
 MAX_API_BATCHES = 64

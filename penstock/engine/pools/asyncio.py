@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.engine.lineage import origins_of
 from penstock.engine.pools.threads import input_of, local_bundle
 from penstock.observe.events import RowError
-from penstock.protocols import Emit, Report, Task, WorkerContext, task_origins
+from penstock.protocols import Bundle, Emit, Report, Task, WorkerContext, task_origins
 
 
 class AsyncHandler(Protocol):
@@ -159,15 +159,44 @@ def recording() -> Iterator[list[RowError]]:
         _recorded.reset(token)
 
 
+class BatchAccess(Protocol):
+    """Converts bundles to batches in this process and back."""
+
+    async def read(self, task: Task) -> pa.RecordBatch:
+        """Return the rows of a task as one batch."""
+        ...
+
+    async def put(self, batch: pa.RecordBatch) -> Bundle:
+        """Return a bundle of the rows."""
+        ...
+
+
+class LocalBatches:
+    """Implements ``BatchAccess`` for bundles whose handles are batches."""
+
+    async def read(self, task: Task) -> pa.RecordBatch:
+        batch: pa.RecordBatch = input_of(task)
+        return batch
+
+    async def put(self, batch: pa.RecordBatch) -> Bundle:
+        return local_bundle(batch)
+
+
 class AsyncPool:
     """Implements ``WorkerPool`` on the event loop of ``thread``, which ends with the last pool that uses it."""
 
     def __init__(
-        self, open_handler: OpenAsyncHandler, capacity: int, emit: Emit, thread: LoopThread | None = None
+        self,
+        open_handler: OpenAsyncHandler,
+        capacity: int,
+        emit: Emit,
+        thread: LoopThread | None = None,
+        batches: BatchAccess | None = None,
     ) -> None:
         self.capacity = capacity
         self._open_handler = open_handler
         self._emit = emit
+        self._batches = batches or LocalBatches()
         self._handler: AsyncHandler | None = None
         self._thread = thread or LoopThread()
         self._thread.num_users += 1
@@ -214,10 +243,10 @@ class AsyncPool:
                 self._handler = self._open_handler(WorkerContext(lambda: self._is_closed, record))
             task_origins.set(origins_of(task))  # in the context of this asyncio task
             with recording() as errors:
-                given = await self._handler.process(input_of(task), task.first_row)
+                given = await self._handler.process(await self._batches.read(task), task.first_row)
                 if isinstance(given, AsyncGenerator):
                     return await self._hand_on(task, given)
-            output = local_bundle(given)
+            output = await self._batches.put(given)
         except BaseException as exc:  # also a CancelledError of user code, or the query would wait forever
             self._emit(Report(task, None, is_done=True, error=exc))
             return
@@ -231,7 +260,8 @@ class AsyncPool:
         async with aclosing(outputs):
             async for batch in outputs:
                 resumed.clear()
-                self._emit(Report(task, local_bundle(batch), is_done=False, busy_s=time.perf_counter() - started))
+                busy_s = time.perf_counter() - started
+                self._emit(Report(task, await self._batches.put(batch), is_done=False, busy_s=busy_s))
                 await resumed.wait()
                 started = time.perf_counter()
         del self._resting[task]

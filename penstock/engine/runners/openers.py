@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cache.ledger.open_ledgers import inherit_job_folder, job_folder
 from penstock.config import get_config, set_config
-from penstock.cost.accounts import AccountTerms, inherit_account
 from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
@@ -59,16 +58,13 @@ def restart_policy(work: CallUdf | CallBatch) -> RestartPolicy:
 
 @dataclass(frozen=True)
 class DriverState:
-    """State of the driver's process that its workers copy: settings, storage options, secrets, and the job's ledger
-    folder and account.
-    """
+    """State of the driver's process that its workers copy: settings, storage options, secrets, the job's folder."""
 
     pid: int
     settings: Mapping[str, Any]
     storage_options: Mapping[str, Mapping[str, Any]]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     job_folder: str = ""
-    account: AccountTerms | None = None
 
     @staticmethod
     def here() -> DriverState:
@@ -79,7 +75,6 @@ class DriverState:
             all_shared_options(),
             known_secrets(),
             job_folder(),
-            AccountTerms.here(),
         )
 
     def apply(self) -> None:
@@ -89,7 +84,6 @@ class DriverState:
             restore_shared_options(self.storage_options)
             restore_secrets(self.secrets)
             inherit_job_folder(self.job_folder)
-            inherit_account(self.account)
 
 
 def _open(work: Work, driver: DriverState, context: WorkerContext) -> Handler:

@@ -226,11 +226,13 @@ class _Walk:
     def _named(self, value: Any) -> bytes | None:
         """Return the digest of a function or class that a library has under a name, None for any other.
 
-        A Python function is looked up in the module of its code, because ``functools.wraps`` copies ``__module__``. A
-        method of an object that a library keeps, such as ``random.random``, counts without the state of that object.
+        A Python function is looked up in the module of its code, because ``functools.wraps`` copies ``__module__``, and
+        in ``__module__`` if that is a library too, because libraries wrap their own functions. A method of an object
+        that a library keeps, such as ``random.random``, counts without the state of that object.
         """
         if isinstance(value, types.FunctionType):
-            modules = [value.__globals__.get("__name__") or ""]
+            module = value.__globals__.get("__name__") or ""
+            modules = [module] if is_users(module) else [module, value.__module__ or ""]
         elif isinstance(value, type):
             modules = [_module_name(value)]
         else:

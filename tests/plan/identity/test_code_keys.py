@@ -159,6 +159,14 @@ def test_decorators_are_seen_through(name: str) -> None:
     assert code_key(made(DECORATED, name)) != code_key(made(DECORATED.replace("x + 1", "x + 2"), name))
 
 
+def test_a_function_that_a_library_wraps_is_known_by_its_name() -> None:
+    import ray
+
+    found = code_identity(made("import ray\ndef f(x):\n    return ray.get_runtime_context().get_node_id()\n"))
+    assert ray.get_runtime_context.__wrapped__  # type: ignore[attr-defined]
+    assert not found.opaque
+
+
 def test_a_cls_is_known_by_its_arguments() -> None:
     model = made(DECORATED, "Model")
     assert code_key(model(1)) == code_key(model(1)) != code_key(model(2))

@@ -12,17 +12,15 @@ from typing import Any
 
 import ray
 
-from penstock.cost.accounts import current_account
 from penstock.engine.pools.worker_restart import RestartPlan, RestartPolicy
 from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSource
 from penstock.engine.runners.ray.cluster import Cluster, is_node_alive
 from penstock.engine.runners.ray.failures import is_death, translated
-from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, arguments, has_restored
+from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, arguments, has_restored, put_batch
 from penstock.engine.runners.ray.worker import ActorPlace, ActorReport
 from penstock.errors import WorkerDiedError
 from penstock.observe.events import RowError
 from penstock.protocols import Bundle, Emit, Report, Task
-from penstock.types.ipc import to_ipc
 
 log = logging.getLogger("penstock.workers")
 
@@ -111,7 +109,6 @@ class RayPool:
         self._num_failed_starts = 0
         self._num_unfinished = 0
         self._finishing = threading.Lock()
-        self._account = current_account()  # read here: replies come on Ray's threads
         self._is_closed = False
 
     @property
@@ -289,7 +286,7 @@ class RayPool:
         given = self._restart.give_up(row.fetched(), row.first_row, death, errors.append)
         output = None
         if given is not None:
-            output = Bundle(StoredBatch(ray.put(to_ipc(given)), None), given.num_rows, given.nbytes)
+            output = put_batch(given)
         self._report(run, output, is_part_done=True, errors=tuple(errors))
 
     def _note_failed_start(self, death: BaseException) -> None:
@@ -447,8 +444,6 @@ class RayPool:
     def _replied(self, ref: Any, batch: Any, receive: Callable[..., None], reply: Any) -> None:
         self._awaited.pop(ref, None)
         try:
-            if self._account is not None and reply.exception() is None and reply.result().spent is not None:
-                self._account.enter(reply.result().spent)
             if not self._is_closed:
                 receive(batch, reply)
         except BaseException as exc:  # Ray drops exceptions of its callbacks; unpickling the report may raise too

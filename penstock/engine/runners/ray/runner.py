@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,17 +14,19 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.config import Config
+from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
 from penstock.engine.runners.ray.actors import ActorSource, OwnActors, SharedActor, actor_options
 from penstock.engine.runners.ray.cluster import Cluster, demand, most_workers
+from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
 from penstock.engine.runners.ray.pool import PoolSize, RayPool
-from penstock.engine.runners.ray.stored import fetched
+from penstock.engine.runners.ray.stored import DriverBatches, fetched
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
-from penstock.expr.udf import Resources
+from penstock.expr.udf import API_LOOP, Resources
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit, OneWriterSink, PartSink
 from penstock.types.ipc import from_ipc
@@ -53,7 +56,8 @@ class RayRunner:
         cluster.start()
         try:
             memory_bytes = config.memory_limit or cluster.store_nbytes
-            yield Workplace(RayPools(cluster, stages).make, cores=cores, memory_bytes=memory_bytes)
+            with driver_ledgers(stages) as ledgers:
+                yield Workplace(RayPools(cluster, stages, ledgers).make, cores=cores, memory_bytes=memory_bytes)
         finally:
             cluster.close()
 
@@ -82,10 +86,12 @@ class RayRunner:
 class RayPools:
     """Makes the pools of one query. Async stages that would share an event loop on one machine share an actor."""
 
-    def __init__(self, cluster: Cluster, stages: Sequence[Stage]) -> None:
+    def __init__(self, cluster: Cluster, stages: Sequence[Stage], ledgers: DriverLedgers | None) -> None:
         self._cluster = cluster
+        self._ledgers = ledgers
         self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._shared: dict[str, SharedActor] = {}
+        self._api_loop = cache(partial(LoopThread, is_fast=True))
 
     def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
         """Return actors for a stage. Actors without cores of their own share the cluster's cores in the executor."""
@@ -93,12 +99,14 @@ class RayPools:
         options = actor_options(resources)
         takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
         match work:
+            case CallUdf() if work.spec.builtin.event_loop == API_LOOP and options == PLAIN:
+                return PoolChoice(self._api_pool(stage, work, emit), takes_core=False)
             case CallUdf() if work.spec.target.is_async:
                 return PoolChoice(self._async_pool(stage, work, options, emit), takes_core=False)
             case CallUdf() | CallBatch():
                 size = PoolSize(self._most(stage), resources.min_workers, is_gradual=work.spec.target.is_class)
                 is_plain = options == PLAIN and not work.spec.target.is_class
-                source = OwnActors(opener(work), options, kind="anywhere" if is_plain else None)
+                source = OwnActors(with_ledgers(self._ledgers, opener(work)), options, "anywhere" if is_plain else None)
                 return PoolChoice(self._pool(source, size, emit, restart=restart_policy(work)), takes_core)
             case RunRelation():  # one worker, which needs all the rows
                 return PoolChoice(self._one_actor(work, emit), takes_core=False)
@@ -130,12 +138,20 @@ class RayPools:
         source = OwnActors(opener(work), PLAIN | {"scheduling_strategy": here}, kind="here")
         return self._pool(source, PoolSize(lambda: 1), emit, has_state=True)
 
+    def _api_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
+        """Return a pool in the driver's process: calls of remote models wait, and one limiter, budget and ledger serve
+        all queries of a process, as on one machine.
+        """
+        return AsyncPool(
+            async_opener(work), num_async_tasks(stage, work.spec), emit, self._api_loop(), batches=DriverBatches()
+        )
+
     def _async_pool(self, stage: Stage, work: CallUdf, options: dict[str, Any], emit: Emit) -> RayPool:
         key = f"{work.spec.builtin.event_loop or sharing_key(stage)} {options}"
         if key not in self._shared:
             self._shared[key] = SharedActor(options)
         num_tasks = num_async_tasks(stage, work.spec)
-        slot = self._shared[key].join(async_opener(work), num_tasks)
+        slot = self._shared[key].join(with_ledgers(self._ledgers, async_opener(work)), num_tasks)
         size = PoolSize(lambda: 1, tasks_per_worker=num_tasks)
         return self._pool(slot, size, emit, restart=restart_policy(work))
 

@@ -7,6 +7,7 @@ is free to drop a batch once no bundle needs it.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import weakref
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ import ray
 from penstock.engine.runners.ray.failures import lost_object, translated
 from penstock.engine.runners.ray.worker import Slices, input_from
 from penstock.protocols import Bundle, Task
+from penstock.types.ipc import to_ipc
 
 
 class Remaker(Protocol):
@@ -130,6 +132,21 @@ def fetched(stored: StoredBatch) -> pa.Buffer:
         except ray.exceptions.RayError as exc:
             if not has_restored([stored], [ref], exc):
                 raise translated(exc) from exc
+
+
+def put_batch(batch: pa.RecordBatch) -> Bundle:
+    """Put a batch into the store of the driver's node."""
+    return Bundle(StoredBatch(ray.put(to_ipc(batch)), None), batch.num_rows, batch.nbytes)
+
+
+class DriverBatches:
+    """Implements ``BatchAccess`` for work in the driver's process. The store may block, so it is used on threads."""
+
+    async def read(self, task: Task) -> pa.RecordBatch:
+        return await asyncio.to_thread(TaskInput.of(task).fetched)
+
+    async def put(self, batch: pa.RecordBatch) -> Bundle:
+        return await asyncio.to_thread(put_batch, batch)
 
 
 def cut(bundles: tuple[Bundle, ...], offset: int, num_rows: int) -> tuple[Bundle, ...]:

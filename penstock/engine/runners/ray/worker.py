@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import ray
 
-from penstock.cost.accounts import Entries, taken_entries
 from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
 from penstock.engine.pools.worker import packed_error, unpacked_error
@@ -44,7 +43,6 @@ class ActorReport:
     busy_s: float = 0.0
     error: bytes | BaseException | None = None
     errors: tuple[RowError, ...] = ()
-    spent: Entries | None = None  # by API calls since the last report
 
     @property
     def exception(self) -> BaseException | None:
@@ -205,13 +203,11 @@ def this_place() -> ActorPlace:
 
 def reply(batch: pa.RecordBatch | None, started: float, errors: tuple[RowError, ...], *, is_done: bool) -> Reply:
     if batch is None:
-        return None, ActorReport(busy_s=time.perf_counter() - started, errors=errors, spent=taken_entries())
+        return None, ActorReport(busy_s=time.perf_counter() - started, errors=errors)
     packed = to_ipc(batch)
     busy_s = time.perf_counter() - started
-    return packed, ActorReport(
-        True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, spent=taken_entries()
-    )
+    return packed, ActorReport(True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors)
 
 
 def failed(exc: BaseException) -> Reply:
-    return None, ActorReport(error=packed_error(exc), spent=taken_entries())
+    return None, ActorReport(error=packed_error(exc))

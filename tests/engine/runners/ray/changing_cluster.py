@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import sys
@@ -30,8 +31,8 @@ def main(path: str) -> None:
         ray.init(cluster.address, log_to_driver=False)
         ps.set_runner_ray()
         ps.set_config(progress=False)
-        seen = {"lost": lost_node(cluster), "grown": grown_cluster(cluster)}
-        seen["drained"] = drained_node(cluster)
+        seen = {"lost": lost_node(cluster), "cached": cached_on_another_node()}
+        seen |= {"grown": grown_cluster(cluster), "drained": drained_node(cluster)}
         Path(path).write_text(json.dumps(seen))
     finally:
         ray.shutdown()
@@ -118,6 +119,25 @@ def lost_node(cluster: Cluster) -> Any:
         "is_exact": rows == {"id": list(range(NUM_ROWS)), "y": [1000 * x + 1 for x in range(NUM_ROWS)]},
         "num_calls": len(made.noted()),
         "is_on_gpu_nodes": set(made.noted()) == {node.node_id, other.node_id},
+    }
+
+
+def cached_on_another_node() -> Any:
+    """A function with a cache runs twice on a node that is not the driver's."""
+    gate, folder = Gate(), tempfile.mkdtemp()
+
+    @ps.func(gpus=0.01, max_concurrency=1, cache=True)
+    def num_ledger_files(x: int) -> int:
+        gate.note(ray.get_runtime_context().get_node_id())
+        return sum(os.path.realpath(path).startswith(folder) for path in glob.glob("/proc/self/fd/*"))
+
+    with ps.config(cache_dir=folder):
+        rows = [ps.range(NUM_ROWS).select(num_ledger_files(ps.col("id"))).to_pydict()["id"] for _ in range(2)]
+    nodes = gate.noted()
+    return {
+        "num_calls": len(nodes),
+        "is_elsewhere": ray.get_runtime_context().get_node_id() not in nodes,
+        "num_open_files": sum(map(sum, rows)),
     }
 
 

@@ -28,6 +28,10 @@ def test_the_batches_of_a_node_that_is_killed_are_made_again(seen: Any) -> None:
     assert NUM_ROWS < seen["lost"]["num_calls"] < 2 * NUM_ROWS
 
 
+def test_the_ledger_of_the_driver_has_the_results_of_all_nodes(seen: Any) -> None:
+    assert seen["cached"] == {"num_calls": NUM_ROWS, "is_elsewhere": True, "num_open_files": 0}
+
+
 def test_a_class_uses_the_nodes_that_come_while_it_runs(seen: Any) -> None:
     assert seen["grown"] == {"is_exact": True, "is_late_used": True}
 
